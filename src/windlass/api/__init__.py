@@ -1,0 +1,1 @@
+"""The nouns: kinds, quantities, selectors, defaults, validation, reasons. No I/O."""

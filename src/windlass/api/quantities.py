@@ -1,0 +1,144 @@
+"""Kubernetes quantities as exact integers.
+
+Engine units (DESIGN: no float for quantities): CPU in milli, rounded up; memory, ephemeral storage
+and huge pages in bytes; devices (``…/gpu``, ``…/npu``, MIG slices …) in milli, so that shares of a
+device need no second unit; everything else counts 1. Input beyond 2**62 is refused at its field.
+
+Grammar and suffixes: apimachinery ``resource.Quantity`` (n, u, m, k, M, G, T, P, E; Ki … Ei;
+decimal exponent ``e``/``E``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+
+LIMIT = 2**62
+
+_SUFFIXES = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "k": Fraction(10**3),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+_PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)")
+
+_BYTES = ("memory", "ephemeral-storage", "storage")
+_DEVICE_WORDS = ("gpu", "npu", "hpu", "gaudi", "mig-", "vgpu-number", "accelerator", "dcu", "mlu", "tpu")
+_NOT_DEVICES = ("gpu-mem", "gpu-core", "gpu-memory", "vgpu-mem", "vgpu-cores", "gpumem", "gpucores")
+
+
+class QuantityError(ValueError):
+    """The text is no quantity, or one that no machine could mean."""
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Fraction:
+    """The exact value. Raises :class:`QuantityError`."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise QuantityError(
+            f"{text!r} is not a quantity: write a number with an optional suffix such as 500m, 4, 16Gi, 500G"
+        )
+    sign, digits, exponent, suffix = match.groups()
+    value = Fraction(digits if not digits.endswith(".") else digits[:-1])
+    value *= Fraction(10) ** int(exponent[1:]) if exponent else _SUFFIXES[suffix or ""]
+    if value > LIMIT:
+        raise QuantityError(f"{text!r} is larger than 2^62 and cannot be counted")
+    return -value if sign == "-" else value
+
+
+@lru_cache(maxsize=1024)
+def scale(name: str) -> int:
+    """Engine units per unit of the resource ``name``: 1000 for cpu and devices, else 1."""
+    if name == "cpu":
+        return 1000
+    return 1000 if is_device(name) else 1
+
+
+@lru_cache(maxsize=1024)
+def is_device(name: str) -> bool:
+    """Whether ``name`` counts accelerators (``vendor/gpu``, ``nvidia.com/mig-1g.10gb``, …)."""
+    if "/" not in name:
+        return False
+    leaf = name.rsplit("/", 1)[1].lower()
+    return any(word in leaf for word in _DEVICE_WORDS) and not any(leaf.startswith(w) for w in _NOT_DEVICES)
+
+
+@lru_cache(maxsize=8192)
+def to_units(name: str, text: str | int | float) -> int:
+    """``("cpu", "1.5")`` → 1500. Rounded up. Raises :class:`QuantityError`."""
+    scaled = parse(str(text)) * scale(name)
+    units = -((-scaled.numerator) // scaled.denominator)
+    if abs(units) > LIMIT:
+        raise QuantityError(f"{text!r} of {name} is larger than 2^62 and cannot be counted")
+    return units
+
+
+def from_units(name: str, units: int) -> str:
+    """The quantity that a person would write: ``("cpu", 1500)`` → ``1500m``, ``("memory", 2**30)`` → ``1Gi``."""
+    per = scale(name)
+    if per == 1000:
+        if units % 1000 == 0:
+            return str(units // 1000)
+        return f"{units}m" if name == "cpu" else f"{units / 1000:g}"
+    if name in _BYTES or name.startswith("hugepages-"):
+        for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
+            step = int(_SUFFIXES[suffix])
+            if units and units % step == 0:
+                return f"{units // step}{suffix}"
+        for suffix in ("T", "G", "M"):
+            step = int(_SUFFIXES[suffix])
+            if units and units % step == 0:
+                return f"{units // step}{suffix}"
+    return str(units)
+
+
+def to_vector(resources: Mapping[str, str | int | float] | None) -> dict[str, int]:
+    """A ResourceList in engine units. Raises :class:`QuantityError` naming the resource."""
+    vector = {}
+    for name, text in (resources or {}).items():
+        try:
+            vector[name] = to_units(name, text)
+        except QuantityError as error:
+            raise QuantityError(f"{name}: {error}") from None
+    return vector
+
+
+def add(*vectors: Mapping[str, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for vector in vectors:
+        for name, units in vector.items():
+            total[name] = total.get(name, 0) + units
+    return total
+
+
+def subtract(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    return add(left, {name: -units for name, units in right.items()})
+
+
+def maximum(vectors: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Element-wise maximum; a missing entry counts as 0."""
+    best: dict[str, int] = {}
+    for vector in vectors:
+        for name, units in vector.items():
+            best[name] = max(best.get(name, 0), units)
+    return best
+
+
+def fits(request: Mapping[str, int], free: Mapping[str, int]) -> bool:
+    return all(units <= free.get(name, 0) for name, units in request.items() if units > 0)

@@ -1,0 +1,383 @@
+"""Why something waits: the one vocabulary, and the record that carries it.
+
+Every pending thing has a reason, and the reason is true. The engine fills an :class:`Explanation`;
+conditions, events, ``kubectl describe``, ``windlass ps`` and ``explain``, metrics and (later)
+``squeue`` show it in the same words. Tokens are public: clients may match on them.
+
+Mappings follow the newest words of the neighbours: Volcano's PodGroup condition reasons, Kueue's
+KEP-10852 tokens, Slurm's job reason codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Reason(StrEnum):
+    """Reason codes, most severe tier first (see :data:`FACTS`)."""
+
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_NOT_LEAF = "QueueNotLeaf"
+    MISCONFIGURED = "Misconfigured"
+    EXCEEDS_CLUSTER = "ExceedsCluster"
+    EXCEEDS_EVERY_NODE = "ExceedsEveryNode"
+    EXCEEDS_QUEUE_LIMIT = "ExceedsQueueLimit"
+    NO_MATCHING_NODE = "NoMatchingNode"
+    ON_HOLD = "OnHold"
+    SCHEDULING_GATED = "SchedulingGated"
+    WAITING_FOR_MEMBERS = "WaitingForMembers"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    WAITING_FOR_SHARE = "WaitingForShare"
+    NAMESPACE_QUOTA = "NamespaceQuota"
+    INSUFFICIENT_RESOURCES = "InsufficientResources"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    DEVICES_FRAGMENTED = "DevicesFragmented"
+    BEHIND_IN_QUEUE = "BehindInQueue"
+    WAITING_FOR_VICTIMS = "WaitingForVictims"
+    BIND_FAILED = "BindFailed"
+    PENDING_EVALUATION = "PendingEvaluation"
+    # What a single node lacks (blockers):
+    NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
+    NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
+    TAINT_NOT_TOLERATED = "TaintNotTolerated"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_NOT_READY = "NodeNotReady"
+    POD_AFFINITY_MISMATCH = "PodAffinityMismatch"
+    POD_ANTI_AFFINITY_CONFLICT = "PodAntiAffinityConflict"
+    HOST_PORT_TAKEN = "HostPortTaken"
+    TOO_MANY_PODS = "TooManyPods"
+    VOLUME_UNAVAILABLE = "VolumeUnavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is always so about a reason. ``waiting_helps``: yes, no (needs a change), maybe."""
+
+    tier: int
+    waiting_helps: str
+    volcano: str
+    kueue: str
+    slurm: str
+    meaning: str
+
+
+def _facts(tier: int, helps: str, volcano: str, kueue: str, slurm: str, meaning: str) -> Facts:
+    return Facts(tier, helps, volcano, kueue, slurm, meaning)
+
+
+FACTS: Mapping[Reason, Facts] = {
+    Reason.QUEUE_NOT_FOUND: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "Misconfigured",
+        "BadConstraints",
+        "The queue that the group names does not exist.",
+    ),
+    Reason.QUEUE_CLOSED: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "OnHold",
+        "PartitionDown",
+        "The queue takes no new work until it is opened.",
+    ),
+    Reason.QUEUE_NOT_LEAF: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "Misconfigured",
+        "BadConstraints",
+        "The queue has children; work goes into a leaf.",
+    ),
+    Reason.MISCONFIGURED: _facts(
+        1, "no", "NotEnoughResources", "Misconfigured", "BadConstraints", "The request contradicts itself."
+    ),
+    Reason.EXCEEDS_CLUSTER: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "ExceedsMaxQuota",
+        "PartitionNodeLimit",
+        "The gang needs more than the whole cluster has, even when empty.",
+    ),
+    Reason.EXCEEDS_EVERY_NODE: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "One pod needs more than any node has, even when empty.",
+    ),
+    Reason.EXCEEDS_QUEUE_LIMIT: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "ExceedsMaxQuota",
+        "QOSGrpGRES",
+        "The gang needs more than its queue may ever hold.",
+    ),
+    Reason.NO_MATCHING_NODE: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "No node satisfies the selectors, affinities and tolerations.",
+    ),
+    Reason.ON_HOLD: _facts(
+        2, "no", "NotEnoughTasks", "OnHold", "JobHeldUser", "Held by its owner or an administrator."
+    ),
+    Reason.SCHEDULING_GATED: _facts(
+        2,
+        "maybe",
+        "NotEnoughTasks",
+        "AdmissionGated",
+        "JobHeldAdmin",
+        "A scheduling gate on a pod has not been removed.",
+    ),
+    Reason.WAITING_FOR_MEMBERS: _facts(
+        2,
+        "maybe",
+        "NotEnoughTasks",
+        "WaitingForPodsReady",
+        "Dependency",
+        "The gang has fewer pods than its minimum.",
+    ),
+    Reason.WAITING_FOR_QUOTA: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "QOSGrpGRES",
+        "The queue's limit is used up; it frees as the queue's work ends.",
+    ),
+    Reason.WAITING_FOR_SHARE: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "AssocGrpGRES",
+        "The queue holds its share, and others are entitled to the rest.",
+    ),
+    Reason.NAMESPACE_QUOTA: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "AssocGrpGRES",
+        "A ResourceQuota of the namespace is used up.",
+    ),
+    Reason.INSUFFICIENT_RESOURCES: _facts(
+        3, "yes", "NotEnoughResources", "WaitingForQuota", "Resources", "Nodes that could hold it are in use."
+    ),
+    Reason.TOPOLOGY_PLACEMENT_FAILED: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "TopologyPlacementFailed",
+        "Resources",
+        "No single domain of the required level holds it now.",
+    ),
+    Reason.DEVICES_FRAGMENTED: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "TopologyPlacementFailed",
+        "Resources",
+        "Enough devices are free, but not together.",
+    ),
+    Reason.BEHIND_IN_QUEUE: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "Priority",
+        "Earlier or more important work goes first.",
+    ),
+    Reason.WAITING_FOR_VICTIMS: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForPreemptedWorkloads",
+        "Resources",
+        "Room is reserved; it is being vacated.",
+    ),
+    Reason.BIND_FAILED: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "Resources",
+        "The last start failed and is tried again after a pause.",
+    ),
+    Reason.PENDING_EVALUATION: _facts(
+        5, "yes", "NotEnoughResources", "PendingEvaluation", "None", "Not looked at yet."
+    ),
+    Reason.NODE_SELECTOR_MISMATCH: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The node lacks a label of the pod's nodeSelector.",
+    ),
+    Reason.NODE_AFFINITY_MISMATCH: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The node does not satisfy the pod's required node affinity.",
+    ),
+    Reason.TAINT_NOT_TOLERATED: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The node has a taint that the pod does not tolerate.",
+    ),
+    Reason.NODE_UNSCHEDULABLE: _facts(
+        3, "maybe", "NotEnoughResources", "NoMatchingFlavor", "ReqNodeNotAvail", "The node is cordoned."
+    ),
+    Reason.NODE_NOT_READY: _facts(
+        3, "maybe", "NotEnoughResources", "NoMatchingFlavor", "ReqNodeNotAvail", "The node is not ready."
+    ),
+    Reason.POD_AFFINITY_MISMATCH: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "TopologyPlacementFailed",
+        "BadConstraints",
+        "No pod that the affinity asks for runs in the node's domain.",
+    ),
+    Reason.POD_ANTI_AFFINITY_CONFLICT: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "TopologyPlacementFailed",
+        "Resources",
+        "A pod in the node's domain excludes this one, or the other way round.",
+    ),
+    Reason.HOST_PORT_TAKEN: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "Resources",
+        "A host port that the pod asks for is in use on the node.",
+    ),
+    Reason.TOO_MANY_PODS: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "Resources",
+        "The node holds as many pods as it may.",
+    ),
+    Reason.VOLUME_UNAVAILABLE: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "A volume of the pod cannot be had on the node.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One obstacle, over all nodes it holds on. ``needed``/``available`` are quantities as text."""
+
+    code: Reason
+    nodes: int = 0
+    resource: str = ""
+    needed: str = ""
+    available: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NearMiss:
+    """The node that comes closest, and what it still lacks."""
+
+    node: str
+    lacks: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a group waits. ``code`` is the most severe blocker; ``blockers`` names all of them.
+
+    ``position`` counts from 1 inside the queue (0: unknown); ``estimate_seconds`` is the time to the
+    start, ``None`` when nothing can be said; ``holders`` are the groups that hold what it needs.
+    """
+
+    code: Reason
+    message: str
+    blockers: tuple[Blocker, ...] = ()
+    nearest: NearMiss | None = None
+    holders: tuple[str, ...] = ()
+    position: int = 0
+    ahead: tuple[str, ...] = ()
+    estimate_seconds: float | None = None
+    remedies: tuple[str, ...] = ()
+    nodes_considered: int = 0
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> Facts:
+        return FACTS[self.code]
+
+    @property
+    def waiting_helps(self) -> str:
+        return self.facts.waiting_helps
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON; empty entries are left out."""
+        record = {key: value for key, value in asdict(self).items() if value not in (None, "", (), 0, {})}
+        record["code"] = str(self.code)
+        record["waitingHelps"] = self.waiting_helps
+        record["blockers"] = [
+            {
+                key: (str(value) if key == "code" else value)
+                for key, value in asdict(b).items()
+                if value not in ("", 0)
+            }
+            for b in self.blockers
+        ]
+        return record
+
+    @staticmethod
+    def from_dict(record: Mapping[str, Any]) -> Explanation:
+        """The inverse of :meth:`as_dict`; unknown keys are ignored. Raises ``ValueError`` on an unknown code."""
+        nearest = record.get("nearest")
+        return Explanation(
+            code=Reason(record["code"]),
+            message=record.get("message", ""),
+            blockers=tuple(
+                Blocker(
+                    Reason(b["code"]),
+                    b.get("nodes", 0),
+                    b.get("resource", ""),
+                    b.get("needed", ""),
+                    b.get("available", ""),
+                    b.get("detail", ""),
+                )
+                for b in record.get("blockers") or ()
+            ),
+            nearest=NearMiss(nearest["node"], nearest["lacks"]) if nearest else None,
+            holders=tuple(record.get("holders") or ()),
+            position=record.get("position", 0),
+            ahead=tuple(record.get("ahead") or ()),
+            estimate_seconds=record.get("estimate_seconds"),
+            remedies=tuple(record.get("remedies") or ()),
+            nodes_considered=record.get("nodes_considered", 0),
+            extra=dict(record.get("extra") or {}),
+        )

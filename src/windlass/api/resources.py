@@ -1,0 +1,215 @@
+"""Which kinds there are, and where they live on the wire.
+
+``Resource`` is the one description of a kind that every room uses: the client builds paths from
+it, the server routes by it, the command line finds it by any of its names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_STATUS = ("status",)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A served kind: group, version, plural, scope and names."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    custom: bool = False
+    """Of a CustomResourceDefinition in a real cluster (no strategic merge, kind in list items)."""
+    verbs: tuple[str, ...] = (
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    )
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        return f"{self.kind}List"
+
+    @property
+    def qualified(self) -> str:
+        """``pods``, ``queues.scheduling.volcano.sh``: the name in messages and in RBAC."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The URL path of the collection or the object. ``namespace`` None on a namespaced kind means all."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name:
+            parts.append(name)
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PODS = Resource(
+    "",
+    "v1",
+    "pods",
+    "Pod",
+    short_names=("po",),
+    categories=("all",),
+    subresources=("status", "binding", "log", "eviction"),
+)
+NODES = Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS)
+NAMESPACES = Resource(
+    "", "v1", "namespaces", "Namespace", False, ("ns",), subresources=("status", "finalize")
+)
+EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",))
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",))
+SECRETS = Resource("", "v1", "secrets", "Secret")
+SERVICES = Resource(
+    "", "v1", "services", "Service", short_names=("svc",), categories=("all",), subresources=_STATUS
+)
+ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", short_names=("ep",))
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",))
+PERSISTENT_VOLUMES = Resource(
+    "", "v1", "persistentvolumes", "PersistentVolume", False, ("pv",), subresources=_STATUS
+)
+PERSISTENT_VOLUME_CLAIMS = Resource(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",), subresources=_STATUS
+)
+RESOURCE_QUOTAS = Resource(
+    "", "v1", "resourcequotas", "ResourceQuota", short_names=("quota",), subresources=_STATUS
+)
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", short_names=("limits",))
+EVENTS_V1 = Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",))
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",))
+POD_DISRUPTION_BUDGETS = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), subresources=_STATUS
+)
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
+
+QUEUES = Resource(
+    "scheduling.volcano.sh",
+    "v1beta1",
+    "queues",
+    "Queue",
+    False,
+    ("q", "queue-v1beta1"),
+    ("volcano",),
+    _STATUS,
+    custom=True,
+)
+POD_GROUPS = Resource(
+    "scheduling.volcano.sh",
+    "v1beta1",
+    "podgroups",
+    "PodGroup",
+    True,
+    ("pg", "podgroup-v1beta1"),
+    ("volcano",),
+    _STATUS,
+    custom=True,
+)
+VOLCANO_JOBS = Resource(
+    "batch.volcano.sh",
+    "v1alpha1",
+    "jobs",
+    "Job",
+    True,
+    ("vcjob", "vj", "vjob"),
+    ("all", "volcano"),
+    _STATUS,
+    custom=True,
+)
+VOLCANO_JOBS_V1BETA1 = Resource(
+    "batch.volcano.sh",
+    "v1beta1",
+    "jobs",
+    "Job",
+    True,
+    ("vcjob", "vj", "vjob"),
+    ("all", "volcano"),
+    _STATUS,
+    custom=True,
+)
+COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
+
+ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
+"""Other versions of the same stored object → the version it is stored in."""
+
+ALL: tuple[Resource, ...] = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    EVENTS,
+    CONFIG_MAPS,
+    SECRETS,
+    SERVICES,
+    ENDPOINTS,
+    SERVICE_ACCOUNTS,
+    PERSISTENT_VOLUMES,
+    PERSISTENT_VOLUME_CLAIMS,
+    RESOURCE_QUOTAS,
+    LIMIT_RANGES,
+    EVENTS_V1,
+    LEASES,
+    PRIORITY_CLASSES,
+    POD_DISRUPTION_BUDGETS,
+    ENDPOINT_SLICES,
+    QUEUES,
+    POD_GROUPS,
+    VOLCANO_JOBS,
+    VOLCANO_JOBS_V1BETA1,
+    COMMANDS,
+)
+
+_BY_KIND = {(r.api_version, r.kind): r for r in ALL}
+_BY_PLURAL = {(r.group, r.version, r.plural): r for r in ALL}
+
+
+def by_kind(api_version: str, kind: str) -> Resource | None:
+    return _BY_KIND.get((api_version, kind))
+
+
+def by_plural(group: str, version: str, plural: str) -> Resource | None:
+    return _BY_PLURAL.get((group, version, plural))
+
+
+def find(word: str) -> Resource | None:
+    """The resource that a person means: plural, singular, short name, or ``plural.group``.
+
+    Where several kinds share a name, the first of :data:`ALL` wins, as kubectl does; ``job`` is the
+    Volcano Job as long as no other Job is served.
+    """
+    wanted = word.lower()
+    for resource in ALL:
+        names = {
+            resource.plural,
+            resource.singular,
+            *resource.short_names,
+            resource.qualified,
+            f"{resource.plural}.{resource.version}.{resource.group}",
+            f"{resource.singular}.{resource.group}",
+        }
+        if wanted in names:
+            return resource
+    return None

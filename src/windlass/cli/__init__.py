@@ -1,0 +1,1 @@
+"""The windlass command, one file per command."""

@@ -1,0 +1,1 @@
+"""One client for the embedded and the remote wire."""

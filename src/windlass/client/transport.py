@@ -1,0 +1,44 @@
+"""What a request and an answer are, below any HTTP library.
+
+Two transports implement :class:`Transport`: HTTP (``client.http``) and, for tests, the in-process one
+that ``server`` provides. The in-process transport enters the server after HTTP decoding, so it
+passes authentication's result, authorisation, admission and validation like any other caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``path`` without query; ``query`` as it stands after ``?``, undecoded; header names lower case."""
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(slots=True)
+class Response:
+    """Either a whole ``body`` or a ``stream`` of byte chunks (watch, followed log).
+
+    Whoever takes a stream must exhaust it or call its ``aclose``.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    stream: AsyncIterator[bytes] | None = None
+
+
+class Transport(Protocol):
+    """Sends one request. Raises ``client.errors.Unreachable`` when no answer can be had."""
+
+    async def request(self, request: Request) -> Response: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""Reconcilers, one folder each, independent of one another."""

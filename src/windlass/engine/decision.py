@@ -1,0 +1,89 @@
+"""What the engine decides: frozen records in decision order. Applying them may partly fail; failures
+come back as :class:`~windlass.engine.deltas.BindFailed` and ``EvictionFailed``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from windlass.api.reasons import Explanation
+from windlass.spi.objects import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShare:
+    """A device handed to a task. ``milli`` 1000 is the whole device."""
+
+    index: int
+    resource: str
+    milli: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    task: str
+    uid: str
+    group: str
+    node: str
+    devices: tuple[DeviceShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """``claimer`` is the group that the room is for; ``action`` preempt, reclaim, consolidate or stale-gang."""
+
+    task: str
+    uid: str
+    group: str
+    node: str
+    action: str
+    claimer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    task: str
+    uid: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """Where a group stands after the cycle, only for groups whose standing changed.
+
+    ``admitted``: may its controller create pods (Volcano's Inqueue). ``explanation`` is None once
+    nothing of the group waits.
+    """
+
+    group: str
+    admitted: bool
+    scheduled: int
+    pending: int
+    explanation: Explanation | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUsage:
+    """One queue's figures, in engine units, only for queues whose figures changed."""
+
+    queue: str
+    parent: str
+    guarantee: Resources
+    deserved: Resources
+    capability: Resources
+    fair_share: Resources
+    allocated: Resources
+    requested: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    cycle: int
+    binds: tuple[Bind, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    nominations: tuple[Nomination, ...] = ()
+    groups: tuple[GroupStatus, ...] = ()
+    queues: tuple[QueueUsage, ...] = ()
+    wake_at: float | None = None
+    """Unix seconds of the next moment at which time alone changes something (back-off, aging); else None."""
+    notes: Mapping[str, str] = field(default_factory=dict)

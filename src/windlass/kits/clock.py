@@ -1,0 +1,87 @@
+"""Time as a parameter.
+
+Everything that waits, stamps or measures takes a :class:`Clock`, so that tests move time by hand
+and a simulation can run a month in seconds. Only this module (and its siblings in ``kits``) may
+touch the wall clock; ``import-linter`` and ruff hold that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds. ``now`` is Unix time and may jump; ``monotonic`` never runs backwards."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def pause(self, seconds: float) -> None:
+        """Blocking sleep, for code without an event loop (the command line)."""
+        time.sleep(seconds)
+
+
+class FakeClock:
+    """A clock that stands still until :meth:`advance` is called. For tests and simulation."""
+
+    def __init__(self, start: float = 1_767_268_800.0) -> None:  # 2026-01-01T12:00:00Z
+        self._now = start
+        self._monotonic = 0.0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def pause(self, seconds: float) -> None:
+        self.jump(seconds)
+
+    def jump(self, seconds: float) -> None:
+        """Move time without waking sleepers' tasks in between."""
+        self._now += seconds
+        self._monotonic += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._monotonic + seconds, next(self._order), future))
+        await future
+
+    async def advance(self, seconds: float) -> None:
+        """Move time forward, waking each sleeper at its own moment, in order."""
+        target = self._monotonic + seconds
+        while self._sleepers and self._sleepers[0][0] <= target:
+            due, _, future = heapq.heappop(self._sleepers)
+            self.jump(max(0.0, due - self._monotonic))
+            if not future.done():
+                future.set_result(None)
+            for _ in range(5):  # let what was woken run, and sleep again
+                await asyncio.sleep(0)
+        self.jump(target - self._monotonic)
+        for _ in range(5):
+            await asyncio.sleep(0)

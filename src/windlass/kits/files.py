@@ -1,0 +1,67 @@
+"""Files that are whole or absent, and locks that die with their holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomic(path: Path, data: bytes | str, mode: int = 0o600, *, durable: bool = True) -> None:
+    """Replace ``path`` by ``data`` in one step; a reader sees the old or the new content, never half.
+
+    Raises ``OSError`` (read-only folder, full disk); the old file is then untouched.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(stream.fileno(), mode)
+            stream.write(raw)
+            stream.flush()
+            if durable:
+                os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        unlink_if_there(temporary)
+        raise
+
+
+def unlink_if_there(path: str | Path) -> None:
+    """Remove a file that may be gone already."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+
+
+class FileLock:
+    """An exclusive advisory lock; the kernel drops it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self, *, wait: bool = False) -> bool:
+        """Take the lock; ``False`` if another process holds it and ``wait`` is false."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> FileLock:
+        self.acquire(wait=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

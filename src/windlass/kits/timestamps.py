@@ -1,0 +1,55 @@
+"""RFC 3339 time stamps as Kubernetes writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def rfc3339(seconds: float) -> str:
+    """``metav1.Time``: whole seconds, UTC, ``Z``."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_micro(seconds: float) -> str:
+    """``metav1.MicroTime``: six digits."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_rfc3339(text: str) -> float:
+    """Unix seconds. Raises ``ValueError`` on anything that is not an RFC 3339 time with a zone."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError(f"time {text!r} has no zone")
+    return moment.timestamp()
+
+
+def age(seconds: float) -> str:
+    """A duration as kubectl's AGE column shows it (``duration.HumanDuration`` of apimachinery)."""
+    if seconds < 0:
+        return "0s" if seconds > -2 else "<invalid>"
+    total = int(seconds)
+    if total < 120:
+        return f"{total}s"
+    minutes = total // 60
+    if minutes < 10:
+        rest = total % 60
+        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
+    if minutes < 180:
+        return f"{minutes}m"
+    hours = total // 3600
+    if hours < 8:
+        rest = (total // 60) % 60
+        return f"{hours}h{rest}m" if rest else f"{hours}h"
+    if hours < 48:
+        return f"{hours}h"
+    days = hours // 24
+    if hours < 192:
+        rest = hours % 24
+        return f"{days}d{rest}h" if rest else f"{days}d"
+    if hours < 24 * 365 * 2:
+        return f"{days}d"
+    years = hours // (24 * 365)
+    if hours < 24 * 365 * 8:
+        rest = days % 365
+        return f"{years}y{rest}d" if rest else f"{years}y"
+    return f"{years}y"

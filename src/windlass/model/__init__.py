@@ -1,0 +1,1 @@
+"""Translation between API objects and the engine's nouns."""

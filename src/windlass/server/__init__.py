@@ -1,0 +1,1 @@
+"""The Kubernetes wire of the embedded control plane."""

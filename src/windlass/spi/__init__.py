@@ -1,0 +1,1 @@
+"""The stable extension surface: Protocols and frozen types that a plugin may import."""

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds the real Kubernetes parts that the conformance tests run against, once, into a cache
+# folder outside the checkout. Usage: tools/kubernetes/build.sh [DIR]; prints DIR.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:-${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin}
+mkdir -p "$out"
+export CGO_ENABLED=0 GOFLAGS=-mod=mod
+version=v1.36.3
+ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+
+build() { # NAME MODULE-FOLDER PACKAGE
+  [ -x "$out/$1" ] && return 0
+  echo "building $1 (once)" >&2
+  (cd "$here/$2" && go build -ldflags "$ldflags" -o "$out/$1.part" "$3") >&2
+  mv "$out/$1.part" "$out/$1"
+}
+
+command -v go >/dev/null || { echo "go is not installed: the tests against a real Kubernetes cannot run" >&2; exit 3; }
+build etcd etcd go.etcd.io/etcd/server/v3
+build kube-apiserver server k8s.io/kubernetes/cmd/kube-apiserver
+build kube-controller-manager server k8s.io/kubernetes/cmd/kube-controller-manager
+echo "$out"
