@@ -7,11 +7,13 @@ touch the wall clock; ``import-linter`` and ruff hold that.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Clock(Protocol):
@@ -34,6 +36,8 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio  # the command line never sleeps this way, and starts faster without it
+
         await asyncio.sleep(seconds)
 
     def pause(self, seconds: float) -> None:
@@ -65,6 +69,8 @@ class FakeClock:
         self._monotonic += seconds
 
     async def sleep(self, seconds: float) -> None:
+        import asyncio
+
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -74,6 +80,8 @@ class FakeClock:
 
     async def advance(self, seconds: float) -> None:
         """Move time forward, waking each sleeper at its own moment, in order."""
+        import asyncio
+
         target = self._monotonic + seconds
         while self._sleepers and self._sleepers[0][0] <= target:
             due, _, future = heapq.heappop(self._sleepers)
