@@ -1,0 +1,199 @@
+"""Starting, recognising and ending processes of this machine.
+
+A process is named by its pid *and* its start time (``/proc/PID/stat``, field 22), because the kernel
+uses pids again. Nothing here ends a process that it cannot recognise.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks after boot at which ``pid`` started; ``None`` if there is no such process, or a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    if len(fields) < 20 or fields[0] in "ZX":
+        return None
+    return int(fields[19])
+
+
+def is_alive(pid: int, started: int | None = None) -> bool:
+    """Whether ``pid`` runs and, if ``started`` is given, is the process that started then."""
+    found = start_time(pid)
+    return found is not None and (started is None or found == started)
+
+
+def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> bool:
+    """Ask the kernel to send ``signum`` to this process when its parent dies.
+
+    ``False`` if ``parent`` is gone already (the caller should end at once). Children do not inherit it.
+    """
+    import ctypes  # not needed by those who only start processes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    return os.getppid() == parent
+
+
+def set_name(name: str) -> None:
+    """The name that ``ps`` and ``top`` show (15 bytes)."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
+
+
+def rotate(path: Path, keep: int = 3) -> None:
+    """``x.log`` → ``x.log.1`` → … ; the oldest is dropped. An absent or empty file is left alone."""
+    try:
+        if path.stat().st_size == 0:
+            return
+    except FileNotFoundError:
+        return
+    for number in range(keep, 0, -1):
+        older = path.with_name(f"{path.name}.{number}")
+        newer = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
+        if newer.exists():
+            os.replace(newer, older)
+
+
+class Child:
+    """A child process that this process started and has to collect."""
+
+    __slots__ = ("code", "pid", "started")
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.started = start_time(pid)
+        self.code: int | None = None
+        """Exit status once it has ended; the negative signal number if a signal ended it."""
+
+    def poll(self) -> int | None:
+        """``None`` while it runs, afterwards its exit status."""
+        if self.code is None:
+            try:
+                found, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                self.code = -signal.SIGKILL
+                return self.code
+            if found:
+                self.code = os.waitstatus_to_exitcode(status)
+        return self.code
+
+    def send(self, signum: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signum)
+
+
+def spawn(
+    argv: Sequence[str],
+    log: Path,
+    *,
+    environment: Mapping[str, str] | None = None,
+    descriptors: Sequence[int] = (),
+) -> Child:
+    """Start ``argv`` in a session of its own: no input, output and errors appended to ``log``.
+
+    Only ``descriptors`` are inherited. Raises ``OSError``.
+    """
+    stream = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, True)
+        pid = os.posix_spawn(
+            argv[0],
+            list(argv),
+            dict(os.environ if environment is None else environment),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, stream, 1),
+                (os.POSIX_SPAWN_DUP2, stream, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+        )
+    finally:
+        os.close(stream)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+    return Child(pid)
+
+
+def spawn_daemon(module: str, arguments: Sequence[str], log: Path) -> tuple[Child, int]:
+    """Start ``python -m module ARGUMENTS --report-fd N`` detached; the child and the read end of a pipe.
+
+    The pipe is how the daemon tells how it gets on; it reads as closed when the daemon ends. All three
+    standard streams are redirected, so that a caller whose output is captured does not hang.
+    """
+    reader, writer = os.pipe()
+    try:
+        argv = python_module(module, *arguments, "--report-fd", str(writer))
+        child = spawn(argv, log, descriptors=(writer,))
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    return child, reader
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs ``module`` with this interpreter."""
+    return [sys.executable, *_interpreter_flags(), "-m", module, *arguments]
+
+
+def _interpreter_flags() -> list[str]:
+    flags = ["-P"] if sys.flags.safe_path else []
+    return [*flags, "-X", "dev"] if sys.flags.dev_mode else flags
+
+
+def end(pid: int, started: int | None, *, patience_seconds: float, signum: int = signal.SIGTERM) -> bool:
+    """Send ``signum``, wait, then kill. ``True`` once the process is gone; ``False`` if it cannot be ended.
+
+    The process is held by a pidfd from before it is recognised until after the signal, so that the
+    signal cannot reach another one.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        if not is_alive(pid, started):
+            return True
+        for number, seconds in ((signum, patience_seconds), (signal.SIGKILL, 5.0)):
+            try:
+                signal.pidfd_send_signal(handle, number)
+            except ProcessLookupError:
+                return True
+            except PermissionError:
+                return False
+            if wait_gone(handle, pid, seconds):
+                return True
+        return False
+    finally:
+        os.close(handle)
+
+
+def wait_gone(handle: int, pid: int, seconds: float) -> bool:
+    """Wait until the process behind a pidfd has ended (a zombie that nobody collects counts)."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([handle], [], [], max(0.0, left))
+        if ready or not is_alive(pid):
+            return True
+        if left <= 0:
+            return False
