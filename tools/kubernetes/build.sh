@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Builds the real Kubernetes parts that the conformance tests run against, once, into a cache
-# folder outside the checkout. Usage: tools/kubernetes/build.sh [DIR]; prints DIR.
+# Builds the real Kubernetes parts that the tests run against, once, into a cache folder outside the
+# checkout, and prints the folder. `build.sh --where` prints it without building.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:-${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin}
+out=${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin
+if [ "${1:-}" = --where ]; then echo "$out"; exit; fi
 mkdir -p "$out"
-export CGO_ENABLED=0 GOFLAGS=-mod=mod
+export CGO_ENABLED=0
 version=v1.36.3
-ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version \
+-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
 
 build() { # NAME MODULE-FOLDER PACKAGE
   [ -x "$out/$1" ] && return 0
@@ -16,7 +18,8 @@ build() { # NAME MODULE-FOLDER PACKAGE
   mv "$out/$1.part" "$out/$1"
 }
 
-command -v go >/dev/null || { echo "go is not installed: the tests against a real Kubernetes cannot run" >&2; exit 3; }
+command -v go >/dev/null || { echo "go is not installed: the tests against a real Kubernetes skip" >&2; exit 3; }
+command -v kubectl >/dev/null || build kubectl server k8s.io/kubernetes/cmd/kubectl
 build etcd etcd go.etcd.io/etcd/server/v3
 build kube-apiserver server k8s.io/kubernetes/cmd/kube-apiserver
 build kube-controller-manager server k8s.io/kubernetes/cmd/kube-controller-manager

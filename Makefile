@@ -1,0 +1,44 @@
+# Everything sets itself up: a virtual environment in .venv, and for the tests whatever tools/setup.sh
+# finds missing. Nothing is written outside this folder but a cache of built tools
+# ($XDG_CACHE_HOME/windlass).
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench docs chaos lock clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help:  ## list these targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml requirements-dev.lock
+	@tools/venv.sh "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+demo: $(STAMP)  ## run the main job: a 4-rank training gang on a box with 4 simulated GPUs
+	@$(BIN)/python tools/demo.py
+
+test: $(STAMP)  ## everything that has to hold; installs what the tests need
+	@tools/test.sh
+
+check: $(STAMP)  ## format, lint, types, layers
+	@$(BIN)/ruff format --check src tests benchmarks tools examples
+	@$(BIN)/ruff check src tests benchmarks tools examples
+	@$(BIN)/lint-imports
+	@$(BIN)/pyright
+
+bench: $(STAMP)  ## the benchmarks, figures and ratios in one run
+	@$(BIN)/python -m benchmarks
+
+chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 rounds; writes docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
+
+docs: $(STAMP)  ## write the generated reference pages anew
+	@$(BIN)/python tools/reference/generate.py
+
+lock: $(STAMP)  ## resolve requirements-dev.lock anew
+	@tools/lock.sh
+
+clean:  ## remove what was installed and built here
+	rm -rf $(VENV) .demo build dist

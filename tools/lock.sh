@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Resolves requirements-dev.lock: everything that development and continuous integration install, with hashes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+.venv/bin/python -m pip install -q uv
+.venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-annotate --group dev --custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml tools/build.in
