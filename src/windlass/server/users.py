@@ -1,0 +1,26 @@
+"""Who asks: the identity that authentication hands to authorisation and admission."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """A name, a stable id, and the groups that permissions are given to."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+    @property
+    def is_admin(self) -> bool:
+        return MASTERS in self.groups
+
+
+ADMIN = UserInfo("windlass-admin", "windlass-admin", (MASTERS, AUTHENTICATED))
+ANONYMOUS = UserInfo("system:anonymous", "", (UNAUTHENTICATED,))
