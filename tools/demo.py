@@ -37,7 +37,9 @@ def windlass(*arguments: str, stdin: str | None = None, check: bool = True) -> s
         [WINDLASS, *arguments], input=stdin, capture_output=True, text=True, env=environment(), check=False
     )
     if check and done.returncode != 0:
-        raise DemoFailed(f"windlass {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+        raise DemoFailed(
+            f"windlass {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
@@ -70,7 +72,10 @@ def tell() -> None:
     windlass("up", "--state", str(STATE), "--gpus", "simulated:4", "--detach")
     say("one box with 4 simulated GPUs is up: API server, scheduler, controllers, node agent")
     pack = subprocess.run(
-        [sys.executable, str(EXAMPLES / "01-distributed-digits/pack.py")], capture_output=True, text=True, check=True
+        [sys.executable, str(EXAMPLES / "01-distributed-digits/pack.py")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     windlass("apply", "-f", "-", stdin=pack.stdout)
     windlass("apply", "-f", str(EXAMPLES / "01-distributed-digits/job.yaml"))
@@ -101,7 +106,16 @@ def waiting_line() -> str:
 
 def follow(job: str) -> None:
     """Print what matters of the job's log: who each rank is, then the result."""
-    shown = ("rank 0 of", "rank 1 of", "rank 2 of", "rank 3 of", "epoch   0", "epoch  30", "test accuracy", "equal")
+    shown = (
+        "rank 0 of",
+        "rank 1 of",
+        "rank 2 of",
+        "rank 3 of",
+        "epoch   0",
+        "epoch  30",
+        "test accuracy",
+        "equal",
+    )
     with subprocess.Popen(
         [WINDLASS, "logs", job, "-f", "--all"], stdout=subprocess.PIPE, text=True, env=environment()
     ) as reader:

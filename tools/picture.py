@@ -19,8 +19,8 @@ def box(x: int, y: int, width: int, height: int, kind: str, title: str, *lines: 
         ),
     ]
     return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" fill="{FILL[kind]}" stroke="{LINE}"/>'
-        + "".join(text)
+        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" '
+        f'fill="{FILL[kind]}" stroke="{LINE}"/>' + "".join(text)
     )
 
 
@@ -35,7 +35,15 @@ def picture() -> str:
         box(230, 20, 190, 62, "user", "platform engineer", "kubectl · queues · quota"),
         box(440, 20, 190, 62, "user", "your manifests", "Volcano Job, PodGroup, Pod"),
         box(650, 20, 190, 62, "user", "on a cluster", "kube-apiserver instead"),
-        box(20, 130, 820, 62, "wire", "the Kubernetes API", "embedded server on SQLite, or a real kube-apiserver"),
+        box(
+            20,
+            130,
+            820,
+            62,
+            "wire",
+            "the Kubernetes API",
+            "embedded server on SQLite, or a real kube-apiserver",
+        ),
         box(20, 240, 250, 62, "core", "controllers", "Job → PodGroup → pods"),
         box(305, 240, 250, 62, "core", "scheduler", "gangs, queues, every reason told"),
         box(590, 240, 250, 62, "work", "node agent", "processes, devices, logs"),
@@ -48,8 +56,8 @@ def picture() -> str:
         f'<text x="305" y="363" font-size="13" fill="{INK}">or waits and says exactly why.</text>',
     ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'font-family="system-ui, sans-serif" font-size="15" fill="{INK}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
+        f'width="{WIDTH}" height="{HEIGHT}" font-family="system-ui, sans-serif" font-size="15" fill="{INK}">'
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
         f'orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" fill="{LINE}"/></marker></defs>'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{PAPER}"/>' + "".join(parts) + "</svg>\n"

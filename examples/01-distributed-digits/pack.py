@@ -1,6 +1,6 @@
 """Print ConfigMap ``digits``: the training program and its data, ready for ``apply -f -``.
 
-    python pack.py | windlass apply -f -      (or kubectl apply --server-side -f -)
+python pack.py | windlass apply -f -      (or kubectl apply --server-side -f -)
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ def config_map() -> dict:
         "kind": "ConfigMap",
         "metadata": {"name": "digits"},
         "data": {name: (HERE / name).read_text() for name in ("train.py", "ring.py")},
-        "binaryData": {"digits.csv.gz": base64.b64encode((HERE / "data" / "digits.csv.gz").read_bytes()).decode()},
+        "binaryData": {
+            "digits.csv.gz": base64.b64encode((HERE / "data" / "digits.csv.gz").read_bytes()).decode()
+        },
     }
 
 

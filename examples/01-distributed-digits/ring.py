@@ -17,9 +17,11 @@ HELLO = struct.Struct("!i")
 
 
 class Ring:
-    """The ranks ``hosts[0..n-1]``, connected in a circle. Raises ``ConnectionError`` when a neighbour is lost."""
+    """The ranks ``hosts[0..n-1]`` in a circle. Raises ``ConnectionError`` when a neighbour is lost."""
 
-    def __init__(self, rank: int, hosts: list[str], port: int = 29_500, patience_seconds: float = 60.0) -> None:
+    def __init__(
+        self, rank: int, hosts: list[str], port: int = 29_500, patience_seconds: float = 60.0
+    ) -> None:
         self.rank, self.size = rank, len(hosts)
         own, right = hosts[rank], hosts[(rank + 1) % self.size]
         deadline = time.monotonic() + patience_seconds

@@ -35,15 +35,22 @@ def main() -> int:
     images, labels, test_images, test_labels = load()
     started = time.monotonic()
     train = train_torch if options.engine == "torch" else train_numpy
-    own = slice(rank, len(images) // size * size, size)  # equal shares, so that all ranks take equally many steps
+    own = slice(
+        rank, len(images) // size * size, size
+    )  # equal shares, so that all ranks take equally many steps
     parameters, agree = train(options, rank, size, hosts, images[own], labels[own])
     accuracy = float(np.mean(forward(parameters, test_images)[1].argmax(axis=1) == test_labels))
     digest = hashlib.sha256(b"".join(p.tobytes() for p in parameters)).hexdigest()[:12]
-    print(f"rank {rank}: parameters {digest}, {'equal on' if agree else 'DIFFERENT between'} all ranks", flush=True)
+    print(
+        f"rank {rank}: parameters {digest}, {'equal on' if agree else 'DIFFERENT between'} all ranks",
+        flush=True,
+    )
     if rank == 0:
         seconds = time.monotonic() - started
         print(f"trained on {len(images)} images in {seconds:.1f} s, {options.engine}", flush=True)
-        print(f"test accuracy {100 * accuracy:.2f} % on {len(test_images)} images never trained on", flush=True)
+        print(
+            f"test accuracy {100 * accuracy:.2f} % on {len(test_images)} images never trained on", flush=True
+        )
     return 0 if agree and accuracy >= options.goal else 1
 
 
@@ -56,7 +63,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=0.1)
     parser.add_argument("--seconds-per-epoch", type=float, default=0.0, help="train no faster than this")
     parser.add_argument("--goal", type=float, default=0.95, help="exit 1 below this test accuracy")
-    parser.add_argument("--no-all-reduce", action="store_true", help="each rank for itself: parameters drift apart")
+    parser.add_argument(
+        "--no-all-reduce", action="store_true", help="each rank for itself: parameters drift apart"
+    )
     return parser.parse_args()
 
 
@@ -75,7 +84,10 @@ def introduce(rank: int, size: int, hosts: list[str]) -> None:
     known = [f"{host.split('.')[0]}={resolve(host, deadline)}" for i, host in enumerate(hosts) if i != rank]
     device = os.environ.get("CUDA_VISIBLE_DEVICES", "none")
     own = resolve(hosts[rank], deadline)
-    print(f"rank {rank} of {size} on {socket.gethostname()} ({own}), device {device}, peers {' '.join(known)}", flush=True)
+    print(
+        f"rank {rank} of {size} on {socket.gethostname()} ({own}), device {device}, peers {' '.join(known)}",
+        flush=True,
+    )
 
 
 def load() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -102,7 +114,9 @@ def forward(parameters: list[np.ndarray], images: np.ndarray) -> tuple[np.ndarra
     return hidden, hidden @ second + second_bias
 
 
-def gradients(parameters: list[np.ndarray], images: np.ndarray, labels: np.ndarray) -> tuple[list[np.ndarray], float]:
+def gradients(
+    parameters: list[np.ndarray], images: np.ndarray, labels: np.ndarray
+) -> tuple[list[np.ndarray], float]:
     """Of the mean cross-entropy; back-propagation by hand."""
     hidden, scores = forward(parameters, images)
     scores = scores - scores.max(axis=1, keepdims=True)
@@ -118,7 +132,12 @@ def gradients(parameters: list[np.ndarray], images: np.ndarray, labels: np.ndarr
 
 
 def train_numpy(
-    options: argparse.Namespace, rank: int, size: int, hosts: list[str], images: np.ndarray, labels: np.ndarray
+    options: argparse.Namespace,
+    rank: int,
+    size: int,
+    hosts: list[str],
+    images: np.ndarray,
+    labels: np.ndarray,
 ) -> tuple[list[np.ndarray], bool]:
     from ring import Ring
 
@@ -141,7 +160,9 @@ def train_numpy(
     if ring is None:
         return parameters, True
     mean = average(ring, parameters)
-    drift = ring.all_reduce(np.array([max(np.abs(p - m).max() for p, m in zip(parameters, mean, strict=True))]))
+    drift = ring.all_reduce(
+        np.array([max(np.abs(p - m).max() for p, m in zip(parameters, mean, strict=True))])
+    )
     return parameters, bool(drift[0] < 1e-9)
 
 
@@ -153,7 +174,12 @@ def average(ring: object, parts: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def train_torch(
-    options: argparse.Namespace, rank: int, size: int, hosts: list[str], images: np.ndarray, labels: np.ndarray
+    options: argparse.Namespace,
+    rank: int,
+    size: int,
+    hosts: list[str],
+    images: np.ndarray,
+    labels: np.ndarray,
 ) -> tuple[list[np.ndarray], bool]:
     import torch
     import torch.distributed as distributed
@@ -161,7 +187,9 @@ def train_torch(
 
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    model = torch.nn.Sequential(torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)).double()
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)
+    ).double()
     if size > 1:
         distributed.init_process_group("gloo", rank=rank, world_size=size)
     parallel = DistributedDataParallel(model) if size > 1 and not options.no_all_reduce else model

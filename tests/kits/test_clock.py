@@ -1,0 +1,43 @@
+import asyncio
+
+from windlass.kits.clock import FakeClock
+
+
+async def test_sleepers_wake_in_order_and_at_their_own_moment():
+    clock = FakeClock(start=1000.0)
+    woken = []
+
+    async def sleeper(name: str, seconds: float) -> None:
+        await clock.sleep(seconds)
+        woken.append((name, clock.monotonic()))
+
+    tasks = [asyncio.create_task(sleeper("late", 5)), asyncio.create_task(sleeper("early", 2))]
+    await asyncio.sleep(0)
+    await clock.advance(3)
+    assert woken == [("early", 2.0)]
+    await clock.advance(10)
+    assert woken == [("early", 2.0), ("late", 5.0)]
+    assert clock.now() == 1013.0
+    await asyncio.gather(*tasks)
+
+
+async def test_a_sleeper_that_sleeps_again_is_served_within_one_advance():
+    clock = FakeClock()
+    ticks = []
+
+    async def ticker() -> None:
+        for _ in range(3):
+            await clock.sleep(1)
+            ticks.append(clock.monotonic())
+
+    task = asyncio.create_task(ticker())
+    await asyncio.sleep(0)
+    await clock.advance(3)
+    assert ticks == [1.0, 2.0, 3.0]
+    await task
+
+
+async def test_no_time_passes_in_a_sleep_of_nothing():
+    clock = FakeClock()
+    await clock.sleep(0)
+    assert clock.monotonic() == 0
