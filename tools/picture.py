@@ -47,7 +47,7 @@ def picture() -> str:
         box(20, 240, 250, 62, "core", "controllers", "Job → PodGroup → pods"),
         box(305, 240, 250, 62, "core", "scheduler", "gangs, queues, every reason told"),
         box(590, 240, 250, 62, "work", "node agent", "processes, devices, logs"),
-        box(590, 330, 250, 50, "work", "rank 0 · rank 1 · rank 2 · rank 3"),
+        box(590, 330, 250, 50, "work", "rank 0 · 1 · 2 · 3"),
         *(arrow(x, 82, x, 130) for x in (115, 325, 535)),
         arrow(745, 130, 745, 82),
         *(arrow(x, 192, x, 240, both=True) for x in (145, 430, 715)),
