@@ -1,0 +1,47 @@
+"""Typed partial views on wire objects: only the fields that scheduler, controllers and agent read.
+
+``decode_KIND(raw)`` takes an object's JSON bytes. Every decoder is total: a field of the wrong type
+becomes an entry of ``problems``; only something that is not an object with a name raises
+``msgspec.DecodeError``. A plain object goes through :func:`encode` first.
+"""
+
+from __future__ import annotations
+
+from windlass.api.views.cluster import Namespace, ResourceQuota, decode_namespace, decode_resource_quota
+from windlass.api.views.node import Node, TaintView, decode_node
+from windlass.api.views.pod import ContainerExit, Pod, decode_pod
+from windlass.api.views.podshape import PodShape
+from windlass.api.views.scheduling import (
+    Condition,
+    PodGroup,
+    PriorityClass,
+    Queue,
+    decode_pod_group,
+    decode_priority_class,
+    decode_queue,
+)
+from windlass.api.views.wire import Owner, controller_of, encode
+
+__all__ = [
+    "Condition",
+    "ContainerExit",
+    "Namespace",
+    "Node",
+    "Owner",
+    "Pod",
+    "PodGroup",
+    "PodShape",
+    "PriorityClass",
+    "Queue",
+    "ResourceQuota",
+    "TaintView",
+    "controller_of",
+    "decode_namespace",
+    "decode_node",
+    "decode_pod",
+    "decode_pod_group",
+    "decode_priority_class",
+    "decode_queue",
+    "decode_resource_quota",
+    "encode",
+]

@@ -1,0 +1,125 @@
+"""Namespace and ResourceQuota as scheduler and controllers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.views.wire import intern, interned, kept, metadata, moment, part, split
+
+
+class Namespace(msgspec.Struct, gc=False):
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    deleted: float
+    phase: str
+    finalizers: tuple[str, ...]
+    """``spec.finalizers``: what still has to let go before the namespace may vanish."""
+
+
+class _SpecWire(msgspec.Struct, gc=False):
+    finalizers: list[str] | None = None
+
+
+class _StatusWire(msgspec.Struct, gc=False):
+    phase: str | None = None
+
+
+_spec_decoder = msgspec.json.Decoder(_SpecWire)
+_status_decoder = msgspec.json.Decoder(_StatusWire)
+
+
+def decode_namespace(raw: bytes | msgspec.Raw) -> Namespace:
+    """A namespace. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_spec_decoder, whole.spec, "spec", _SpecWire, problems)
+    status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
+    return Namespace(
+        intern(meta.name),
+        meta.uid,
+        meta.resource_version,
+        interned(meta.labels),
+        kept(meta.annotations),
+        moment(meta.deletion_timestamp),
+        intern(status.phase or ""),
+        tuple(spec.finalizers or ()),
+    )
+
+
+class ScopeRequirement(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class ResourceQuota(msgspec.Struct, gc=False):
+    """``hard`` and ``used`` as written: quantities by quota name (``requests.nvidia.com/gpu``, ``pods``)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    hard: Mapping[str, str]
+    scopes: tuple[str, ...]
+    scope_selector: tuple[ScopeRequirement, ...]
+    status_hard: Mapping[str, str]
+    used: Mapping[str, str]
+    deleted: float
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _SelectorWire(msgspec.Struct, gc=False, rename="camel"):
+    match_expressions: tuple[ScopeRequirement, ...] | None = None
+
+
+class _QuotaSpecWire(msgspec.Struct, gc=False, rename="camel"):
+    hard: dict[str, str | int | float] | None = None
+    scopes: tuple[str, ...] | None = None
+    scope_selector: _SelectorWire | None = None
+
+
+class _QuotaStatusWire(msgspec.Struct, gc=False):
+    hard: dict[str, str | int | float] | None = None
+    used: dict[str, str | int | float] | None = None
+
+
+_quota_spec_decoder = msgspec.json.Decoder(_QuotaSpecWire)
+_quota_status_decoder = msgspec.json.Decoder(_QuotaStatusWire)
+
+
+def decode_resource_quota(raw: bytes | msgspec.Raw) -> ResourceQuota:
+    """A ResourceQuota. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_quota_spec_decoder, whole.spec, "spec", _QuotaSpecWire, problems)
+    status = part(_quota_status_decoder, whole.status, "status", _QuotaStatusWire, problems)
+    selector = spec.scope_selector.match_expressions if spec.scope_selector else None
+    return ResourceQuota(
+        intern(meta.namespace),
+        meta.name,
+        meta.uid,
+        meta.resource_version,
+        _text(spec.hard),
+        spec.scopes or (),
+        selector or (),
+        _text(status.hard),
+        _text(status.used),
+        moment(meta.deletion_timestamp),
+        tuple(problems),
+    )
+
+
+def _text(amounts: Mapping[str, str | int | float] | None) -> Mapping[str, str]:
+    return {intern(name): str(amount) for name, amount in (amounts or {}).items()}

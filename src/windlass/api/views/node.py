@@ -1,0 +1,110 @@
+"""A node as scheduler and controllers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, to_units
+from windlass.api.views.wire import intern, interned, kept, metadata, moment, part, split
+
+
+class TaintView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class Node(msgspec.Struct, gc=False):
+    """``allocatable`` in engine units. ``ready`` is the Ready condition's status, ``""`` without one."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    created: float
+    deleted: float
+    allocatable: Mapping[str, int]
+    taints: tuple[TaintView, ...]
+    unschedulable: bool
+    ready: str
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class _TaintWire(msgspec.Struct, gc=False, rename="camel"):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+    time_added: str | None = None
+
+
+class _SpecWire(msgspec.Struct, gc=False):
+    unschedulable: bool | None = None
+    taints: list[_TaintWire] | None = None
+
+
+class _ConditionWire(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+class _StatusWire(msgspec.Struct, gc=False):
+    allocatable: dict[str, str | int | float] | None = None
+    capacity: dict[str, str | int | float] | None = None
+    conditions: list[_ConditionWire] | None = None
+
+
+_spec_decoder = msgspec.json.Decoder(_SpecWire)
+_status_decoder = msgspec.json.Decoder(_StatusWire)
+
+
+def decode_node(raw: bytes | msgspec.Raw) -> Node:
+    """A node of the wire; ``allocatable`` falls back to ``capacity``, as the API server fills it.
+
+    Raises ``msgspec.DecodeError`` on what is not an object with a name.
+    """
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_spec_decoder, whole.spec, "spec", _SpecWire, problems)
+    status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
+    amounts = status.capacity if status.allocatable is None else status.allocatable
+    ready = next((c.status for c in status.conditions or () if c.type == "Ready"), "")
+    return Node(
+        name=intern(meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=interned(meta.labels),
+        annotations=kept(meta.annotations),
+        created=moment(meta.creation_timestamp),
+        deleted=moment(meta.deletion_timestamp),
+        allocatable=_units(amounts or {}, problems),
+        taints=tuple(
+            TaintView(intern(t.key), intern(t.value or ""), intern(t.effect), t.time_added)
+            for t in spec.taints or ()
+        ),
+        unschedulable=bool(spec.unschedulable),
+        ready=intern(ready),
+        problems=tuple(problems),
+    )
+
+
+def _units(amounts: Mapping[str, str | int | float], problems: list[FieldError]) -> Mapping[str, int]:
+    """A resource whose amount cannot be read counts as absent: nothing is placed on what is not known."""
+    units: dict[str, int] = {}
+    for name, amount in amounts.items():
+        try:
+            value = to_units(name, amount)
+        except QuantityError as error:
+            problems.append(FieldError(f"status.allocatable[{name}]", str(error)))
+            continue
+        units[intern(name)] = max(0, value)
+    return units

@@ -1,0 +1,186 @@
+"""A pod as scheduler and controllers see it: one flat, slim record of at most 2 KiB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.views.podshape import PodShape, PodSpecWire, shape_of
+from windlass.api.views.wire import (
+    Owner,
+    controller_of,
+    intern,
+    interned,
+    kept,
+    metadata,
+    moment,
+    owners,
+    part,
+    split,
+)
+
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
+class ContainerExit(msgspec.Struct, frozen=True, gc=False):
+    """How a container ended the last time."""
+
+    container: str
+    exit_code: int
+    reason: str = ""
+
+
+class Pod(msgspec.Struct, gc=False):
+    """Times are Unix seconds, 0.0 when absent. ``annotations`` are only those that Windlass reads.
+
+    ``waiting_message`` is the message of a ``PodScheduled=False`` condition, with ``waiting_reason``.
+    ``exits`` tell of terminated containers, ``restarts`` is the sum over containers.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owners: tuple[Owner, ...]
+    created: float
+    deleted: float
+    shape: PodShape
+    node_name: str
+    scheduler_name: str
+    priority: int | None
+    priority_class: str
+    preemption_policy: str
+    grace_seconds: int
+    phase: str
+    reason: str
+    ready: bool
+    pod_ip: str
+    waiting_reason: str
+    waiting_message: str
+    disrupted: bool
+    exits: tuple[ContainerExit, ...]
+    restarts: int
+    finalizers: tuple[str, ...]
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def controller(self) -> Owner | None:
+        return controller_of(self.owners)
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def deleting(self) -> bool:
+        return self.deleted > 0.0
+
+
+class _ConditionWire(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _TerminatedWire(msgspec.Struct, gc=False, rename="camel"):
+    exit_code: int = 0
+    reason: str | None = None
+
+
+class _StateWire(msgspec.Struct, gc=False):
+    terminated: _TerminatedWire | None = None
+
+
+class _ContainerStatusWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    restart_count: int = 0
+    state: _StateWire | None = None
+
+
+class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
+    phase: str | None = None
+    reason: str | None = None
+    pod_ip: str | None = msgspec.field(name="podIP", default=None)
+    conditions: list[_ConditionWire] | None = None
+    container_statuses: list[_ContainerStatusWire] | None = None
+
+
+_spec_decoder = msgspec.json.Decoder(PodSpecWire)
+_status_decoder = msgspec.json.Decoder(_StatusWire)
+
+
+def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
+    """A pod of the wire. Fields of a wrong type end in ``problems``.
+
+    Raises ``msgspec.DecodeError`` on what is not an object with a name.
+    """
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_spec_decoder, whole.spec, "spec", PodSpecWire, problems)
+    status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
+    shape = shape_of(spec)
+    waiting_reason, waiting_message, ready, disrupted = _conditions(status.conditions)
+    return Pod(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=interned(meta.labels),
+        annotations=kept(meta.annotations),
+        owners=owners(meta.owner_references),
+        created=moment(meta.creation_timestamp),
+        deleted=moment(meta.deletion_timestamp) or (1.0 if meta.deletion_timestamp else 0.0),
+        shape=shape,
+        node_name=intern(spec.node_name or ""),
+        scheduler_name=intern(spec.scheduler_name or DEFAULT_SCHEDULER),
+        priority=spec.priority,
+        priority_class=intern(spec.priority_class_name or ""),
+        preemption_policy=intern(spec.preemption_policy or ""),
+        grace_seconds=30
+        if spec.termination_grace_period_seconds is None
+        else spec.termination_grace_period_seconds,
+        phase=intern(status.phase or ""),
+        reason=intern(status.reason or ""),
+        ready=ready,
+        pod_ip=status.pod_ip or "",
+        waiting_reason=waiting_reason,
+        waiting_message=waiting_message,
+        disrupted=disrupted,
+        exits=_exits(status.container_statuses),
+        restarts=sum(c.restart_count for c in status.container_statuses or ()),
+        finalizers=tuple(intern(f) for f in meta.finalizers) if meta.finalizers else (),
+        problems=(*problems, *shape.problems) if problems else shape.problems,
+    )
+
+
+def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool, bool]:
+    reason = message = ""
+    ready = disrupted = False
+    for condition in conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            reason, message = intern(condition.reason or ""), intern(condition.message or "")
+        elif condition.type == "Ready":
+            ready = condition.status == "True"
+        elif condition.type == "DisruptionTarget":
+            disrupted = condition.status == "True"
+    return reason, message, ready, disrupted
+
+
+def _exits(statuses: list[_ContainerStatusWire] | None) -> tuple[ContainerExit, ...]:
+    if not statuses:
+        return ()
+    return tuple(
+        ContainerExit(intern(s.name), s.state.terminated.exit_code, intern(s.state.terminated.reason or ""))
+        for s in statuses
+        if s.state is not None and s.state.terminated is not None
+    )

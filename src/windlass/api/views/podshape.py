@@ -1,0 +1,279 @@
+"""What a pod asks of a node, shared by all pods that ask the same.
+
+The pods of a gang differ in name, environment and node, but not in what they need. Their specs are
+reduced to the fields that scheduling reads, and equal ones become one :class:`PodShape`, found again
+by the bytes of those fields. It is dropped when its last pod is.
+
+Effective request, as Kubernetes computes it (KEP-753): the larger of (sum of containers + sidecar
+init containers) and the peak of the init phase (each init container + the sidecars started before
+it), plus ``overhead``; pod-level ``spec.resources`` replace what they name.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, add, maximum, to_units
+from windlass.api.views.wire import EMPTY, NO_LABELS, field_error, intern, interned, part
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class LabelSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: tuple[Requirement, ...] | None = None
+
+
+class NodeSelectorTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    match_expressions: tuple[Requirement, ...] | None = None
+    match_fields: tuple[Requirement, ...] | None = None
+
+
+class NodeSelector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] | None = None
+
+
+class PreferredNode(msgspec.Struct, frozen=True, gc=False):
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(msgspec.Struct, frozen=True, gc=False):
+    required: NodeSelector | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[PreferredNode, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class PodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    label_selector: LabelSelector | None = None
+    topology_key: str = ""
+    namespaces: tuple[str, ...] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
+
+
+class PodAffinity(msgspec.Struct, frozen=True, gc=False):
+    required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class _Gate(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Claim(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Port(msgspec.Struct, gc=False, rename="camel"):
+    container_port: int = 0
+    host_port: int | None = None
+    protocol: str | None = None
+
+
+class _Resources(msgspec.Struct, gc=False):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class ContainerWire(msgspec.Struct, gc=False, rename="camel"):
+    resources: msgspec.Raw = EMPTY
+    ports: msgspec.Raw = EMPTY
+    restart_policy: str | None = None
+
+
+class PodSpecWire(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    preemption_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
+    containers: list[ContainerWire] | None = None
+    init_containers: list[ContainerWire] | None = None
+    overhead: msgspec.Raw = EMPTY
+    resources: msgspec.Raw = EMPTY
+    node_selector: msgspec.Raw = EMPTY
+    affinity: msgspec.Raw = EMPTY
+    tolerations: msgspec.Raw = EMPTY
+    scheduling_gates: msgspec.Raw = EMPTY
+    resource_claims: msgspec.Raw = EMPTY
+    host_network: bool | None = None
+
+
+class PodShape(msgspec.Struct, weakref=True, eq=False):
+    """``request`` in engine units (``api.quantities``). ``problems`` name the unreadable fields."""
+
+    request: Mapping[str, int]
+    node_selector: Mapping[str, str]
+    affinity: Affinity | None
+    tolerations: tuple[Toleration, ...]
+    host_ports: tuple[tuple[str, int], ...]
+    gates: tuple[str, ...]
+    claims: tuple[str, ...]
+    problems: tuple[FieldError, ...] = ()
+
+
+_selector_decoder = msgspec.json.Decoder(dict[str, str])
+_affinity_decoder = msgspec.json.Decoder(Affinity)
+_tolerations_decoder = msgspec.json.Decoder(tuple[Toleration, ...])
+_gates_decoder = msgspec.json.Decoder(tuple[_Gate, ...])
+_claims_decoder = msgspec.json.Decoder(tuple[_Claim, ...])
+_ports_decoder = msgspec.json.Decoder(tuple[_Port, ...])
+_resources_decoder = msgspec.json.Decoder(_Resources)
+_list_decoder = msgspec.json.Decoder(dict[str, str | int | float])
+
+_shapes: weakref.WeakValueDictionary[tuple[bytes | str | bool | None, ...], PodShape] = (
+    weakref.WeakValueDictionary()
+)
+
+
+def shape_of(spec: PodSpecWire) -> PodShape:
+    """The shared shape of a spec. Never raises on what stands in it."""
+    key = _key(spec)
+    shape = _shapes.get(key)
+    if shape is None:
+        shape = _build(spec)
+        _shapes[key] = shape
+    return shape
+
+
+def shapes_alive() -> int:
+    """How many different shapes the living pods have."""
+    return len(_shapes)
+
+
+def _key(spec: PodSpecWire) -> tuple[bytes | str | bool | None, ...]:
+    parts: list[bytes | str | bool | None] = [
+        bytes(spec.node_selector),
+        bytes(spec.affinity),
+        bytes(spec.tolerations),
+        bytes(spec.overhead),
+        bytes(spec.resources),
+        bytes(spec.scheduling_gates),
+        bytes(spec.resource_claims),
+        spec.host_network,
+    ]
+    for containers in (spec.containers, spec.init_containers):
+        parts.append("|")
+        for container in containers or ():
+            parts.append(bytes(container.resources))
+            parts.append(bytes(container.ports))
+            parts.append(container.restart_policy)
+    return tuple(parts)
+
+
+def _build(spec: PodSpecWire) -> PodShape:
+    problems: list[FieldError] = []
+    request = _request(spec, problems)
+    gates = part(_gates_decoder, spec.scheduling_gates, "spec.schedulingGates", tuple, problems)
+    claims = part(_claims_decoder, spec.resource_claims, "spec.resourceClaims", tuple, problems)
+    return PodShape(
+        request=request,
+        node_selector=interned(
+            part(_selector_decoder, spec.node_selector, "spec.nodeSelector", dict, problems)
+        )
+        or NO_LABELS,
+        affinity=_affinity(spec.affinity, problems),
+        tolerations=part(_tolerations_decoder, spec.tolerations, "spec.tolerations", tuple, problems),
+        host_ports=_host_ports(spec, problems),
+        gates=tuple(gate.name for gate in gates),
+        claims=tuple(claim.name for claim in claims),
+        problems=tuple(problems),
+    )
+
+
+def _affinity(raw: msgspec.Raw, problems: list[FieldError]) -> Affinity | None:
+    text = bytes(raw)
+    if not text or text == b"null":
+        return None
+    try:
+        return _affinity_decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        problems.append(field_error("spec.affinity", error))
+        return None
+
+
+def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[str, int], ...]:
+    found: set[tuple[str, int]] = set()
+    for position, container in enumerate(spec.containers or ()):
+        field = f"spec.containers[{position}].ports"
+        for port in part(_ports_decoder, container.ports, field, tuple, problems):
+            number = port.host_port or (port.container_port if spec.host_network else 0)
+            if number > 0:
+                found.add((intern(port.protocol or "TCP"), number))
+    return tuple(sorted(found))
+
+
+def _request(spec: PodSpecWire, problems: list[FieldError]) -> Mapping[str, int]:
+    running: list[Mapping[str, int]] = []
+    for position, container in enumerate(spec.containers or ()):
+        running.append(_container(container, f"spec.containers[{position}]", problems))
+    sidecars: Mapping[str, int] = {}
+    peaks: list[Mapping[str, int]] = []
+    for position, container in enumerate(spec.init_containers or ()):
+        needs = _container(container, f"spec.initContainers[{position}]", problems)
+        if container.restart_policy == "Always":
+            sidecars = add(sidecars, needs)
+            peaks.append(sidecars)
+        else:
+            peaks.append(add(sidecars, needs))
+    total = maximum([add(*running, sidecars), *peaks])
+    whole = _requests(part(_resources_decoder, spec.resources, "spec.resources", _Resources, problems))
+    total.update(_units(whole, "spec.resources.requests", problems))
+    overhead = part(_list_decoder, spec.overhead, "spec.overhead", dict, problems)
+    total = add(total, _units(overhead, "spec.overhead", problems))
+    return {intern(name): units for name, units in total.items() if units > 0}
+
+
+def _container(container: ContainerWire, field: str, problems: list[FieldError]) -> dict[str, int]:
+    resources = part(_resources_decoder, container.resources, f"{field}.resources", _Resources, problems)
+    return _units(_requests(resources), f"{field}.resources.requests", problems)
+
+
+def _requests(resources: _Resources) -> dict[str, str | int | float]:
+    """Requests, with limits where a request is absent: the API server's own default."""
+    return {**(resources.limits or {}), **(resources.requests or {})}
+
+
+def _units(
+    amounts: Mapping[str, str | int | float], field: str, problems: list[FieldError]
+) -> dict[str, int]:
+    units: dict[str, int] = {}
+    for name, amount in amounts.items():
+        try:
+            value = to_units(name, amount)
+        except QuantityError as error:
+            problems.append(FieldError(f"{field}[{name}]", str(error)))
+            continue
+        if value < 0:
+            problems.append(FieldError.invalid(f"{field}[{name}]", amount, "must be at least 0"))
+            continue
+        units[name] = value
+    return units

@@ -1,0 +1,248 @@
+"""PodGroup, Queue (Volcano) and PriorityClass as scheduler and controllers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, to_units
+from windlass.api.views.wire import (
+    EMPTY,
+    Owner,
+    intern,
+    interned,
+    kept,
+    metadata,
+    moment,
+    owners,
+    part,
+    split,
+)
+
+Amounts = dict[str, str | int | float]
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A PodGroup's condition, as Volcano writes it (``transitionID`` is kept as found)."""
+
+    type: str = ""
+    status: str = ""
+    transition_id: str | None = msgspec.field(name="transitionID", default=None)
+    last_transition_time: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class PodGroup(msgspec.Struct, gc=False):
+    """``min_resources`` in engine units. ``phase`` is ``""`` before anyone wrote it (it means Pending)."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owners: tuple[Owner, ...]
+    created: float
+    deleted: float
+    min_member: int
+    min_task_member: Mapping[str, int]
+    queue: str
+    priority_class: str
+    min_resources: Mapping[str, int]
+    phase: str
+    conditions: tuple[Condition, ...]
+    running: int
+    succeeded: int
+    failed: int
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
+    min_member: int | None = None
+    min_task_member: dict[str, int] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    min_resources: msgspec.Raw = EMPTY
+
+
+class _GroupStatusWire(msgspec.Struct, gc=False):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    running: int | None = None
+    succeeded: int | None = None
+    failed: int | None = None
+
+
+_amounts_decoder = msgspec.json.Decoder(Amounts)
+_group_spec_decoder = msgspec.json.Decoder(_GroupSpecWire)
+_group_status_decoder = msgspec.json.Decoder(_GroupStatusWire)
+
+
+def decode_pod_group(raw: bytes | msgspec.Raw) -> PodGroup:
+    """A Volcano PodGroup. An absent ``minMember`` is 1. Raises ``msgspec.DecodeError`` without a name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_group_spec_decoder, whole.spec, "spec", _GroupSpecWire, problems)
+    status = part(_group_status_decoder, whole.status, "status", _GroupStatusWire, problems)
+    return PodGroup(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=interned(meta.labels),
+        annotations=kept(meta.annotations),
+        owners=owners(meta.owner_references),
+        created=moment(meta.creation_timestamp),
+        deleted=moment(meta.deletion_timestamp),
+        min_member=1 if spec.min_member is None else spec.min_member,
+        min_task_member={intern(role): least for role, least in (spec.min_task_member or {}).items()},
+        queue=intern(spec.queue or "default"),
+        priority_class=intern(spec.priority_class_name or ""),
+        min_resources=_vector(spec.min_resources, "spec.minResources", problems),
+        phase=intern(status.phase or ""),
+        conditions=tuple(status.conditions or ()),
+        running=status.running or 0,
+        succeeded=status.succeeded or 0,
+        failed=status.failed or 0,
+        problems=tuple(problems),
+    )
+
+
+class Queue(msgspec.Struct, gc=False):
+    """Amounts in engine units. ``parent`` and ``state`` as written, ``""`` when absent.
+
+    ``allocated`` is what ``status.allocated`` says, as text.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    created: float
+    deleted: float
+    parent: str
+    weight: int
+    priority: int
+    guarantee: Mapping[str, int]
+    deserved: Mapping[str, int]
+    capability: Mapping[str, int]
+    reclaimable: bool
+    state: str
+    allocated: Mapping[str, str]
+    counts: Mapping[str, int]
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class _GuaranteeWire(msgspec.Struct, gc=False):
+    resource: msgspec.Raw = EMPTY
+
+
+class _QueueSpecWire(msgspec.Struct, gc=False):
+    parent: str | None = None
+    weight: int | None = None
+    priority: int | None = None
+    guarantee: _GuaranteeWire | None = None
+    deserved: msgspec.Raw = EMPTY
+    capability: msgspec.Raw = EMPTY
+    reclaimable: bool | None = None
+
+
+class _QueueStatusWire(msgspec.Struct, gc=False):
+    state: str | None = None
+    allocated: Amounts | None = None
+    unknown: int | None = None
+    pending: int | None = None
+    running: int | None = None
+    inqueue: int | None = None
+    completed: int | None = None
+
+
+_queue_spec_decoder = msgspec.json.Decoder(_QueueSpecWire)
+_queue_status_decoder = msgspec.json.Decoder(_QueueStatusWire)
+
+
+def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
+    """A Volcano Queue. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_queue_spec_decoder, whole.spec, "spec", _QueueSpecWire, problems)
+    status = part(_queue_status_decoder, whole.status, "status", _QueueStatusWire, problems)
+    guarantee = spec.guarantee.resource if spec.guarantee else EMPTY
+    return Queue(
+        name=intern(meta.name),
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        labels=interned(meta.labels),
+        annotations=kept(meta.annotations),
+        created=moment(meta.creation_timestamp),
+        deleted=moment(meta.deletion_timestamp),
+        parent=intern(spec.parent or ""),
+        weight=1 if spec.weight is None else spec.weight,
+        priority=spec.priority or 0,
+        guarantee=_vector(guarantee, "spec.guarantee.resource", problems),
+        deserved=_vector(spec.deserved, "spec.deserved", problems),
+        capability=_vector(spec.capability, "spec.capability", problems),
+        reclaimable=spec.reclaimable is not False,
+        state=intern(status.state or ""),
+        allocated={intern(name): str(amount) for name, amount in (status.allocated or {}).items()},
+        counts={
+            "unknown": status.unknown or 0,
+            "pending": status.pending or 0,
+            "running": status.running or 0,
+            "inqueue": status.inqueue or 0,
+            "completed": status.completed or 0,
+        },
+        problems=tuple(problems),
+    )
+
+
+def _vector(raw: msgspec.Raw, field: str, problems: list[FieldError]) -> Mapping[str, int]:
+    amounts = part(_amounts_decoder, raw, field, dict, problems)
+    units: dict[str, int] = {}
+    for name, amount in amounts.items():
+        try:
+            units[intern(name)] = to_units(name, amount)
+        except QuantityError as error:
+            problems.append(FieldError(f"{field}[{name}]", str(error)))
+    return units
+
+
+class PriorityClass(msgspec.Struct, gc=False, frozen=True):
+    name: str
+    value: int
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+class _ClassWire(msgspec.Struct, gc=False, rename="camel"):
+    metadata: msgspec.Raw = EMPTY
+    value: int | None = None
+    global_default: bool | None = None
+    preemption_policy: str | None = None
+
+
+_class_decoder = msgspec.json.Decoder(_ClassWire)
+
+
+def decode_priority_class(raw: bytes | msgspec.Raw) -> PriorityClass:
+    """A PriorityClass; an unreadable one is worth 0. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    meta = metadata(split(raw).metadata, problems)
+    wire = part(_class_decoder, msgspec.Raw(bytes(raw)), "", _ClassWire, problems)
+    return PriorityClass(
+        intern(meta.name), wire.value or 0, bool(wire.global_default), intern(wire.preemption_policy or "")
+    )

@@ -1,0 +1,192 @@
+"""What all views share: object metadata on the wire, interning, and errors that name their field.
+
+Views decode only what Windlass reads. Strings that repeat over many objects (namespaces, label keys
+and values, resource names, node names) are interned, so that 100 000 pods stay small. A field of the
+wrong type never hides the object: the part that holds it is left empty and a
+:class:`~windlass.api.errors.FieldError` says where and why.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.kits.timestamps import parse_rfc3339
+
+T = TypeVar("T")
+intern = sys.intern
+NO_LABELS: Mapping[str, str] = {}
+EMPTY = msgspec.Raw(b"")
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """An owner reference."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class OwnerWire(msgspec.Struct, gc=False, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class MetaWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerWire] | None = None
+    finalizers: list[str] | None = None
+
+
+class _MetaNames(msgspec.Struct, gc=False, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: Any = None
+
+
+class ObjectWire(msgspec.Struct, gc=False):
+    """Any object, its parts still undecoded."""
+
+    metadata: msgspec.Raw = EMPTY
+    spec: msgspec.Raw = EMPTY
+    status: msgspec.Raw = EMPTY
+
+
+_object_decoder = msgspec.json.Decoder(ObjectWire)
+_meta_decoder = msgspec.json.Decoder(MetaWire)
+_names_decoder = msgspec.json.Decoder(_MetaNames)
+
+
+def split(raw: bytes | msgspec.Raw) -> ObjectWire:
+    """The three parts of an object. Raises ``msgspec.DecodeError`` on what is no JSON object."""
+    return _object_decoder.decode(raw)
+
+
+def metadata(raw: msgspec.Raw, problems: list[FieldError]) -> MetaWire:
+    """Metadata; of damaged metadata at least the names.
+
+    Raises ``msgspec.DecodeError`` if the object has no name: nothing can be said about it then.
+    """
+    try:
+        return _meta_decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        names = _names_decoder.decode(raw)
+        problems.append(field_error("metadata", error))
+        deleted = names.deletion_timestamp
+        return MetaWire(
+            names.name,
+            names.namespace,
+            names.uid,
+            names.resource_version,
+            deletion_timestamp=deleted if isinstance(deleted, str) else None,
+        )
+
+
+def part(
+    decoder: msgspec.json.Decoder[T],
+    raw: msgspec.Raw,
+    field: str,
+    default: Callable[[], T],
+    problems: list[FieldError],
+) -> T:
+    """Decode ``raw``, absent or null meaning ``default()``; so does a wrong shape, with a problem."""
+    text = bytes(raw)
+    if not text or text == b"null":
+        return default()
+    try:
+        return decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        problems.append(field_error(field, error))
+        return default()
+
+
+def field_error(field: str, error: Exception) -> FieldError:
+    """``Expected `int`, got `str` - at `$.spec.x[0]` `` → field ``FIELD.spec.x[0]``, and its words."""
+    words, _, place = str(error).partition(" - at ")
+    path = place.strip("`").removeprefix("$")
+    return FieldError(f"{field}{path}", words or type(error).__name__, "FieldValueTypeInvalid")
+
+
+@lru_cache(maxsize=8192)
+def moment(text: str | None) -> float:
+    """Unix seconds of a time stamp; 0.0 if it is absent or no time."""
+    if not text:
+        return 0.0
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def interned(labels: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The same mapping with shared strings."""
+    if not labels:
+        return NO_LABELS
+    return {intern(key): intern(value) for key, value in labels.items()}
+
+
+_KEPT_PREFIXES = (
+    "windlass.dev/",
+    "volcano.sh/",
+    "scheduling.k8s.io/",
+    "scheduling.volcano.sh/",
+    "kai.scheduler/",
+    "gpu-",
+    "pod-group-name",
+    "nvidia.com/",
+    "aliyun.com/",
+    "hami.io/",
+)
+
+
+def kept(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
+    """The annotations that Windlass reads; others (applied configurations …) are not held in memory."""
+    if not annotations:
+        return NO_LABELS
+    found = {
+        intern(key): intern(value) for key, value in annotations.items() if key.startswith(_KEPT_PREFIXES)
+    }
+    return found or NO_LABELS
+
+
+@lru_cache(maxsize=8192)
+def _owner(api_version: str, kind: str, name: str, uid: str, controller: bool) -> tuple[Owner, ...]:
+    return (Owner(intern(api_version), intern(kind), intern(name), intern(uid), controller),)
+
+
+def owners(references: list[OwnerWire] | None) -> tuple[Owner, ...]:
+    if not references:
+        return ()
+    if len(references) == 1:
+        r = references[0]
+        return _owner(r.api_version, r.kind, r.name, r.uid, bool(r.controller))
+    return tuple(_owner(r.api_version, r.kind, r.name, r.uid, bool(r.controller))[0] for r in references)
+
+
+def controller_of(references: tuple[Owner, ...]) -> Owner | None:
+    """The managing owner, if there is one."""
+    return next((owner for owner in references if owner.controller), None)
+
+
+def encode(obj: Mapping[str, Any]) -> bytes:
+    """A plain object as a view's decoder takes it."""
+    return msgspec.json.encode(obj)
