@@ -7,9 +7,9 @@ passes authentication's result, authorisation, admission and validation like any
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,28 @@ class Request:
     body: bytes = b""
 
 
+class ByteStream(Protocol):
+    """What async generators of bytes are. A stream that breaks raises ``client.errors.Unreachable``."""
+
+    def __aiter__(self) -> ByteStream: ...
+
+    async def __anext__(self) -> bytes: ...
+
+    async def aclose(self) -> Any: ...
+
+
 @dataclass(slots=True)
 class Response:
     """Either a whole ``body`` or a ``stream`` of byte chunks (watch, followed log).
 
-    Whoever takes a stream must exhaust it or call its ``aclose``.
+    Whoever takes a stream must exhaust it or call its ``aclose``. Header names are lower case; the
+    values of a repeated header are joined by ``", "``.
     """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    stream: AsyncIterator[bytes] | None = None
+    stream: ByteStream | None = None
 
 
 class Transport(Protocol):

@@ -1,0 +1,200 @@
+"""What the server's answers mean: objects, Status errors, warnings, watch events. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from windlass.api.errors import StatusError, failure
+
+T = TypeVar("T")
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""Annotation on the bookmark that ends the initial events of a WatchList."""
+
+
+class WatchEvent(msgspec.Struct, gc=False):
+    """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; ``object`` is undecoded JSON."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Metadata(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """The parts of any object that a cache needs."""
+
+    metadata: Metadata
+
+
+class SlimMetadata(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class SlimEnvelope(msgspec.Struct, gc=False):
+    metadata: SlimMetadata
+
+
+class ListMeta(msgspec.Struct, rename={"continue_token": "continue"}):
+    continue_token: str = ""
+    resourceVersion: str = ""
+    remainingItemCount: int | None = None
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """One answer to a list request."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class ListResult(msgspec.Struct, Generic[T], frozen=True):
+    """``resource_version``: where to watch from; ``continue_token``: empty unless ``limit`` cut the list."""
+
+    items: list[T]
+    resource_version: str
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+decode_any = msgspec.json.Decoder().decode
+decode_event_lines = msgspec.json.Decoder(WatchEvent).decode_lines
+decode_envelope = msgspec.json.Decoder(Envelope).decode
+decode_slim_envelope = msgspec.json.Decoder(SlimEnvelope).decode
+
+_decoders: dict[Any, Callable[[Any], Any]] = {dict: decode_any}
+_page_decoders: dict[Any, Callable[[Any], Page[Any]]] = {}
+
+
+def decoder(kind: type[T]) -> Callable[[Any], T]:
+    """A decoder for one object: ``dict``, ``msgspec.Raw`` or a Struct type; made once per type."""
+    found = _decoders.get(kind)
+    if found is None:
+        found = _decoders[kind] = msgspec.json.Decoder(kind).decode
+    return found
+
+
+def page_decoder(kind: type[T]) -> Callable[[Any], Page[T]]:
+    found = _page_decoders.get(kind)
+    if found is None:
+        found = _page_decoders[kind] = msgspec.json.Decoder(Page[kind]).decode  # type: ignore[valid-type]
+    return found
+
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Gone",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+
+def error(status: int, headers: Mapping[str, str], body: bytes) -> StatusError:
+    """The error an answer of 400 and above stands for; bodies that are no Status are wrapped into one."""
+    try:
+        decoded = decode_any(body)
+    except msgspec.DecodeError:
+        decoded = None
+    if isinstance(decoded, dict) and decoded.get("kind") == "Status":
+        decoded.setdefault("code", status)
+        made = StatusError(decoded, headers)
+    else:
+        text = body.decode("utf-8", "replace").strip()[:500] or f"the server answered {status}"
+        made = failure(status, _REASONS.get(status, ""), text, None, headers)
+    return made
+
+
+def event_error(obj: Any) -> StatusError:
+    """The Status object of an ERROR event."""
+    if not isinstance(obj, dict):
+        obj = {"message": f"an ERROR event without a Status: {obj!r}"}
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, **obj}
+    return StatusError(status)
+
+
+def is_expired(problem: StatusError) -> bool:
+    """The resourceVersion, or the continue token, is older than what the server remembers."""
+    return problem.code == 410 or problem.reason in ("Expired", "Gone")
+
+
+def is_too_large(problem: StatusError) -> bool:
+    """The resourceVersion is newer than anything the server knows."""
+    causes = problem.details.get("causes") or ()
+    return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+
+
+def retry_after(problem: StatusError) -> float | None:
+    """Seconds the server asks to wait; None when it does not."""
+    header = problem.headers.get("retry-after", "")
+    if header.isdigit():
+        return float(header)
+    seconds = problem.retry_after_seconds
+    return float(seconds) if seconds is not None else None
+
+
+_WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def warnings(headers: Mapping[str, str]) -> list[str]:
+    """The texts of ``Warning: 299 - "text"`` headers."""
+    value = headers.get("warning")
+    if not value:
+        return []
+    return [_ESCAPED.sub(r"\1", text) for text in _WARNING.findall(value)]
+
+
+class LineSplitter:
+    """Cuts a byte stream into decoded watch events, many at a time.
+
+    A last line without its newline is kept until its rest arrives; what is left when the stream ends is
+    half an event and is dropped (``rest`` tells).
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[WatchEvent]:
+        """Raises ``msgspec.DecodeError`` when a line is no event."""
+        end = chunk.rfind(b"\n") + 1
+        if end == 0:
+            self._kept.append(chunk)
+            return []
+        whole = chunk if end == len(chunk) else chunk[:end]
+        if self._kept:
+            whole = b"".join((*self._kept, whole))
+            self._kept.clear()
+        if end != len(chunk):
+            self._kept.append(chunk[end:])
+        return decode_event_lines(whole)
+
+    @property
+    def rest(self) -> int:
+        """Bytes of an unfinished line."""
+        return sum(map(len, self._kept))

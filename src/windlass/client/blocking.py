@@ -1,0 +1,524 @@
+"""The client without an event loop, for the command line: same verbs, one connection, quick to import.
+
+It stands on a bare socket and the shared HTTP codec instead of ``http.client``, because that one imports
+``ssl`` and ``email`` (20 ms) even for a Unix socket. ``asyncio`` is never imported, ``ssl`` only for TLS.
+Not thread-safe: a thread takes a client of its own.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import Resource
+from windlass.client import answers, errors, verbs, wire
+from windlass.client.answers import ListResult
+from windlass.client.connection import Connection, ssl_context
+from windlass.client.credentials import Credentials
+from windlass.client.errors import Unreachable
+from windlass.client.retries import RetryPolicy, wait_after
+from windlass.client.transport import Request
+from windlass.client.verbs import PatchKind
+from windlass.kits import rng as kits_rng
+from windlass.kits.backoff import Backoff
+from windlass.kits.clock import SystemClock
+
+if TYPE_CHECKING:
+    from random import Random
+
+_READ = 1 << 18
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+PAGE = 500
+"""Objects per request of a whole list: the first page is on the screen early."""
+
+
+class _Channel:
+    """One connected socket and the parser of its answers."""
+
+    def __init__(self, sock: socket.socket, where: str) -> None:
+        self.sock = sock
+        self.where = where
+        self.parser = wire.ResponseParser(self._on_head, self._on_body, self._on_done)
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.chunks: list[bytes] = []
+        self.head = False
+        self.done = True
+
+    def _on_head(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status, self.headers, self.head = status, headers, True
+
+    def _on_body(self, data: bytes) -> None:
+        self.chunks.append(data)
+
+    def _on_done(self) -> None:
+        self.done = True
+
+    def begin(self) -> None:
+        self.head = self.done = self.parser.complete = False
+        self.chunks = []
+
+    def stale(self) -> bool:
+        """Whether the peer has closed, or sent what nobody asked for, while the connection was idle."""
+        readable, _, _ = select.select([self.sock], [], [], 0)
+        return bool(readable)
+
+    def read(self) -> bool:
+        """Take what arrives next. False when the peer closed. Raises ``OSError`` and ``Unreachable``."""
+        data = self.sock.recv(_READ)
+        if not data:
+            return False
+        try:
+            self.parser.feed(data)
+        except wire.ProtocolError as error:
+            raise errors.garbled(self.where, str(error)) from error
+        return True
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+class BlockingClient:
+    """``timeout_seconds`` bounds every wait for the next bytes of an answer, but not of a stream."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str = "windlass",
+        timeout_seconds: float = 60.0,
+        retries: RetryPolicy | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.connection = connection
+        self.on_warning: Callable[[str], None] | None = None
+        self._clock = SystemClock()
+        self._rng = rng or kits_rng.system()
+        self._user_agent = user_agent
+        self._timeout = timeout_seconds
+        self._retries = retries or RetryPolicy(attempts=4, retry_refused=False)
+        self._credentials = Credentials(connection, self._clock)
+        self._fixed = wire.fixed_headers(connection.host_header)
+        self._channel: _Channel | None = None
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def __enter__(self) -> BlockingClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Below the verbs.
+
+    def call(self, request: Request) -> bytes:
+        """Send, repeat as the rules say, return the body of a success.
+
+        Raises :class:`StatusError`; :class:`Unreachable`, also when the server knows us not (401).
+        """
+        policy = self._retries
+        backoff = Backoff(self._rng, policy.initial_seconds, 2.0, policy.cap_seconds, 1.0)
+        attempt = 1
+        while True:
+            try:
+                channel = self._send(request)
+                body = self._read_body(channel)
+                return self._judge(channel, body)
+            except (StatusError, Unreachable) as problem:
+                again = attempt < policy.attempts
+                seconds = wait_after(problem, request, policy, backoff) if again else None
+                if seconds is None:
+                    raise
+                attempt += 1
+                self._clock.pause(seconds)
+
+    def stream(self, path: str, query: str = "", *, accept: str = "*/*") -> Iterator[bytes]:
+        """GET whose answer keeps coming (logs, watches): chunks as they arrive, without a time limit.
+
+        The request is sent at the first ``next``. Closing the generator closes the connection. Raises
+        :class:`StatusError` and :class:`Unreachable` (also when the stream breaks).
+        """
+        request = Request("GET", path, query, {"accept": accept})
+        channel = self._send(request)
+        if channel.status >= 400:
+            self._judge(channel, self._read_body(channel))
+        self._hand_on_warnings(channel.headers)
+        self._channel = None  # the stream's own from here on
+        try:
+            channel.sock.settimeout(None)
+            while True:
+                yield from self._taken(channel)
+                if channel.done:
+                    return
+                self._fill(channel)
+        finally:
+            channel.close()
+
+    @staticmethod
+    def _taken(channel: _Channel) -> list[bytes]:
+        chunks, channel.chunks = channel.chunks, []
+        return chunks
+
+    def _fill(self, channel: _Channel) -> None:
+        try:
+            alive = channel.read()
+        except OSError as error:
+            channel.close()
+            raise self._broken(error) from error
+        if not alive and not channel.parser.end_of_stream():
+            channel.close()
+            raise errors.disconnected(
+                self.connection.where, "the server closed it in the middle of the answer", processed=True
+            )
+
+    def _broken(self, error: OSError) -> Unreachable:
+        where = self.connection.where
+        if isinstance(error, TimeoutError):
+            return errors.timed_out(where, "an answer", self._timeout, processed=True)
+        return errors.disconnected(where, str(error), processed=True)
+
+    def _read_body(self, channel: _Channel) -> bytes:
+        try:
+            while not channel.done:
+                self._fill(channel)
+        except BaseException:
+            self.close()
+            raise
+        if not channel.parser.keep_alive:
+            self.close()
+        return b"".join(self._taken(channel))
+
+    def _judge(self, channel: _Channel, body: bytes) -> bytes:
+        self._hand_on_warnings(channel.headers)
+        if channel.status < 400:
+            return body
+        problem = answers.error(channel.status, channel.headers, body)
+        if channel.status == 401:
+            raise self._unauthorized(problem)
+        raise problem
+
+    def _unauthorized(self, problem: StatusError) -> Unreachable:
+        connection = self.connection
+        origin = (
+            f"{connection.source} (context {connection.context!r})" if connection.source else "none given"
+        )
+        return Unreachable(
+            errors.UNAUTHORIZED,
+            f"{connection.where} does not accept the credentials",
+            evidence=f"{problem.message or 'Unauthorized'}; credentials from: {origin}",
+            remedies=(
+                "use the kubeconfig of the control plane that runs now: windlass status",
+                "kubectl config view --minify",
+            ),
+        )
+
+    def _hand_on_warnings(self, headers: Mapping[str, str]) -> None:
+        if self.on_warning is not None and "warning" in headers:
+            for text in answers.warnings(headers):
+                self.on_warning(text)
+
+    # Sending.
+
+    def _send(self, request: Request) -> _Channel:
+        """Send and read up to the head of the answer, with fresh credentials once if they are refused."""
+        channel = self._exchange(request)
+        if channel.status == 401 and self._credentials.reject():
+            self.close()
+            channel = self._exchange(request)
+        return channel
+
+    def _exchange(self, request: Request) -> _Channel:
+        if self._credentials.header() is None:
+            self._credentials.refresh()
+        headers = {**request.headers, "user-agent": self._user_agent}
+        path = self.connection.path_prefix + request.path
+        data = wire.encode(
+            replace(request, path=path, headers=headers), self._fixed, self._credentials.header() or ""
+        )
+        if self._channel is not None and self._channel.stale():
+            self.close()
+        reused = self._channel is not None
+        while True:
+            channel = self._channel or self._connect()
+            self._channel = channel
+            try:
+                self._until_head(channel, data)
+                return channel
+            except OSError as error:
+                self.close()
+                if reused and request.method in _REPEATABLE and not isinstance(error, TimeoutError):
+                    reused = False
+                    continue
+                raise self._broken(error) from error
+            except BaseException:
+                self.close()
+                raise
+
+    def _until_head(self, channel: _Channel, data: bytes) -> None:
+        channel.begin()
+        channel.sock.settimeout(self._timeout)
+        channel.sock.sendall(data)
+        while not channel.head:
+            if not channel.read():
+                raise ConnectionResetError("the server closed it before it answered")
+
+    def _connect(self) -> _Channel:
+        connection = self.connection
+        unix = bool(connection.unix_socket)
+        try:
+            if unix:
+                sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                try:
+                    sock.settimeout(min(10.0, self._timeout))
+                    sock.connect(connection.unix_socket)
+                except BaseException:
+                    sock.close()
+                    raise
+            else:
+                sock = socket.create_connection(connection.address, min(10.0, self._timeout))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except TimeoutError as error:
+            raise errors.timed_out(connection.where, "connecting", 10.0, processed=False) from error
+        except OSError as error:
+            raise errors.connect_failed(error, connection.where, unix=unix) from error
+        return _Channel(self._wrap(sock) if connection.secure else sock, connection.where)
+
+    def _wrap(self, sock: socket.socket) -> socket.socket:
+        import ssl
+
+        connection, credentials = self.connection, self._credentials
+        try:
+            context = ssl_context(connection, credentials.client_cert, credentials.client_key)
+            name = connection.tls_server_name or connection.address[0]
+            return context.wrap_socket(sock, server_hostname=name)
+        except ssl.SSLError as error:
+            sock.close()
+            raise errors.tls_failed(error, connection.where) from error
+        except OSError as error:
+            sock.close()
+            raise errors.connect_failed(error, connection.where, unix=False) from error
+        except BaseException:
+            sock.close()
+            raise
+
+    # Verbs.
+
+    def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        type: type[Any] = dict,
+    ) -> Any:
+        return answers.decoder(type)(self.call(verbs.get(resource, name, namespace, subresource)))
+
+    def find(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any] | None:
+        """Like :meth:`get`, but None when there is no such object."""
+        try:
+            return self.get(resource, name, namespace)
+        except StatusError as problem:
+            if problem.code == 404 and problem.details.get("name") == name:
+                return None
+            raise
+
+    def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        type: type[Any] = dict,
+    ) -> ListResult[Any]:
+        """All objects (in pages, begun anew when a page's snapshot has expired), or the first ``limit``."""
+        restarts = 0
+        while True:
+            items = []
+            token = ""
+            try:
+                while True:
+                    page = self._page(resource, namespace, labels, fields, limit or PAGE, token, type)
+                    items += page.items
+                    token = page.continue_token
+                    if limit or not token:
+                        return ListResult(items, page.resource_version, token, page.remaining)
+            except StatusError as problem:
+                restarts += 1
+                if not token or not answers.is_expired(problem) or restarts > 3:
+                    raise
+
+    def _page(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        labels: str,
+        fields: str,
+        limit: int,
+        token: str,
+        type: type[Any],
+    ) -> ListResult[Any]:
+        request = verbs.list_(
+            resource, namespace, labels=labels, fields=fields, limit=limit, continue_token=token
+        )
+        page = answers.page_decoder(type)(self.call(request))
+        items = page.items or []
+        if type is dict:
+            for item in items:
+                item.setdefault("apiVersion", resource.api_version)
+                item.setdefault("kind", resource.kind)
+        meta = page.metadata
+        return ListResult(items, meta.resourceVersion, meta.continue_token, meta.remainingItemCount)
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        timeout_seconds: int | None = None,
+        bookmarks: bool = False,
+        initial_events: bool = False,
+        type: type[Any] = dict,
+    ) -> Iterator[tuple[str, Any]]:
+        """Events as (type, object), until the server ends the watch. An ERROR event is raised."""
+        request = verbs.watch(
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            bookmarks=bookmarks,
+            initial_events=initial_events,
+        )
+        lines = answers.LineSplitter()
+        decode = answers.decoder(type)
+        chunks = self.stream(request.path, request.query, accept="application/json")
+        for chunk in chunks:
+            try:
+                events = lines.feed(chunk)
+            except msgspec.DecodeError as error:
+                raise errors.garbled("the watch stream", str(error)) from error
+            for event in events:
+                if event.type == "ERROR":
+                    raise answers.event_error(answers.decode_any(event.object))
+                yield event.type, decode(event.object)
+
+    def logs(self, namespace: str, name: str, **options: Any) -> Iterator[bytes]:
+        """A container's output; options as in ``verbs.logs``."""
+        request = verbs.logs(namespace, name, **options)
+        return self.stream(request.path, request.query)
+
+    def create(
+        self,
+        resource: Resource,
+        obj: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+        field_validation: str | None = None,
+        field_manager: str | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.create(
+            resource,
+            obj,
+            namespace,
+            dry_run=dry_run,
+            field_validation=field_validation,
+            field_manager=field_manager,
+        )
+        return answers.decode_any(self.call(request))
+
+    def update(
+        self,
+        resource: Resource,
+        obj: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+        field_validation: str | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.update(
+            resource, obj, subresource=subresource, dry_run=dry_run, field_validation=field_validation
+        )
+        return answers.decode_any(self.call(request))
+
+    def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str | None = None,
+        field_validation: str | None = None,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+        force: bool | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.patch(
+            resource,
+            name,
+            patch,
+            namespace,
+            kind=kind,
+            subresource=subresource,
+            field_validation=field_validation,
+            field_manager=field_manager,
+            dry_run=dry_run,
+            force=force,
+        )
+        return answers.decode_any(self.call(request))
+
+    def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation: str | None = None,
+        grace_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        request = verbs.delete(
+            resource,
+            name,
+            namespace,
+            propagation=propagation,
+            grace_seconds=grace_seconds,
+            uid=uid,
+            resource_version=resource_version,
+            dry_run=dry_run,
+        )
+        return answers.decode_any(self.call(request))
+
+    def bind(
+        self,
+        namespace: str,
+        name: str,
+        node: str,
+        *,
+        uid: str,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        self.call(verbs.bind(namespace, name, node, uid=uid, annotations=annotations))

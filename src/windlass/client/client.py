@@ -1,0 +1,474 @@
+"""The asyncio client: each verb of the API on any transport.
+
+Objects are plain dicts, or of a msgspec Struct type given as ``type``. What the server refuses is a
+``StatusError``; what cannot be reached is ``Unreachable``. Repeats follow ``client.retries``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import Resource
+from windlass.client import answers, errors, verbs
+from windlass.client.answers import ListResult, WatchEvent
+from windlass.client.errors import Unreachable
+from windlass.client.retries import RetryPolicy, wait_after
+from windlass.client.transport import ByteStream, Request, Response, Transport
+from windlass.client.verbs import PatchKind
+from windlass.kits.backoff import Backoff
+from windlass.kits.clock import Clock
+
+T = TypeVar("T")
+PAGE = 5000
+"""Objects asked for at once when a whole list is wanted."""
+_EXPIRED_RESTARTS = 3
+
+
+class Client:
+    """One identity on one server. ``on_warning`` receives the texts of the server's Warning headers."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        user_agent: str = "windlass",
+        clock: Clock,
+        rng: Random,
+        retries: RetryPolicy | None = None,
+    ) -> None:
+        self.transport = transport
+        self.on_warning: Callable[[str], None] | None = None
+        self._clock = clock
+        self._rng = rng
+        self._user_agent = user_agent
+        self._retries = retries or RetryPolicy()
+
+    async def close(self) -> None:
+        await self.transport.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Below the verbs.
+
+    async def request(self, request: Request) -> Response:
+        """Send as it is: no repeats, no interpretation. A stream in the answer is the caller's to close."""
+        headers = {**request.headers, "user-agent": self._user_agent}
+        return await self.transport.request(replace(request, headers=headers))
+
+    async def call(self, request: Request) -> bytes:
+        """Send, repeat as the rules say, return the body of a success.
+
+        Raises :class:`StatusError` and :class:`Unreachable`.
+        """
+        response = await self._successful(request)
+        return await _whole(response)
+
+    async def open(self, request: Request) -> ByteStream:
+        """Like :meth:`call`, for an answer that keeps coming; the caller must exhaust or ``aclose`` it."""
+        response = await self._successful(request)
+        return response.stream if response.stream is not None else _single(response.body)
+
+    async def _successful(self, request: Request) -> Response:
+        policy = self._retries
+        backoff = None
+        attempt = 1
+        while True:
+            try:
+                response = await self.request(request)
+                if response.status < 400:
+                    self._hand_on_warnings(response.headers)
+                    return response
+                problem: StatusError | Unreachable = answers.error(
+                    response.status, response.headers, await _whole(response)
+                )
+            except Unreachable as unreachable:
+                problem = unreachable
+            if backoff is None:
+                backoff = Backoff(self._rng, policy.initial_seconds, 2.0, policy.cap_seconds, 1.0)
+            seconds = wait_after(problem, request, policy, backoff) if attempt < policy.attempts else None
+            if seconds is None:
+                if isinstance(problem, StatusError):
+                    self._hand_on_warnings(problem.headers)
+                raise problem
+            attempt += 1
+            await self._clock.sleep(seconds)
+
+    def _hand_on_warnings(self, headers: Mapping[str, str]) -> None:
+        if self.on_warning is not None and "warning" in headers:
+            for text in answers.warnings(headers):
+                self.on_warning(text)
+
+    # Reading.
+
+    @overload
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> dict[str, Any]: ...
+    @overload
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        type: type[T],
+    ) -> T: ...
+    async def get(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        type: type[Any] = dict,
+    ) -> Any:
+        return answers.decoder(type)(await self.call(verbs.get(resource, name, namespace, subresource)))
+
+    async def find(
+        self, resource: Resource, name: str, namespace: str | None = None
+    ) -> dict[str, Any] | None:
+        """Like :meth:`get`, but None when there is no such object."""
+        try:
+            return await self.get(resource, name, namespace)
+        except StatusError as problem:
+            if problem.code == 404 and problem.details.get("name") == name:
+                return None
+            raise
+
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+    ) -> ListResult[dict[str, Any]]: ...
+    @overload
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        type: type[T],
+    ) -> ListResult[T]: ...
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        type: type[Any] = dict,
+    ) -> ListResult[Any]:
+        """All objects, newest state, in pages of 5 000; begun anew when a page's snapshot has expired.
+
+        With ``limit``, the first so many; ``continue_token`` of the result goes into :meth:`list_page`.
+        """
+        if limit:
+            return await self.list_page(
+                resource, namespace, labels=labels, fields=fields, limit=limit, type=type
+            )
+        restarts = 0
+        while True:
+            items: list[Any] = []
+            token = ""
+            try:
+                while True:
+                    page = await self.list_page(
+                        resource,
+                        namespace,
+                        labels=labels,
+                        fields=fields,
+                        limit=PAGE,
+                        continue_token=token,
+                        type=type,
+                    )
+                    items += page.items
+                    token = page.continue_token
+                    if not token:
+                        return ListResult(items, page.resource_version)
+            except StatusError as problem:
+                restarts += 1
+                if not token or not answers.is_expired(problem) or restarts > _EXPIRED_RESTARTS:
+                    raise
+
+    async def list_page(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        match: str = "",
+        type: type[Any] = dict,
+    ) -> ListResult[Any]:
+        """One request. ``resource_version`` and ``match`` as in the API: unset is the newest state."""
+        request = verbs.list_(
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            match=match,
+        )
+        page = answers.page_decoder(type)(await self.call(request))
+        items = page.items or []
+        if type is dict:
+            for item in items:  # items of built-in kinds come without
+                item.setdefault("apiVersion", resource.api_version)
+                item.setdefault("kind", resource.kind)
+        meta = page.metadata
+        return ListResult(items, meta.resourceVersion, meta.continue_token, meta.remainingItemCount)
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        timeout_seconds: int | None = None,
+        bookmarks: bool = True,
+        initial_events: bool = False,
+    ) -> Watch:
+        """A single watch: ``async with client.watch(…) as watch: async for batch in watch: …``.
+
+        It ends when the server ends it. Informers do the rest (resuming, lists, caches).
+        """
+        request = verbs.watch(
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            bookmarks=bookmarks,
+            initial_events=initial_events,
+        )
+        return Watch(self, request)
+
+    async def logs(self, namespace: str, name: str, **options: Any) -> ByteStream:
+        """A container's output; options as in ``verbs.logs``. The caller must exhaust or ``aclose`` it."""
+        return await self.open(verbs.logs(namespace, name, **options))
+
+    # Writing.
+
+    async def create(
+        self,
+        resource: Resource,
+        obj: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+        field_validation: str | None = None,
+        field_manager: str | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.create(
+            resource,
+            obj,
+            namespace,
+            dry_run=dry_run,
+            field_validation=field_validation,
+            field_manager=field_manager,
+        )
+        return answers.decode_any(await self.call(request))
+
+    async def update(
+        self,
+        resource: Resource,
+        obj: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        dry_run: bool = False,
+        field_validation: str | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.update(
+            resource, obj, subresource=subresource, dry_run=dry_run, field_validation=field_validation
+        )
+        return answers.decode_any(await self.call(request))
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Any,
+        namespace: str | None = None,
+        *,
+        kind: PatchKind = "merge",
+        subresource: str | None = None,
+        field_validation: str | None = None,
+        field_manager: str | None = None,
+        dry_run: bool = False,
+        force: bool | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.patch(
+            resource,
+            name,
+            patch,
+            namespace,
+            kind=kind,
+            subresource=subresource,
+            field_validation=field_validation,
+            field_manager=field_manager,
+            dry_run=dry_run,
+            force=force,
+        )
+        return answers.decode_any(await self.call(request))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        propagation: str | None = None,
+        grace_seconds: int | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """The Status, or the object when it stays a while (finalizers, grace)."""
+        request = verbs.delete(
+            resource,
+            name,
+            namespace,
+            propagation=propagation,
+            grace_seconds=grace_seconds,
+            uid=uid,
+            resource_version=resource_version,
+            dry_run=dry_run,
+        )
+        return answers.decode_any(await self.call(request))
+
+    async def delete_collection(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        propagation: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> dict[str, Any]:
+        request = verbs.delete_collection(
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            propagation=propagation,
+            grace_seconds=grace_seconds,
+        )
+        return answers.decode_any(await self.call(request))
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        node: str,
+        *,
+        uid: str,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Bind a pod to a node. 409 when it is bound already, gated, deleted, or another pod by now."""
+        await self.call(verbs.bind(namespace, name, node, uid=uid, annotations=annotations))
+
+    async def evict(
+        self, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
+    ) -> None:
+        """Evict a pod through the Eviction subresource. 429 when a disruption budget forbids it."""
+        await self.call(verbs.evict(namespace, name, uid=uid, grace_seconds=grace_seconds))
+
+
+class Watch:
+    """An open watch: an async context manager that iterates over lists of :class:`WatchEvent`."""
+
+    def __init__(self, client: Client, request: Request) -> None:
+        self._client = client
+        self._request = request
+        self._stream: ByteStream | None = None
+        self._lines = answers.LineSplitter()
+
+    async def __aenter__(self) -> Watch:
+        """Sends the request once, without repeats. Raises :class:`StatusError` and :class:`Unreachable`."""
+        response = await self._client.request(self._request)
+        if response.status >= 400:
+            raise answers.error(response.status, response.headers, await _whole(response))
+        self._client._hand_on_warnings(response.headers)
+        self._stream = response.stream if response.stream is not None else _single(response.body)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._stream is not None:
+            await self._stream.aclose()
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> list[WatchEvent]:
+        """The events that have arrived, at least one. Raises :class:`Unreachable` when the stream breaks."""
+        if self._stream is None:
+            raise RuntimeError("a watch is used as an async context manager")
+        while True:
+            chunk = await self._stream.__anext__()
+            try:
+                events = self._lines.feed(chunk)
+            except msgspec.DecodeError as error:
+                raise errors.garbled("the watch stream", str(error)) from error
+            if events:
+                return events
+
+    async def objects(self, type: type[Any] = dict) -> AsyncIterator[tuple[str, Any]]:
+        """Single decoded events. An ERROR event is raised as :class:`StatusError`; bookmarks come too."""
+        decode = answers.decoder(type)
+        async for batch in self:
+            for event in batch:
+                if event.type == "ERROR":
+                    raise answers.event_error(answers.decode_any(event.object))
+                yield event.type, decode(event.object)
+
+
+async def _whole(response: Response) -> bytes:
+    if response.stream is None:
+        return response.body
+    try:
+        return b"".join([chunk async for chunk in response.stream])
+    finally:
+        await response.stream.aclose()
+
+
+async def _single(body: bytes) -> AsyncIterator[bytes]:  # type: ignore[misc]
+    if body:
+        yield body

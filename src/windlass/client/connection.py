@@ -1,0 +1,168 @@
+"""Where a server is and as whom to speak to it: what a kubeconfig's context comes down to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from windlass.api.errors import WindlassError
+from windlass.client import errors
+
+if TYPE_CHECKING:
+    import ssl
+
+_LOOPBACK = ("localhost", "127.", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A command that prints an ``ExecCredential`` (client.authentication.k8s.io)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    folder: str = ""
+    """Relative commands with a slash are looked up from here (the kubeconfig's own folder)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One server and one identity.
+
+    ``server`` is ``https://host:port`` (a path prefix is kept) or ``http://…``; with ``unix_socket`` it
+    only names the host in requests. Certificates and keys are PEM bytes.
+    """
+
+    server: str = "http://localhost"
+    unix_socket: str = ""
+    ca_data: bytes = b""
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    client_cert: bytes = b""
+    client_key: bytes = field(default=b"", repr=False)
+    username: str = ""
+    password: str = field(default="", repr=False)
+    exec_plugin: ExecPlugin | None = None
+    namespace: str = "default"
+    insecure: bool = False
+    tls_server_name: str = ""
+    context: str = ""
+    source: str = ""
+    """The file that it came from; empty when made by hand."""
+
+    @property
+    def secure(self) -> bool:
+        """Whether TLS is spoken."""
+        return not self.unix_socket and self.server.startswith("https://")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to connect to. Raises :class:`WindlassError` when the address is not one."""
+        try:
+            parts = urlsplit(self.server)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise self._bad_server(str(error)) from error
+        if parts.scheme not in ("http", "https") or not host:
+            raise self._bad_server("it must read https://HOST:PORT")
+        return host, port or (443 if parts.scheme == "https" else 80)
+
+    @property
+    def host_header(self) -> str:
+        if self.unix_socket:
+            return "localhost"
+        return urlsplit(self.server).netloc.rpartition("@")[2]
+
+    @property
+    def path_prefix(self) -> str:
+        """``/k8s/clusters/c-1`` for a server behind a proxy; mostly empty."""
+        return "" if self.unix_socket else urlsplit(self.server).path.rstrip("/")
+
+    @property
+    def where(self) -> str:
+        """How messages name the server."""
+        return self.unix_socket or self.server
+
+    @property
+    def may_send_secrets(self) -> bool:
+        """Bearer tokens go over TLS, a Unix socket or loopback only (kubectl: over TLS only)."""
+        if self.unix_socket or self.secure:
+            return True
+        host = self.address[0]
+        return host.startswith(_LOOPBACK)
+
+    def _bad_server(self, why: str) -> WindlassError:
+        return WindlassError(
+            errors.KUBECONFIG,
+            f"the server address {self.server!r} cannot be used: {why}",
+            evidence=f"read from {self.source}" if self.source else "",
+            remedies=("kubectl config view --minify",),
+        )
+
+
+def over_socket(path: str | Path, namespace: str = "default") -> Connection:
+    """The control plane of this box over its Unix socket: whoever may open it is admin."""
+    return Connection(unix_socket=str(path), namespace=namespace)
+
+
+def ssl_context(connection: Connection, client_cert: bytes = b"", client_key: bytes = b"") -> ssl.SSLContext:
+    """The TLS settings of a connection; the given client certificate goes before the connection's own.
+
+    Raises :class:`WindlassError` naming the part that cannot be used.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if connection.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif connection.ca_data:
+        try:
+            context.load_verify_locations(cadata=connection.ca_data.decode("ascii"))
+        except (ssl.SSLError, ValueError) as error:
+            raise _bad_pem(connection, "certificate-authority(-data)", error) from error
+    else:
+        context.load_default_certs()
+    cert, key = client_cert or connection.client_cert, client_key or connection.client_key
+    if cert:
+        try:
+            _load_pair(context, cert, key)
+        except (ssl.SSLError, OSError) as error:
+            raise _bad_pem(connection, "client-certificate(-data) or client-key(-data)", error) from error
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:
+    """OpenSSL reads pairs from files only: use one in memory where there is such a thing."""
+    pem = cert.rstrip(b"\n") + b"\n" + key
+    try:
+        descriptor = os.memfd_create("client-certificate")
+    except (AttributeError, OSError):
+        import tempfile
+
+        descriptor, name = tempfile.mkstemp(prefix="windlass-")
+        os.unlink(name)
+    try:
+        os.write(descriptor, pem)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
+def _bad_pem(connection: Connection, what: str, error: Exception) -> WindlassError:
+    where = f" in {connection.source}" if connection.source else ""
+    context = f" (context {connection.context!r})" if connection.context else ""
+    return WindlassError(
+        errors.KUBECONFIG,
+        f"{what}{where}{context} is not usable PEM",
+        evidence=str(error),
+        remedies=("write the kubeconfig anew (for a control plane of this box: windlass up)",),
+    )

@@ -1,0 +1,157 @@
+"""Bearer tokens that may change: from a file, or from a credential plugin.
+
+Blocking, so that the command line needs no event loop; the asyncio transport calls :meth:`refresh` in a
+thread. A static token or a client certificate never needs it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from windlass.api.errors import WindlassError
+from windlass.client import errors
+from windlass.client.connection import Connection, ExecPlugin
+
+if TYPE_CHECKING:
+    from windlass.kits.clock import Clock
+
+TOKEN_FILE_SECONDS = 60.0
+"""A token file is read again after this time (client-go's period)."""
+_EARLY_SECONDS = 10.0
+"""A plugin's token is renewed so long before it expires."""
+
+
+class Credentials:
+    """``header()`` is the ``Authorization`` value, or ``None`` while :meth:`refresh` must be called first."""
+
+    def __init__(self, connection: Connection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._header = self._static()
+        self._expires = float("inf")
+        self.client_cert = b""
+        self.client_key = b""
+        self.renewable = connection.may_send_secrets and bool(connection.token_file or connection.exec_plugin)
+        self._stale = self.renewable
+
+    def _static(self) -> str:
+        connection = self._connection
+        if not connection.may_send_secrets:
+            return ""
+        if connection.token:
+            return f"Bearer {connection.token}"
+        if connection.username:
+            import base64
+
+            pair = f"{connection.username}:{connection.password}".encode()
+            return f"Basic {base64.b64encode(pair).decode()}"
+        return ""
+
+    def header(self) -> str | None:
+        if not self.renewable:
+            return self._header
+        if self._stale or self._clock.now() >= self._expires:
+            return None
+        return self._header
+
+    def reject(self) -> bool:
+        """The server said 401. Returns whether :meth:`refresh` could give something better."""
+        self._stale = self.renewable
+        return self.renewable
+
+    def refresh(self) -> None:
+        """Read the file or run the plugin. Raises :class:`WindlassError`."""
+        if self._connection.token_file:
+            self._read_file(self._connection.token_file)
+        elif self._connection.exec_plugin is not None:
+            self._run(self._connection.exec_plugin)
+        self._stale = False
+
+    def _read_file(self, path: str) -> None:
+        try:
+            with open(path, encoding="ascii") as stream:
+                token = stream.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise WindlassError(
+                errors.CREDENTIALS,
+                f"the token file {path} cannot be read",
+                evidence=str(error),
+                remedies=(f"check tokenFile of the user in {self._connection.source or 'the kubeconfig'}",),
+            ) from error
+        self._header = f"Bearer {token}"
+        self._expires = self._clock.now() + TOKEN_FILE_SECONDS
+
+    def _run(self, plugin: ExecPlugin) -> None:
+        import msgspec
+
+        from windlass.kits.capture import capture
+
+        info: dict[str, Any] = {
+            "apiVersion": plugin.api_version,
+            "kind": "ExecCredential",
+            "spec": {"interactive": False},
+        }
+        if plugin.provide_cluster_info:
+            info["spec"]["cluster"] = self._cluster_info()
+        env = {**plugin.env, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        try:
+            done = capture([_resolve(plugin), *plugin.args], extra_env=env)
+        except (OSError, TimeoutError) as error:
+            hint = (plugin.install_hint.strip(),) if plugin.install_hint else ()
+            raise self._plugin_failed(plugin, str(error), hint) from error
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise self._plugin_failed(plugin, f"exit status {done.returncode}: {said}")
+        self._take(plugin, done.stdout)
+
+    def _take(self, plugin: ExecPlugin, output: bytes) -> None:
+        import msgspec
+
+        from windlass.kits.timestamps import parse_rfc3339
+
+        try:
+            answer = msgspec.json.decode(output)
+            status = answer.get("status") or {}
+            if answer.get("apiVersion") != plugin.api_version:
+                raise ValueError(
+                    f"it answers in {answer.get('apiVersion')!r}, asked was {plugin.api_version!r}"
+                )
+            expires = status.get("expirationTimestamp")
+            self._expires = parse_rfc3339(expires) - _EARLY_SECONDS if expires else float("inf")
+        except (ValueError, AttributeError, TypeError) as error:
+            raise self._plugin_failed(plugin, f"its output cannot be understood: {error}") from error
+        token = status.get("token") or ""
+        self.client_cert = (status.get("clientCertificateData") or "").encode()
+        self.client_key = (status.get("clientKeyData") or "").encode()
+        if not token and not self.client_cert:
+            raise self._plugin_failed(plugin, "it gave neither a token nor a certificate")
+        self._header = f"Bearer {token}" if token else ""
+
+    def _cluster_info(self) -> dict[str, Any]:
+        import base64
+
+        connection = self._connection
+        info: dict[str, Any] = {"server": connection.server}
+        if connection.ca_data:
+            info["certificate-authority-data"] = base64.b64encode(connection.ca_data).decode()
+        if connection.insecure:
+            info["insecure-skip-tls-verify"] = True
+        if connection.tls_server_name:
+            info["tls-server-name"] = connection.tls_server_name
+        return info
+
+    def _plugin_failed(self, plugin: ExecPlugin, why: str, hints: tuple[str, ...] = ()) -> WindlassError:
+        command = " ".join((plugin.command, *plugin.args))
+        return WindlassError(
+            errors.CREDENTIALS,
+            f"the credential plugin {plugin.command!r} gave no credential",
+            evidence=why,
+            remedies=(*hints, f"run it by hand: {command}"),
+        )
+
+
+def _resolve(plugin: ExecPlugin) -> str:
+    if "/" in plugin.command and not os.path.isabs(plugin.command) and plugin.folder:
+        return os.path.join(plugin.folder, plugin.command)
+    return plugin.command

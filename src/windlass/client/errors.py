@@ -1,0 +1,136 @@
+"""The server could not be reached, or does not speak what was expected of it.
+
+An answer of the server that says no is an :class:`windlass.api.errors.StatusError` instead.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+from windlass.api.errors import WindlassError
+
+# Stable codes; each has a page in the reference of error codes.
+UNREACHABLE = "WL-SERVER-UNREACHABLE"
+NOT_RUNNING = "WL-SERVER-NOT-RUNNING"
+TLS = "WL-SERVER-TLS"
+UNAUTHORIZED = "WL-SERVER-UNAUTHORIZED"
+PROTOCOL = "WL-SERVER-PROTOCOL"
+KUBECONFIG = "WL-KUBECONFIG-INVALID"
+KUBECONFIG_MISSING = "WL-KUBECONFIG-MISSING"
+CREDENTIALS = "WL-CREDENTIALS"
+
+
+class Unreachable(WindlassError):
+    """No answer can be had.
+
+    ``refused``: nobody listens (the request was certainly not processed).
+    ``processed``: the request may have been carried out although no answer came.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        evidence: str = "",
+        remedies: Sequence[str] = (),
+        refused: bool = False,
+        processed: bool = False,
+    ) -> None:
+        super().__init__(code, message, evidence=evidence, remedies=remedies)
+        self.refused = refused
+        self.processed = processed
+
+
+def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
+    """Why a connection to ``where`` could not be made, in words, with what to do about it."""
+    evidence = f"{where}: {error.strerror or error}"
+    remedies = (
+        "windlass up",
+        "windlass status",
+    )
+    number = error.errno
+    if unix and number in (errno.ENOENT, errno.ECONNREFUSED):
+        what = "there is no socket" if number == errno.ENOENT else "nobody listens on the socket"
+        return Unreachable(
+            NOT_RUNNING,
+            f"the control plane is not running: {what} {where}",
+            evidence=evidence,
+            remedies=remedies,
+            refused=True,
+        )
+    if unix and number in (errno.EACCES, errno.EPERM):
+        return Unreachable(
+            UNREACHABLE,
+            f"no permission to open the control plane's socket {where}",
+            evidence=evidence,
+            remedies=("run the command as the user who started the control plane",),
+        )
+    if number == errno.ECONNREFUSED:
+        return Unreachable(
+            UNREACHABLE,
+            f"connection refused: no server listens on {where}",
+            evidence=evidence,
+            remedies=(*remedies, "check the server address: kubectl config view --minify"),
+            refused=True,
+        )
+    return Unreachable(
+        UNREACHABLE,
+        f"cannot connect to {where}: {error.strerror or error}",
+        evidence=evidence,
+        remedies=("check the server address: kubectl config view --minify",),
+    )
+
+
+def tls_failed(error: Exception, where: str) -> Unreachable:
+    """A TLS handshake that failed: not TLS, an unknown authority, a wrong name, an expired certificate."""
+    text = str(error)
+    remedies: tuple[str, ...] = ("check certificate-authority-data of the cluster in the kubeconfig",)
+    why = "the TLS handshake failed"
+    if "WRONG_VERSION_NUMBER" in text or "record layer failure" in text.lower():
+        why = "the server does not speak TLS on this port"
+        remedies = ("use http:// in the server address, or the TLS port",)
+    elif "IP address mismatch" in text or "Hostname mismatch" in text or "doesn't match" in text:
+        why = "the server's certificate is for another host"
+        remedies = ("set tls-server-name of the cluster in the kubeconfig to a name in the certificate",)
+    elif "certificate has expired" in text:
+        why = "the server's certificate has expired"
+        remedies = ("renew the certificate", "check this machine's clock: date")
+    elif "CERTIFICATE_VERIFY_FAILED" in text:
+        why = "the server's certificate is not signed by the authority in the kubeconfig"
+        remedies = (*remedies, "if the control plane was set up anew, use its new kubeconfig")
+    elif "alert" in text.lower():
+        why = "the server refused the TLS handshake (a client certificate that it does not accept?)"
+        remedies = ("check client-certificate-data of the user in the kubeconfig",)
+    return Unreachable(TLS, f"{why}: {where}", evidence=text, remedies=remedies)
+
+
+def timed_out(where: str, what: str, seconds: float, *, processed: bool) -> Unreachable:
+    return Unreachable(
+        UNREACHABLE,
+        f"{where} did not answer: {what} took more than {seconds:g} s",
+        evidence=f"waited {seconds:g} s",
+        remedies=("windlass status",),
+        processed=processed,
+    )
+
+
+def disconnected(where: str, detail: str, *, processed: bool) -> Unreachable:
+    return Unreachable(
+        UNREACHABLE,
+        f"the connection to {where} broke: {detail}",
+        evidence=detail,
+        remedies=("windlass status",),
+        processed=processed,
+    )
+
+
+def garbled(where: str, detail: str) -> Unreachable:
+    return Unreachable(
+        PROTOCOL,
+        f"{where} does not answer in HTTP/1.1",
+        evidence=detail,
+        remedies=("is this the address of a Kubernetes API server? (https:// instead of http://?)",),
+        processed=True,
+    )

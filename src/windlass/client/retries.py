@@ -1,0 +1,58 @@
+"""When a request is sent again, and after how long. Pure; both clients follow it.
+
+Rules (those of client-go, with connection errors added):
+- 429 and 503 with ``Retry-After``: any method, after the time asked for;
+- 503 without it: idempotent methods, with back-off; a 429 without it is final (a disruption budget's no);
+- nobody listened, or the connection broke before the request was sent: any method, with back-off;
+- the connection broke later: idempotent methods only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.api.errors import StatusError
+from windlass.client.answers import retry_after
+from windlass.client.errors import NOT_RUNNING, UNREACHABLE, Unreachable
+from windlass.client.transport import Request
+from windlass.kits.backoff import Backoff
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_TRANSIENT = frozenset({UNREACHABLE, NOT_RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """``attempts`` counts the first one; 1 never repeats. ``longest_seconds`` bounds one wait."""
+
+    attempts: int = 6
+    initial_seconds: float = 0.1
+    cap_seconds: float = 5.0
+    longest_seconds: float = 30.0
+    retry_refused: bool = True
+
+
+NEVER = RetryPolicy(attempts=1)
+
+
+def idempotent(request: Request) -> bool:
+    """Whether sending the request twice has the effect of sending it once."""
+    if request.method == "PATCH":
+        return "json-patch" not in request.headers.get("content-type", "")
+    return request.method in _IDEMPOTENT
+
+
+def wait_after(
+    problem: StatusError | Unreachable, request: Request, policy: RetryPolicy, backoff: Backoff
+) -> float | None:
+    """Seconds to wait before the next attempt, None when the problem is final."""
+    if isinstance(problem, Unreachable):
+        if problem.code not in _TRANSIENT or (problem.refused and not policy.retry_refused):
+            return None
+        return backoff.next() if not problem.processed or idempotent(request) else None
+    if problem.code not in (429, 503):
+        return None
+    asked = retry_after(problem) if "retry-after" in problem.headers else None
+    if asked is not None:
+        return asked + backoff.next() * 0.1 if asked <= policy.longest_seconds else None
+    return backoff.next() if problem.code == 503 and idempotent(request) else None

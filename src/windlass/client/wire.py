@@ -1,0 +1,128 @@
+"""HTTP/1.1 without input or output: requests to bytes, bytes to responses.
+
+Shared by the asyncio transport and by the blocking client, so that there is one place that knows the
+protocol. The parser is httptools (llhttp). Repeated header fields are joined by ``", "``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import httptools
+
+from windlass.client.transport import Request
+
+_BODYLESS = frozenset({"GET", "HEAD"})
+
+
+class ProtocolError(Exception):
+    """The peer's bytes are not an HTTP/1.1 response."""
+
+
+def encode(request: Request, fixed_headers: bytes, authorization: str = "") -> bytes:
+    """The request as one buffer. ``fixed_headers`` are whole lines that every request carries."""
+    target = f"{request.path}?{request.query}" if request.query else request.path
+    lines = [f"{request.method} {target} HTTP/1.1\r\n"]
+    for name, value in request.headers.items():
+        lines.append(f"{name}: {value}\r\n")
+    if authorization:
+        lines.append(f"authorization: {authorization}\r\n")
+    body = request.body
+    if body or request.method not in _BODYLESS:
+        lines.append(f"content-length: {len(body)}\r\n")
+    head = "".join(lines)
+    if "\n" in target or head.count("\n") != len(lines):
+        raise ValueError(f"a header or the path of the request contains a line break: {target!r}")
+    return b"".join((head.encode("latin-1"), fixed_headers, b"\r\n", body))
+
+
+def fixed_headers(host: str) -> bytes:
+    """Header lines that are the same for each request of a connection."""
+    return f"host: {host}\r\naccept-encoding: identity\r\n".encode("latin-1")
+
+
+class ResponseParser:
+    """Feeds on bytes; calls back with the head, with parts of the body and at the end.
+
+    One parser serves one connection; ``reset`` is not needed between responses. Interim (1xx)
+    responses are skipped. After an exception the connection is unusable.
+    """
+
+    __slots__ = (
+        "_headers",
+        "_interim",
+        "_on_body",
+        "_on_done",
+        "_on_head",
+        "_parser",
+        "complete",
+        "framed",
+        "keep_alive",
+    )
+
+    def __init__(
+        self,
+        on_head: Callable[[int, Mapping[str, str]], None],
+        on_body: Callable[[bytes], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        self._on_head = on_head
+        self._on_body = on_body
+        self._on_done = on_done
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._interim = False
+        self.complete = False
+        self.framed = True
+        """Whether length or chunks tell where the body ends, rather than the end of the connection."""
+        self.keep_alive = False
+
+    def feed(self, data: bytes) -> None:
+        """Raises :class:`ProtocolError`."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise ProtocolError(f"{type(error).__name__}: {error}; received {data[:60]!r}") from error
+
+    def end_of_stream(self) -> bool:
+        """The peer closed. Returns whether the response is whole by that (a body without length)."""
+        if self.complete:
+            return True
+        if not self.framed:
+            self.complete = True
+            self.keep_alive = False
+            self._on_done()
+            return True
+        return False
+
+    # Called by httptools.
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self.complete = False
+        self.framed = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        headers = self._headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        self._interim = status < 200
+        if self._interim:
+            return
+        headers = self._headers
+        self.keep_alive = self._parser.should_keep_alive()
+        self.framed = "content-length" in headers or "transfer-encoding" in headers or status in (204, 304)
+        self._on_head(status, headers)
+
+    def on_body(self, body: bytes) -> None:
+        self._on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._interim:
+            self._interim = False
+            return
+        self.complete = True
+        self._on_done()
