@@ -32,6 +32,7 @@ JOB_NAMESPACE = "volcano.sh/job-namespace"
 JOB_VERSION = "volcano.sh/job-version"
 JOB_RETRY_COUNT = "volcano.sh/job-retry-count"
 TEMPLATE_UID = "volcano.sh/template-uid"
+PARTITION_ID = "volcano.sh/partition-id"
 
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")
 """``schedulerName``s that Windlass serves everywhere; embedded mode adds ``default-scheduler``."""

@@ -36,7 +36,8 @@ class Pod(msgspec.Struct, gc=False):
     """Times are Unix seconds, 0.0 when absent. ``annotations`` are only those that Windlass reads.
 
     ``waiting_message`` is the message of a ``PodScheduled=False`` condition, with ``waiting_reason``.
-    ``exits`` tell of terminated containers, ``restarts`` is the sum over containers.
+    ``exits`` tell of terminated containers, ``restarts`` is the sum over containers and init containers,
+    ``ended`` the end of the last terminated container.
     """
 
     namespace: str
@@ -64,6 +65,7 @@ class Pod(msgspec.Struct, gc=False):
     disrupted: bool
     exits: tuple[ContainerExit, ...]
     restarts: int
+    ended: float
     finalizers: tuple[str, ...]
     problems: tuple[FieldError, ...]
 
@@ -94,6 +96,7 @@ class _ConditionWire(msgspec.Struct, gc=False):
 class _TerminatedWire(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
     reason: str | None = None
+    finished_at: str | None = None
 
 
 class _StateWire(msgspec.Struct, gc=False):
@@ -112,6 +115,7 @@ class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
     conditions: list[_ConditionWire] | None = None
     container_statuses: list[_ContainerStatusWire] | None = None
+    init_container_statuses: list[_ContainerStatusWire] | None = None
 
 
 _spec_decoder = msgspec.json.Decoder(PodSpecWire)
@@ -157,7 +161,18 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         waiting_message=waiting_message,
         disrupted=disrupted,
         exits=_exits(status.container_statuses),
-        restarts=sum(c.restart_count for c in status.container_statuses or ()),
+        restarts=sum(
+            c.restart_count
+            for c in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+        ),
+        ended=max(
+            (
+                moment(c.state.terminated.finished_at)
+                for c in status.container_statuses or ()
+                if c.state is not None and c.state.terminated is not None
+            ),
+            default=0.0,
+        ),
         finalizers=tuple(intern(f) for f in meta.finalizers) if meta.finalizers else (),
         problems=(*problems, *shape.problems) if problems else shape.problems,
     )

@@ -76,11 +76,14 @@ class Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(msgspec.Struct, frozen=True, gc=False):
+class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """``toleration_seconds``: how long a NoExecute taint is borne; None is for ever."""
+
     key: str = ""
     operator: str = ""
     value: str = ""
     effect: str = ""
+    toleration_seconds: int | None = None
 
 
 class _Gate(msgspec.Struct, gc=False):

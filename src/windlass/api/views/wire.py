@@ -32,6 +32,8 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
     controller: bool = False
+    blocks: bool = False
+    """``blockOwnerDeletion``: a foreground deletion of the owner waits for this dependent."""
 
 
 class OwnerWire(msgspec.Struct, gc=False, rename="camel"):
@@ -40,6 +42,7 @@ class OwnerWire(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class MetaWire(msgspec.Struct, gc=False, rename="camel"):
@@ -169,17 +172,22 @@ def kept(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=8192)
-def _owner(api_version: str, kind: str, name: str, uid: str, controller: bool) -> tuple[Owner, ...]:
-    return (Owner(intern(api_version), intern(kind), intern(name), intern(uid), controller),)
+def _owner(
+    api_version: str, kind: str, name: str, uid: str, controller: bool, blocks: bool
+) -> tuple[Owner, ...]:
+    return (Owner(intern(api_version), intern(kind), intern(name), intern(uid), controller, blocks),)
+
+
+def _shared(r: OwnerWire) -> tuple[Owner, ...]:
+    return _owner(r.api_version, r.kind, r.name, r.uid, bool(r.controller), bool(r.block_owner_deletion))
 
 
 def owners(references: list[OwnerWire] | None) -> tuple[Owner, ...]:
     if not references:
         return ()
     if len(references) == 1:
-        r = references[0]
-        return _owner(r.api_version, r.kind, r.name, r.uid, bool(r.controller))
-    return tuple(_owner(r.api_version, r.kind, r.name, r.uid, bool(r.controller))[0] for r in references)
+        return _shared(references[0])
+    return tuple(_shared(reference)[0] for reference in references)
 
 
 def controller_of(references: tuple[Owner, ...]) -> Owner | None:
