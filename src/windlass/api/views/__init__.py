@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from windlass.api.views.cluster import Namespace, ResourceQuota, decode_namespace, decode_resource_quota
 from windlass.api.views.node import Node, TaintView, decode_node
-from windlass.api.views.pod import ContainerExit, Pod, decode_pod
+from windlass.api.views.pod import DEFAULT_SCHEDULER, ContainerExit, Pod, decode_pod
 from windlass.api.views.podshape import PodShape
 from windlass.api.views.scheduling import (
     Condition,
@@ -23,6 +23,7 @@ from windlass.api.views.scheduling import (
 from windlass.api.views.wire import Owner, controller_of, encode
 
 __all__ = [
+    "DEFAULT_SCHEDULER",
     "Condition",
     "ContainerExit",
     "Namespace",

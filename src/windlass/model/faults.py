@@ -1,0 +1,55 @@
+"""Explanations that the translation itself gives: what is wrong with an object, at which field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from windlass.api.errors import FieldError
+from windlass.api.reasons import Blocker, Explanation, Reason
+
+_SHOWN = 3
+
+
+def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Explanation:
+    """``faults``: ``"pod ns/name"`` or ``"PodGroup ns/name"`` → its wrong fields."""
+    blockers = [
+        Blocker(Reason.MISCONFIGURED, detail=f"{what}: {problem.field}: {problem.message}")
+        for what, problems in sorted(faults.items())
+        for problem in problems
+    ]
+    first = "; ".join(_unique(blocker.detail for blocker in blockers[:_SHOWN]))
+    more = f"; and {len(blockers) - _SHOWN} more" if len(blockers) > _SHOWN else ""
+    fields = sorted({problem.field for problems in faults.values() for problem in problems})
+    return Explanation(
+        code=Reason.MISCONFIGURED,
+        message=f"{first}{more}",
+        blockers=tuple(blockers),
+        remedies=(f"correct {', '.join(fields[:_SHOWN])} where {group} is defined and create it again",),
+    )
+
+
+def group_missing(group: str, pods: int) -> Explanation:
+    """Pods name a PodGroup that nobody has made."""
+    return Explanation(
+        code=Reason.WAITING_FOR_MEMBERS,
+        message=f"PodGroup {group} does not exist; {_count(pods, 'pod')} that name it wait for it",
+        blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"PodGroup {group} not found"),),
+        remedies=(f"create PodGroup {group}, or correct the pods' annotation scheduling.k8s.io/group-name",),
+    )
+
+
+def group_awaited(pod: str) -> Explanation:
+    """A pod of scheduler volcano whose PodGroup is yet to be made by the controller."""
+    return Explanation(
+        code=Reason.WAITING_FOR_MEMBERS,
+        message=f"pod {pod} waits for the PodGroup that the PodGroup controller makes for it",
+        remedies=("check that the Windlass controllers run: windlass status",),
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

@@ -1,0 +1,141 @@
+"""Which group a pod belongs to, and PodGroup view → the engine's group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.spi.objects import Group
+
+PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
+_PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
+
+
+def group_name(pod: views.Pod) -> str:
+    """The PodGroup that the pod names, ``""`` if none."""
+    found = pod.annotations
+    return found.get(names.GROUP_NAME) or found.get(names.GROUP_NAME_VOLCANO) or ""
+
+
+def group_key(pod: views.Pod) -> str:
+    """``namespace/name`` of its PodGroup, or ``namespace/pod:name`` of a pod without one."""
+    name = group_name(pod)
+    return f"{pod.namespace}/{name}" if name else f"{pod.namespace}/pod:{pod.name}"
+
+
+def is_implicit(key: str) -> bool:
+    """Whether a group key is that of a pod without a PodGroup."""
+    return key.partition("/")[2].startswith("pod:")
+
+
+def role_of(pod: views.Pod) -> str:
+    return pod.annotations.get(names.TASK_SPEC) or pod.labels.get(names.TASK_SPEC) or ""
+
+
+def index_of(pod: views.Pod) -> int:
+    text = pod.annotations.get(names.TASK_INDEX) or pod.labels.get(names.TASK_INDEX) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Volcano's annotation wins over its label, unparsable means false, absent true; also KAI's label."""
+    text = annotations.get(names.PREEMPTABLE) or labels.get(names.PREEMPTABLE)
+    if text is not None and text not in ("1", "t", "T", "TRUE", "true", "True"):
+        return False
+    return labels.get(_PREEMPTIBILITY_KAI) != "non-preemptible"
+
+
+def queue_named(pod: views.Pod) -> str:
+    """The queue that a pod without a PodGroup asks for; ``""`` if it says nothing."""
+    return (
+        pod.annotations.get(names.QUEUE_NAME_VOLCANO)
+        or pod.labels.get(names.QUEUE_NAME_KAI)
+        or pod.annotations.get(names.QUEUE_NAME_LABEL)
+        or pod.labels.get(names.QUEUE_NAME_LABEL)
+        or ""
+    )
+
+
+class Classes:
+    """PriorityClasses: names to values."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, views.PriorityClass] = {}
+
+    def upsert(self, view: views.PriorityClass) -> bool:
+        """Whether anything changed."""
+        if self._classes.get(view.name) == view:
+            return False
+        self._classes[view.name] = view
+        return True
+
+    def remove(self, name: str) -> bool:
+        return self._classes.pop(name, None) is not None
+
+    def value(self, name: str) -> int:
+        """An undefined class counts 0; no class means the global default, if there is one."""
+        found = self._find(name)
+        return found.value if found else 0
+
+    def never_preempts(self, name: str) -> bool:
+        found = self._find(name)
+        return found is not None and found.preemption_policy == "Never"
+
+    def _find(self, name: str) -> views.PriorityClass | None:
+        if name:
+            return self._classes.get(name)
+        defaults: Iterable[views.PriorityClass] = (c for c in self._classes.values() if c.global_default)
+        return min(defaults, key=lambda c: c.value, default=None)  # as the admission plugin chooses
+
+
+def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
+    """What is wrong with a PodGroup's own fields."""
+    problems = list(view.problems)
+    if view.min_member < 0:
+        problems.append(FieldError.invalid("spec.minMember", view.min_member, "must be at least 0"))
+    problems.extend(
+        FieldError.invalid(f"spec.minTaskMember[{role}]", least, "must be at least 0")
+        for role, least in view.min_task_member.items()
+        if least < 0
+    )
+    problems.extend(
+        FieldError.invalid(f"spec.minResources[{name}]", units, "must be at least 0")
+        for name, units in view.min_resources.items()
+        if units < 0
+    )
+    return tuple(problems)
+
+
+def group_of(view: views.PodGroup, classes: Classes) -> Group:
+    """A group whose fields contradict themselves is held, so that it takes nothing until it is mended."""
+    return Group(
+        key=view.key,
+        queue=view.queue,
+        priority=classes.value(view.priority_class),
+        min_member=max(0, view.min_member),
+        min_task_member=view.min_task_member,
+        min_resources={name: units for name, units in view.min_resources.items() if units > 0},
+        preemptible=preemptible(view.labels, view.annotations),
+        never_preempts=classes.never_preempts(view.priority_class),
+        created=view.created,
+        uid=view.uid,
+        admitted=view.phase in PHASES_ADMITTED,
+        held=bool(group_problems(view)),
+    )
+
+
+def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") -> Group:
+    """The group of one of a pod without a PodGroup."""
+    return Group(
+        key=group_key(pod),
+        queue=queue_named(pod) or namespace_queue or "default",
+        priority=pod.priority if pod.priority is not None else classes.value(pod.priority_class),
+        min_member=1,
+        preemptible=preemptible(pod.labels, pod.annotations),
+        never_preempts=pod.preemption_policy == "Never",
+        created=pod.created,
+        uid=pod.uid,
+        admitted=True,
+    )
