@@ -1,0 +1,89 @@
+"""The box: one network (and, for an ordinary user, one user namespace) that all pods hang off.
+
+A small process holds it open. It outlives the agent, which finds it again by ``box.json`` (pid and start
+time). Inside: a bridge named ``pods``. Started by root, a cable leads out to the machine's own network
+(the *uplink*), so that the machine reaches its pods; for an ordinary user slirp4netns puts its tap on
+the bridge (:mod:`windlass.node.outbound`). When the holder goes and no pod is left, the kernel removes
+all of it: nothing stays behind.
+
+The holder leaves by itself when ``box.json`` no longer names it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from windlass.node import linux, records
+from windlass.node.rtnetlink import Netlink
+
+RECORD = "box.json"
+SPEC = "box-spec.json"
+BRIDGE = "pods"
+UPLINK_INSIDE = "uplink"
+_LOOK_SECONDS = 30
+
+
+def main(folder: str) -> int:
+    """Make the box that ``box-spec.json`` describes, say ``s`` on stdout, hold it until replaced.
+
+    ``{"user_namespace": bool, "uplink": name or "", "uplink_address": "10.x.0.1", "prefix": 16}``
+    """
+    linux.set_process_name("windlass-box")
+    spec = records.read(folder, SPEC)
+    if spec is None:
+        raise SystemExit(f"no box is described in {folder}")
+    try:
+        _build(spec)
+    except OSError as error:
+        os.write(1, f"f{error}".encode())
+        return 1
+    records.write(folder, RECORD, {**records.identity(os.getpid()), **spec})
+    hold(folder, RECORD)
+    return 0
+
+
+def _build(spec: dict[str, Any]) -> None:
+    outside = Netlink() if spec["uplink"] else None
+    if spec["user_namespace"]:
+        uid, gid = os.geteuid(), os.getegid()
+        linux.unshare(linux.CLONE_NEWUSER)
+        linux.map_own_ids(0, 0, uid, gid)
+    linux.unshare(linux.CLONE_NEWNET)
+    with Netlink() as inside:
+        inside.up("lo")
+        inside.add_bridge(BRIDGE)
+        inside.up(BRIDGE)
+        if outside is not None:
+            with outside:
+                if outside.exists(spec["uplink"]):
+                    outside.delete_link(spec["uplink"])  # of a box that has just died
+                outside.add_cable(spec["uplink"], UPLINK_INSIDE, os.getpid())
+                outside.add_address(spec["uplink"], spec["uplink_address"], spec["prefix"])
+            inside.up(UPLINK_INSIDE, master=BRIDGE)
+
+
+def hold(folder: str, name: str) -> None:
+    """Tell the starter that all is ready, then wait until the record names another process or is gone."""
+    os.chdir("/")
+    try:
+        os.write(1, b"s")
+    except OSError:
+        pass
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    while True:
+        signal.sigtimedwait({signal.SIGUSR1}, _LOOK_SECONDS)
+        record = records.read(folder, name)
+        if record is None or record.get("pid") != os.getpid():
+            return
+
+
+def attach(pid: int, started: int, user_namespace: bool, link: str) -> None:
+    """Inside the box: bring ``link`` (slirp's tap) up as a port of the bridge. Changes this process."""
+    linux.enter(pid, started, ("user", "net") if user_namespace else ("net",))
+    with Netlink() as inside:
+        inside.up(link, master=BRIDGE)

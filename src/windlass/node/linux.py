@@ -1,0 +1,175 @@
+"""The system calls that Python 3.11 lacks: namespaces, mounts, prctl.
+
+Imports stay few (ctypes, os): the supervisors of pods start with this module. Every failure is an
+``OSError`` that names the call and its arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REMOUNT = 32
+MS_NOATIME = 1024
+MS_NODIRATIME = 2048
+MS_BIND = 4096
+MS_REC = 16384
+MS_PRIVATE = 1 << 18
+MS_SLAVE = 1 << 19
+MS_RELATIME = 1 << 21
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+
+NAMESPACES = {
+    "user": CLONE_NEWUSER,
+    "net": CLONE_NEWNET,
+    "uts": CLONE_NEWUTS,
+    "ipc": CLONE_NEWIPC,
+    "mnt": CLONE_NEWNS,
+    "pid": CLONE_NEWPID,
+}
+"""File name under ``/proc/PID/ns`` → flag, in the order in which a namespace set is entered."""
+
+_libc: Any = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str, path: str | None = None) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}", path)
+    return result
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), f"unshare({flags:#x})")
+
+
+def setns(descriptor: int, flag: int) -> None:
+    _check(_libc.setns(descriptor, flag), f"setns({flag:#x})")
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    encoded = [None if part is None else os.fsencode(part) for part in (source, target, kind, data)]
+    result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+    _check(result, f"mount({source or kind} on {target})", target)
+
+
+def umount(target: str, flags: int = 0) -> None:
+    _check(_libc.umount2(os.fsencode(target), flags), f"umount({target})", target)
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    _check(_libc.pivot_root(os.fsencode(new_root), os.fsencode(put_old)), f"pivot_root({new_root})", new_root)
+
+
+def set_hostname(name: str) -> None:
+    raw = name.encode()
+    _check(_libc.sethostname(raw, ctypes.c_size_t(len(raw))), f"sethostname({name})")
+
+
+def prctl(option: int, value: int) -> None:
+    zero = ctypes.c_ulong(0)
+    _check(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero), f"prctl({option}, {value})")
+
+
+def set_process_name(name: str) -> None:
+    """What ``ps`` shows in its ``comm`` column; the first 15 bytes."""
+    zero = ctypes.c_ulong(0)
+    _libc.prctl(PR_SET_NAME, ctypes.c_char_p(name.encode()[:15]), zero, zero, zero)
+
+
+def start_time(pid: int | str) -> int | None:
+    """Field 22 of ``/proc/PID/stat`` (clock ticks since boot), or None when there is no such process.
+
+    A zombie counts as gone. Together with the pid it names a process for ever (until reboot).
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[19])
+
+
+def boot_id() -> str:
+    """Changes at every boot: a pid with its start time means nothing across it."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+            return stream.read().strip()
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int, started: int) -> bool:
+    return start_time(pid) == started
+
+
+def children(pid: int | str) -> list[int]:
+    """Direct children of all threads of ``pid``; empty when it is gone."""
+    found: list[int] = []
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return found
+    for task in tasks:
+        try:
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as stream:
+                found += [int(child) for child in stream.read().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below ``pid``, parents before children."""
+    found = children(pid)
+    for child in found:  # grows while it is walked
+        found += children(child)
+    return found
+
+
+def map_own_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int) -> None:
+    """Right after ``unshare(CLONE_NEWUSER)``: give this process one uid and one gid in the new namespace."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{inside_uid} {outside_uid} 1"),
+        ("gid_map", f"{inside_gid} {outside_gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as stream:
+            stream.write(text)
+
+
+def enter(pid: int, started: int, names: tuple[str, ...]) -> None:
+    """Join the named namespaces of a process, after making sure that it is still that process.
+
+    The descriptors are opened first, since entering a mount namespace changes what ``/proc`` shows.
+    """
+    opened: list[tuple[str, int]] = []
+    try:
+        for name in NAMESPACES:
+            if name in names:
+                opened.append((name, os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)))
+        if not is_alive(pid, started):
+            raise ProcessLookupError(3, f"process {pid} that held the namespaces is gone")
+        for name, descriptor in opened:
+            setns(descriptor, NAMESPACES[name])
+    finally:
+        for _, descriptor in opened:
+            os.close(descriptor)

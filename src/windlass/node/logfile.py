@@ -1,0 +1,131 @@
+"""Container logs as the kubelet's runtimes write them, with rotation.
+
+One line per record: ``<time, nine digits> <stdout|stderr> <P|F> <text>``. ``P`` says that the line goes
+on in the next record of the same stream. A full file moves to ``<name>.1`` (older ones to ``.2`` …).
+Imports stay few: the shim writes with this module. :mod:`windlass.node.logs` reads.
+"""
+
+from __future__ import annotations
+
+import os
+
+from windlass.kits import ticks
+
+CHUNK = 16 * 1024
+"""Longest text of one record; longer lines are split (the runtimes' own limit)."""
+
+
+class LogFile:
+    """Appends records; never raises for a full disk: what could not be written is counted and told later."""
+
+    def __init__(self, path: str, *, max_bytes: int, max_files: int) -> None:
+        self.path = path
+        self.max_bytes = max_bytes
+        self.max_files = max(1, max_files)
+        self.lost_bytes = 0
+        self._untold = 0
+        self._descriptor = -1
+        self._size = 0
+        self._open()
+
+    def _open(self) -> None:
+        self._descriptor = os.open(
+            self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+        self._size = os.fstat(self._descriptor).st_size
+
+    def write(self, records: bytes) -> None:
+        """``records`` is whole lines."""
+        if self._untold:
+            records = record("stderr", True, f"[windlass: {self._untold} bytes of log were lost]".encode()) + records
+        if self._size and self._size + len(records) > self.max_bytes:
+            self._rotate()
+        start = self._size
+        try:
+            view = memoryview(records)
+            while view:
+                count = os.write(self._descriptor, view)
+                self._size += count
+                view = view[count:]
+            self._untold = 0
+        except OSError:
+            self.lost_bytes += len(records)
+            self._untold += len(records)
+            self._cut(start)
+
+    def _cut(self, size: int) -> None:
+        """Remove half a record, so that the file stays readable."""
+        try:
+            os.ftruncate(self._descriptor, size)
+            self._size = size
+        except OSError:
+            self._size = os.fstat(self._descriptor).st_size
+
+    def _rotate(self) -> None:
+        try:
+            if self.max_files == 1:
+                os.ftruncate(self._descriptor, 0)
+                self._size = 0
+                return
+            for number in range(self.max_files - 2, 0, -1):
+                older = f"{self.path}.{number}"
+                if os.path.exists(older):
+                    os.rename(older, f"{self.path}.{number + 1}")
+            os.rename(self.path, f"{self.path}.1")
+            previous = self._descriptor
+            self._open()
+            os.close(previous)
+        except OSError:
+            self._size = 0  # could not rotate now: try again after another max_bytes
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def record(stream: str, full: bool, text: bytes, at_ns: int | None = None) -> bytes:
+    """One line of the file. ``text`` holds no newline."""
+    stamp = ticks.rfc3339_nano(ticks.now_ns() if at_ns is None else at_ns)
+    return b"%s %s %s %s\n" % (stamp.encode(), stream.encode(), b"F" if full else b"P", text)
+
+
+class LineCutter:
+    """Turns the bytes of one stream into records. A line that is not finished waits for :meth:`flush`."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._rest = b""
+        self._open_line = False
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._rest)
+
+    def feed(self, data: bytes) -> bytes:
+        """The records that ``data`` completes, as bytes to append to the file."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        now = ticks.now_ns()
+        out = []
+        for line in lines:
+            while len(line) > CHUNK:
+                out.append(record(self._stream, False, line[:CHUNK], now))
+                line = line[CHUNK:]
+            out.append(record(self._stream, True, line, now))
+            self._open_line = False
+        while len(self._rest) >= CHUNK:
+            out.append(record(self._stream, False, self._rest[:CHUNK], now))
+            self._rest = self._rest[CHUNK:]
+            self._open_line = True
+        return b"".join(out)
+
+    def flush(self) -> bytes:
+        """The unfinished line as a partial record, so that a prompt or a progress bar is seen while it stands."""
+        if not self._rest:
+            return b""
+        text, self._rest, self._open_line = self._rest, b"", True
+        return record(self._stream, False, text)
+
+    def finish(self) -> bytes:
+        """At the end of the stream: a last line without newline stays partial, so that readers add none."""
+        return self.flush()

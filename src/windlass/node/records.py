@@ -1,0 +1,88 @@
+"""What shim and agent tell each other: small files in the folder of an attempt.
+
+======================  =====================================================================
+``spec.json``           what to run; written by the agent before it starts the shim
+``claim.json``          created exclusively by the shim: its pid and start time. Who creates it
+                        runs the attempt; a second shim for the same attempt gives up
+``process.json``        pid and start time of the container's init; written before exec
+``started.json``        the exec succeeded, and when
+``stop``                grace in seconds for the SIGTERM that the shim is about to get
+``exit.json``           how it ended; replaced atomically; never written by anyone but the shim
+======================  =====================================================================
+
+An attempt with a claim, without an exit record, whose shim (pid and start time, same boot) is gone is
+*unknown*: it may have done anything, so it never counts as success.
+
+Standard library only and few imports: the shim starts with this module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from windlass.node import linux
+
+SPEC, CLAIM, PROCESS, STARTED, STOP, EXIT = (
+    "spec.json",
+    "claim.json",
+    "process.json",
+    "started.json",
+    "stop",
+    "exit.json",
+)
+
+ALREADY_CLAIMED = 75
+"""Exit status of a shim that found the attempt claimed (EX_TEMPFAIL)."""
+
+
+def write(folder: str, name: str, record: dict[str, Any]) -> None:
+    """Replace the record in one step and make it durable. Raises ``OSError``."""
+    path = os.path.join(folder, name)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, json.dumps(record).encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)
+
+
+def create(folder: str, name: str, record: dict[str, Any]) -> bool:
+    """Create the record; False if there is one already."""
+    try:
+        descriptor = os.open(
+            os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, json.dumps(record).encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def read(folder: str, name: str) -> dict[str, Any] | None:
+    """The record, or None when there is none or it was cut off by a crash."""
+    try:
+        with open(os.path.join(folder, name), "rb") as stream:
+            record = json.loads(stream.read())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def identity(pid: int) -> dict[str, Any]:
+    """A process as a record: its pid, its start time and the boot in which these mean something."""
+    return {"pid": pid, "start_time": linux.start_time(pid) or 0, "boot_id": linux.boot_id()}
+
+
+def is_running(record: dict[str, Any] | None) -> bool:
+    """Whether the process of an :func:`identity` record is still there."""
+    if record is None or record.get("boot_id") != linux.boot_id():
+        return False
+    return linux.is_alive(int(record["pid"]), int(record["start_time"]))
