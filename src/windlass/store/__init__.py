@@ -1,1 +1,1 @@
-"""The versioned object store on SQLite."""
+"""The versioned object store on SQLite: resourceVersion, watch log, transactions, compaction, migrations."""

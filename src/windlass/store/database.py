@@ -1,0 +1,318 @@
+"""The SQLite file: opening it (or saying clearly why not), loading it, and writing batches.
+
+One connection, used by one thread at a time. A batch is one transaction; rows are written by a few
+statements with many rows each, because every statement hands the interpreter lock away and back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from windlass.kits.files import FileLock
+from windlass.kits.state import NETWORK_FILESYSTEMS, filesystem_of
+from windlass.store import errors, schema
+from windlass.store.families import StoreOptions
+
+MEMORY = ":memory:"
+_ROWS_PER_STATEMENT = 32
+_WAL_IDLE_PAGES = 1_000
+_WAL_PAGES = 16_000
+_FREE_PAGES_KEPT = 4_096
+_QUICK_CHECK_BYTES = 256 * 2**20
+
+
+class ObjectRow(NamedTuple):
+    id: int
+    resource: str
+    namespace: str
+    name: str
+    rv: int
+    written_at: float
+    data: bytes
+
+
+class LogRow(NamedTuple):
+    rv: int
+    resource: str
+    namespace: str
+    name: str
+    op: int
+    id: int
+    previous: int
+    reindexed: int
+    data: bytes
+
+
+class ReplayRow(NamedTuple):
+    """A log row of one resource, with the previous version's bytes where the index changed."""
+
+    rv: int
+    namespace: str
+    name: str
+    op: int
+    id: int
+    previous: int
+    reindexed: int
+    data: bytes
+    previous_data: bytes | None
+
+
+class Batch(NamedTuple):
+    """What one family gets in one transaction. ``upserts`` has at most one row per id."""
+
+    family: str
+    upserts: Sequence[ObjectRow]
+    deletes: Sequence[int]
+    log: Sequence[LogRow]
+
+
+class LogSummary(NamedTuple):
+    resource: str
+    last_rv: int
+    rows: int
+
+
+class Database:
+    """Raises :class:`WindlassError` from :meth:`open`, ``sqlite3.Error`` from the rest."""
+
+    def __init__(
+        self, path: Path | None, connection: sqlite3.Connection, lock: FileLock | None, clean: bool
+    ) -> None:
+        self.path = path or Path(MEMORY)
+        self.clean = clean
+        """Whether the last user closed it properly (or it is new)."""
+        self._connection = connection
+        self._lock = lock
+        self._frames = 0
+        self._statements: dict[tuple[str, str, int], str] = {}
+
+    @staticmethod
+    def open(path: Path | None, options: StoreOptions) -> Database:
+        """Open or make the database; ``None`` keeps it in memory only."""
+        if path is None:
+            connection = _connect(MEMORY)
+            schema.migrate(connection)
+            return Database(None, connection, None, True)
+        lock = _take(path, options)
+        try:
+            connection = _prepare(path, options)
+            try:
+                clean = _clean(connection)
+                size = path.stat().st_size
+                if not clean and size <= _QUICK_CHECK_BYTES:
+                    _check(path, connection)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException as error:
+            lock.release()
+            if isinstance(error, sqlite3.Error):
+                raise errors.from_sqlite(path, error) from error
+            raise
+        return Database(path, connection, lock, clean)
+
+    # -- reading, at start and for replays
+
+    def meta(self) -> dict[str, int]:
+        return dict(self._connection.execute("SELECT key, value FROM meta"))
+
+    def objects(self, family: str) -> Iterator[ObjectRow]:
+        query = (
+            f"SELECT id, resource, namespace, name, rv, written_at, data FROM objects_{family} ORDER BY id"
+        )
+        return map(ObjectRow._make, self._connection.execute(query))
+
+    def log_summary(self, family: str) -> list[LogSummary]:
+        query = f"SELECT resource, max(rv), count(*) FROM log_{family} GROUP BY resource"
+        return [LogSummary(*row) for row in self._connection.execute(query)]
+
+    def last_rv(self, family: str) -> int:
+        """The highest resourceVersion in the family's tables; 0 if they are empty."""
+        highest = 0
+        for table in (f"log_{family}", f"objects_{family}"):
+            found = self._connection.execute(f"SELECT ifnull(max(rv), 0) FROM {table}").fetchone()
+            highest = max(highest, int(found[0]))
+        return highest
+
+    def replay(
+        self, family: str, resource: str, since: int, upto: int, scan_rows: int
+    ) -> tuple[list[ReplayRow], int]:
+        """Changes of ``resource`` after ``since`` up to ``upto``, looking at ``scan_rows`` log rows at most.
+
+        Returns the changes and the version up to which the log has now been read.
+        """
+        bound = self._connection.execute(
+            f"SELECT rv FROM log_{family} WHERE rv > ? AND rv <= ? ORDER BY rv LIMIT 1 OFFSET ?",
+            (since, upto, scan_rows - 1),
+        ).fetchone()
+        last = int(bound[0]) if bound else upto
+        rows = self._connection.execute(
+            "SELECT l.rv, l.namespace, l.name, l.op, l.id, l.previous, l.reindexed, l.data,"
+            f" CASE WHEN l.reindexed THEN (SELECT p.data FROM log_{family} p WHERE p.rv = l.previous) END"
+            f" FROM log_{family} l WHERE l.rv > ? AND l.rv <= ? AND l.resource = ? ORDER BY l.rv",
+            (since, last, resource),
+        )
+        return [ReplayRow(*row) for row in rows], last
+
+    # -- writing
+
+    def write(self, batches: Iterable[Batch], meta: Iterable[tuple[str, int]] = ()) -> None:
+        """All of it in one transaction, durable when this returns."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            for batch in batches:
+                self._many("upsert", batch.family, batch.upserts)
+                for row in batch.deletes:
+                    execute(f"DELETE FROM objects_{batch.family} WHERE id=?", (row,))
+                self._many("log", batch.family, batch.log)
+                self._frames += 2 * len(batch.upserts) + 2 * len(batch.log)
+            for key, value in meta:
+                execute(
+                    "INSERT INTO meta VALUES(?,?) ON CONFLICT DO UPDATE SET value=excluded.value",
+                    (key, value),
+                )
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        if self._frames >= _WAL_PAGES:
+            self.checkpoint()
+
+    def _many(self, kind: str, family: str, rows: Sequence[tuple[object, ...]]) -> None:
+        position, total = 0, len(rows)
+        while position < total:
+            size = min(_ROWS_PER_STATEMENT, 1 << ((total - position).bit_length() - 1))
+            chunk = rows[position : position + size]
+            flat = [value for row in chunk for value in row]
+            self._connection.execute(self._statement(kind, family, size), flat)
+            position += size
+
+    def _statement(self, kind: str, family: str, size: int) -> str:
+        key = (kind, family, size)
+        found = self._statements.get(key)
+        if found is None:
+            if kind == "upsert":
+                values = ",".join(["(?,?,?,?,?,?,?)"] * size)
+                found = (
+                    f"INSERT INTO objects_{family}(id,resource,namespace,name,rv,written_at,data)"
+                    f" VALUES {values}"
+                    " ON CONFLICT(id) DO UPDATE SET rv=excluded.rv, written_at=excluded.written_at,"
+                    " data=excluded.data"
+                )
+            else:
+                values = ",".join(["(?,?,?,?,?,?,?,?,?)"] * size)
+                found = f"INSERT INTO log_{family} VALUES {values}"
+            self._statements[key] = found
+        return found
+
+    def compact(self, family: str, upto: int, limit: int) -> int:
+        """Forget at most ``limit`` log rows up to version ``upto``; returns how many went."""
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        try:
+            gone = execute(
+                f"DELETE FROM log_{family} WHERE rv IN"
+                f" (SELECT rv FROM log_{family} WHERE rv <= ? ORDER BY rv LIMIT ?)",
+                (upto, limit),
+            ).rowcount
+            execute(
+                "INSERT INTO meta VALUES(?,?) ON CONFLICT DO UPDATE SET value=max(value, excluded.value)",
+                (f"compacted:{family}", upto),
+            )
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+        return gone
+
+    def idle(self) -> None:
+        """Nothing is waiting: a good moment for the write-ahead log to be folded in."""
+        if self._frames >= _WAL_IDLE_PAGES:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._frames = 0
+
+    def shrink(self) -> None:
+        """Give pages that compaction freed back to the file system."""
+        free = int(self._connection.execute("PRAGMA freelist_count").fetchone()[0])
+        if free > _FREE_PAGES_KEPT:
+            self._connection.execute("PRAGMA incremental_vacuum(2048)").fetchall()
+
+    def close(self, meta: Iterable[tuple[str, int]] = ()) -> None:
+        """``meta`` is written first (the mark of a clean end). The lock is released in any case."""
+        try:
+            self.write((), meta)
+            if self._lock is not None:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Close without the mark of a clean end."""
+        self._connection.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _take(path: Path, options: StoreOptions) -> FileLock:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kind = filesystem_of(path.parent)
+        if kind in NETWORK_FILESYSTEMS and not options.allow_network:
+            raise errors.network_filesystem(path, kind)
+        lock = FileLock(path.with_name(path.name + ".lock"))
+        if not lock.acquire():
+            raise errors.locked(path)
+    except OSError as error:
+        raise errors.from_os(path, error) from error
+    return lock
+
+
+def _connect(path: str | Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=5
+    )
+    connection.execute("PRAGMA cache_size=-32000")
+    return connection
+
+
+def _prepare(path: Path, options: StoreOptions) -> sqlite3.Connection:
+    connection = _connect(path)
+    try:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+        if mode != "wal":
+            raise errors.network_filesystem(path, f"journal mode {mode} instead of wal")
+        connection.execute(f"PRAGMA synchronous={options.synchronous}")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute("PRAGMA journal_size_limit=67108864")
+        known = len(schema.STEPS)
+        found = schema.version(connection)
+        if found > known:
+            raise errors.newer_schema(path, found, known)
+        schema.migrate(connection, schema.STEPS)
+        path.chmod(0o600)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _clean(connection: sqlite3.Connection) -> bool:
+    row = connection.execute("SELECT value FROM meta WHERE key='clean'").fetchone()
+    return row is None or bool(row[0])
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    found = [row[0] for row in connection.execute("PRAGMA quick_check(5)")]
+    if found != ["ok"]:
+        raise errors.damaged(path, "; ".join(found))

@@ -1,0 +1,94 @@
+"""The records that pass through the store: one version of an object, and one change.
+
+Invariant: ``data`` is a JSON object that starts with ``{"metadata":{"resourceVersion":"N"`` and has
+neither ``kind`` nor ``apiVersion`` (they follow from the resource and are put in front where a
+representation wants them). So a version's number can be replaced without decoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from windlass.store.index import Fields
+
+_HEAD = b'{"metadata":{"resourceVersion":"'
+_OUTSIDE = frozenset(("metadata", "kind", "apiVersion"))
+_encode = msgspec.json.Encoder().encode
+
+
+class Op(IntEnum):
+    ADDED = 0
+    MODIFIED = 1
+    DELETED = 2
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One version of one object. ``row`` is the same for all versions of it, and never used again."""
+
+    namespace: str
+    name: str
+    rv: int
+    row: int
+    data: bytes
+    labels: dict[str, str]
+    fields: Fields
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def same_index(self, other: Entry) -> bool:
+        return self.labels == other.labels and self.fields == other.fields
+
+    def at(self, rv: int) -> Entry:
+        """This version, told as of another resourceVersion (an object that leaves a selection)."""
+        return Entry(
+            self.namespace, self.name, rv, self.row, restamp(self.data, rv), self.labels, self.fields
+        )
+
+
+class Event(msgspec.Struct, gc=False, eq=False):
+    """One committed change. ``entry`` is the new state; of a deletion the last one, with the new version.
+
+    ``reindexed``: labels or selectable fields differ from before. ``previous`` is absent for ADDED,
+    and when the log no longer knows it (then ``reindexed`` decides whether that matters).
+    ``offset``: bytes that all earlier events of the same table had.
+    """
+
+    rv: int
+    op: Op
+    entry: Entry
+    previous: Entry | None
+    reindexed: bool
+    offset: int = 0
+
+
+def key_of(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def encode(obj: Mapping[str, Any], rv: int) -> bytes:
+    """The stored form of an object at version ``rv``; ``kind`` and ``apiVersion`` are dropped."""
+    metadata = {"resourceVersion": str(rv)}
+    metadata |= {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    out: dict[str, Any] = {"metadata": metadata}
+    out |= {key: value for key, value in obj.items() if key not in _OUTSIDE}
+    return _encode(out)
+
+
+def restamp(data: bytes, rv: int) -> bytes:
+    """``data`` with another resourceVersion. Raises ``ValueError`` if it is not in the stored form."""
+    if not data.startswith(_HEAD):
+        raise ValueError("not in the stored form: resourceVersion does not come first")
+    return b"%b%d%b" % (_HEAD, rv, data[data.index(b'"', len(_HEAD)) :])
+
+
+def version_of(data: bytes) -> int:
+    """The resourceVersion inside stored bytes. Raises ``ValueError``."""
+    if not data.startswith(_HEAD):
+        raise ValueError("not in the stored form: resourceVersion does not come first")
+    return int(data[len(_HEAD) : data.index(b'"', len(_HEAD))])

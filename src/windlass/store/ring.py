@@ -1,0 +1,79 @@
+"""The recent history of one table in memory: who follows holds a position in it, and no copies.
+
+Positions count events from the start of the process and never repeat. The ring keeps the superseded
+versions alive, so it is bounded by their bytes; older history is read from the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from windlass.store.records import Event
+
+
+class Ring:
+    """All events with ``rv > start_rv`` are in it, in order."""
+
+    __slots__ = ("_base", "_events", "_held", "_max_bytes", "_max_events", "appended", "start_rv")
+
+    def __init__(self, max_bytes: int, max_events: int, start_rv: int = 0) -> None:
+        self._events: list[Event] = []
+        self._base = 0
+        self._held = 0
+        self._max_bytes = max_bytes
+        self._max_events = max_events
+        self.appended = 0
+        """Bytes of all events ever appended."""
+        self.start_rv = start_rv
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def start(self) -> int:
+        """Position of the oldest event held."""
+        return self._base
+
+    @property
+    def end(self) -> int:
+        """Position that the next event will have."""
+        return self._base + len(self._events)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of superseded versions that only this ring keeps alive."""
+        return self._held
+
+    def append(self, event: Event) -> None:
+        event.offset = self.appended
+        self.appended += len(event.entry.data)
+        if event.previous is not None:
+            self._held += len(event.previous.data)
+        self._events.append(event)
+        if self._held > self._max_bytes or len(self._events) > self._max_events:
+            self._drop(max(1, len(self._events) // 8))
+
+    def _drop(self, count: int) -> None:
+        dropped = self._events[:count]
+        if not dropped:
+            return
+        self.start_rv = dropped[-1].rv
+        self._held -= sum(len(event.previous.data) for event in dropped if event.previous is not None)
+        del self._events[:count]
+        self._base += count
+
+    def forget(self, rv: int) -> None:
+        """Drop events up to version ``rv``."""
+        self._drop(bisect_right(self._events, rv, key=lambda event: event.rv))
+
+    def after(self, rv: int) -> int:
+        """Position of the first event newer than ``rv``. Only meaningful for ``rv >= start_rv``."""
+        return self._base + bisect_right(self._events, rv, key=lambda event: event.rv)
+
+    def slice(self, position: int, count: int) -> list[Event]:
+        index = position - self._base
+        return self._events[index : index + count]
+
+    def newer(self, rv: int) -> list[Event]:
+        """Events after ``rv``, newest first."""
+        return self._events[self.after(rv) - self._base :][::-1]

@@ -1,0 +1,54 @@
+"""The tables, and how an older database becomes a present one.
+
+Per family ``F`` (see :mod:`windlass.store.families`) ``objects_F`` is the current state and ``log_F``
+the watch log. ``objects.id`` is the resourceVersion at creation: unique for ever and ascending, so
+new rows are appended; the name → id map lives in memory, and no second index has to be kept.
+Schema steps are applied in one transaction each; ``PRAGMA user_version`` counts them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+_FAMILY_TABLES = """
+CREATE TABLE objects_{family}(
+  id INTEGER PRIMARY KEY,
+  resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+  rv INTEGER NOT NULL, written_at REAL NOT NULL, data BLOB NOT NULL);
+CREATE TABLE log_{family}(
+  rv INTEGER PRIMARY KEY,
+  resource TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+  op INTEGER NOT NULL, id INTEGER NOT NULL, previous INTEGER NOT NULL, reindexed INTEGER NOT NULL,
+  data BLOB NOT NULL);
+"""
+
+_STEP_1 = "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;" + "".join(
+    _FAMILY_TABLES.format(family=family) for family in ("main", "events", "leases")
+)
+
+STEPS: tuple[str, ...] = (_STEP_1,)
+"""Each entry raises the schema by one. Entries are only ever appended."""
+
+
+def version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> int:
+    """Apply what is missing; returns the schema found at first. A step that fails leaves no trace of itself.
+
+    The connection must be in autocommit mode. Raises ``sqlite3.Error``.
+    """
+    found = version(connection)
+    for number in range(found, len(steps)):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in filter(None, map(str.strip, steps[number].split(";"))):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={number + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    return found

@@ -1,0 +1,167 @@
+"""One kind's objects in memory: the committed state, what is on its way to the disk, and the order.
+
+Readers see committed versions only. Writers build on the newest submitted version (``head``), which
+is safe because a commit that fails ends all writing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from windlass.store.families import Family
+from windlass.store.filters import Filter
+from windlass.store.index import Index, indexer
+from windlass.store.records import Entry, Event, Op, key_of
+from windlass.store.ring import Ring
+
+_FEW = 64
+
+
+class KeyOrder:
+    """The keys in order; changes are gathered and folded in when somebody reads."""
+
+    __slots__ = ("_added", "_keys", "_removed")
+
+    def __init__(self, keys: list[str]) -> None:
+        self._keys = sorted(keys)
+        self._added: set[str] = set()
+        self._removed: set[str] = set()
+
+    def add(self, key: str) -> None:
+        if key in self._removed:
+            self._removed.discard(key)
+        else:
+            self._added.add(key)
+
+    def discard(self, key: str) -> None:
+        if key in self._added:
+            self._added.discard(key)
+        else:
+            self._removed.add(key)
+
+    def keys(self) -> list[str]:
+        """All keys, sorted. Valid until the next change; not to be changed."""
+        keys = self._keys
+        if len(self._added) + len(self._removed) <= _FEW:
+            for key in self._removed:
+                del keys[bisect_left(keys, key)]
+            for key in self._added:
+                insort(keys, key)
+        else:
+            if self._removed:
+                removed = self._removed
+                keys = [key for key in keys if key not in removed]
+            keys.extend(sorted(self._added))
+            keys.sort()
+            self._keys = keys
+        self._added.clear()
+        self._removed.clear()
+        return keys
+
+
+class Table:
+    """Everything about one resource, by its qualified name."""
+
+    def __init__(self, resource: str, family: Family, ring: Ring) -> None:
+        self.resource = resource
+        self.family = family
+        self.ring = ring
+        self.current: dict[str, Entry] = {}
+        self.order = KeyOrder([])
+        self.watchers: set[Wakeable] = set()
+        self._heads: dict[str, Event] = {}
+        self._index = indexer(resource)
+
+    def index(self, data: bytes, like: Entry | None = None) -> Index:
+        """The index of ``data``, sharing what equals ``like``'s. Raises ``Unindexable``."""
+        found = self._index(data)
+        if like is not None:
+            labels = like.labels if like.labels == found.labels else found.labels
+            fields = like.fields if like.fields == found.fields else found.fields
+            return Index(labels, fields)
+        return found
+
+    def head(self, key: str) -> Entry | None:
+        """The newest submitted version; ``None`` if absent or about to be deleted."""
+        pending = self._heads.get(key)
+        if pending is None:
+            return self.current.get(key)
+        return None if pending.op is Op.DELETED else pending.entry
+
+    def heads(self) -> dict[str, Entry | None]:
+        """What is submitted and not yet committed, by key; ``None`` for deletions."""
+        return {key: None if event.op is Op.DELETED else event.entry for key, event in self._heads.items()}
+
+    def submitted(self, event: Event) -> None:
+        self._heads[event.entry.key] = event
+
+    def apply(self, event: Event) -> None:
+        """The event is durable: make it visible."""
+        entry = event.entry
+        key = entry.key
+        if event.op is Op.DELETED:
+            del self.current[key]
+            self.order.discard(key)
+        else:
+            if event.op is Op.ADDED:
+                self.order.add(key)
+            self.current[key] = entry
+        if self._heads.get(key) is event:
+            del self._heads[key]
+        self.ring.append(event)
+
+    def load(self, entries: dict[str, Entry]) -> None:
+        self.current = entries
+        self.order = KeyOrder(list(entries))
+
+    # -- reading
+
+    def span(self, namespace: str | None, start: str = "") -> tuple[list[str], int, int]:
+        """The ordered keys, and the range in them of ``namespace`` from key ``start`` on."""
+        keys = self.order.keys()
+        low, high = 0, len(keys)
+        if namespace is not None:
+            low, high = bisect_left(keys, f"{namespace}/"), bisect_left(keys, f"{namespace}0")
+        if start:
+            low = max(low, bisect_left(keys, start))
+        return keys, low, high
+
+    def snapshot(self, namespace: str | None, start: str = "") -> list[Entry]:
+        """The committed versions of ``namespace`` (``None``: all) in key order."""
+        keys, low, high = self.span(namespace, start)
+        if low == 0 and high == len(keys):
+            return list(map(self.current.__getitem__, keys))
+        return [self.current[key] for key in keys[low:high]]
+
+    def snapshot_at(self, rv: int, namespace: str | None, start: str = "") -> list[Entry]:
+        """The same as of version ``rv``, which must not be older than ``ring.start_rv``."""
+        undone: dict[str, Entry | None] = {}
+        for event in self.ring.newer(rv):
+            undone[event.entry.key] = event.previous if event.op is not Op.ADDED else None
+        if not undone:
+            return self.snapshot(namespace, start)
+        entries = [entry for entry in self.snapshot(namespace, start) if entry.key not in undone]
+        for key, entry in undone.items():
+            if entry is not None and key >= start and namespace in (None, entry.namespace):
+                entries.append(entry)
+        entries.sort(key=lambda entry: entry.key)
+        return entries
+
+    def candidates(self, wanted: Filter) -> list[Entry]:
+        """Committed versions among which all matches of ``wanted`` are (one lookup where a name is given)."""
+        name = wanted.name
+        if name is None:
+            return self.snapshot(wanted.namespace)
+        if wanted.namespace is not None:
+            found = self.current.get(key_of(wanted.namespace, name))
+            return [found] if found is not None else []
+        return [entry for entry in self.snapshot(None) if entry.name == name]
+
+
+class Wakeable:
+    """Somebody who wants to know that a table has changed."""
+
+    __slots__ = ()
+
+    def wake(self) -> None:
+        raise NotImplementedError

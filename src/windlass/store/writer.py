@@ -1,0 +1,185 @@
+"""The one thread that writes: it takes whatever is waiting, commits it, and tells the event loop.
+
+Order is kept: jobs are done, and their outcome delivered, in the order they were submitted. After a
+commit that failed nothing is written any more: every later job gets the same error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from windlass.store.database import Batch, Database, LogRow, ObjectRow
+from windlass.store.records import Entry, Event, Op
+
+_MAX_BATCH = 1_024
+
+
+class Write(NamedTuple):
+    """One change to be made durable."""
+
+    family: str
+    resource: str
+    event: Event
+    written_at: float
+    future: asyncio.Future[Entry]
+
+
+class Task(NamedTuple):
+    """Something else to be done with the database, between two commits."""
+
+    run: Callable[[Database], Any]
+    future: asyncio.Future[Any]
+
+
+Outcome = Callable[[Sequence[Write], BaseException | None], None]
+_Job = list[Write] | Task | None
+
+
+class Writer:
+    """``submit`` and ``call`` belong to the event loop's thread; ``committed`` is called there too."""
+
+    def __init__(self, database: Database, committed: Outcome) -> None:
+        self._database = database
+        self._committed = committed
+        self._queue: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._gathered: list[Write] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="windlass-store", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Write) -> None:
+        """Writes of one turn of the event loop are handed over together."""
+        if not self._gathered:
+            self._loop = loop = asyncio.get_running_loop()
+            loop.call_soon(self._flush)
+        self._gathered.append(write)
+
+    def _flush(self) -> None:
+        if self._gathered:
+            gathered, self._gathered = self._gathered, []
+            self._queue.put(gathered)
+
+    async def call(self, run: Callable[[Database], Any]) -> Any:
+        """Run something on the writer's thread after all that was submitted before."""
+        self._loop = asyncio.get_running_loop()
+        self._flush()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._queue.put(Task(run, future))
+        return await future
+
+    def stop(self) -> None:
+        """Finish what was submitted and end the thread. Outcomes not yet delivered still are, by the loop."""
+        self._flush()
+        self._queue.put(None)
+        self._thread.join()
+
+    # -- on the thread
+
+    def _run(self) -> None:
+        backlog: list[_Job] = []
+        while True:
+            if not backlog:
+                if self._queue.empty() and self._failure is None:
+                    self._idle()
+                backlog.append(self._queue.get())
+            self._drain(backlog)
+            job = backlog.pop(0)
+            if job is None:
+                return
+            if isinstance(job, Task):
+                self._perform(job)
+                continue
+            while backlog and isinstance(backlog[0], list) and len(job) < _MAX_BATCH:
+                job += backlog.pop(0)  # type: ignore[arg-type]
+            self._commit(job)
+
+    def _drain(self, backlog: list[_Job]) -> None:
+        try:
+            while True:
+                backlog.append(self._queue.get_nowait())
+        except queue.Empty:
+            return
+
+    def _idle(self) -> None:
+        try:
+            self._database.idle()
+        except sqlite3.Error as error:
+            self._failure = error
+
+    def _commit(self, writes: list[Write]) -> None:
+        if self._failure is None:
+            try:
+                self._database.write(_batches(writes))
+            except (sqlite3.Error, OSError) as error:
+                self._failure = error
+        self._post(self._committed, writes, self._failure)
+
+    def _perform(self, task: Task) -> None:
+        result, failure = None, self._failure
+        if failure is None:
+            try:
+                result = task.run(self._database)
+            except (sqlite3.Error, OSError) as error:
+                failure = error
+        self._post(_settle, task.future, result, failure)
+
+    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the loop closed in between: nobody is left to be told
+            return
+
+
+def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)
+
+
+def _batches(writes: Sequence[Write]) -> list[Batch]:
+    """Rows per family; of several writes to one object only the last state is put into the table."""
+    by_family: dict[str, tuple[dict[int, ObjectRow], dict[int, None], list[LogRow]]] = {}
+    for write in writes:
+        found = by_family.get(write.family)
+        if found is None:
+            found = by_family[write.family] = ({}, {}, [])
+        upserts, deletes, log = found
+        event = write.event
+        entry = event.entry
+        previous = event.previous.rv if event.previous is not None else 0
+        if event.op is Op.DELETED:
+            upserts.pop(entry.row, None)
+            deletes[entry.row] = None
+        else:
+            upserts[entry.row] = ObjectRow(
+                entry.row, write.resource, entry.namespace, entry.name, entry.rv, write.written_at, entry.data
+            )
+        log.append(
+            LogRow(
+                event.rv,
+                write.resource,
+                entry.namespace,
+                entry.name,
+                int(event.op),
+                entry.row,
+                previous,
+                int(event.reindexed),
+                entry.data,
+            )
+        )
+    return [
+        Batch(family, list(upserts.values()), list(deletes), log)
+        for family, (upserts, deletes, log) in by_family.items()
+    ]
