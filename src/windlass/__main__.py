@@ -1,0 +1,21 @@
+"""``windlass`` and ``python -m windlass``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """The console script. The version is told without importing anything else."""
+    if sys.argv[1:] in (["--version"], ["-V"]):
+        from windlass import __version__
+
+        print(f"windlass {__version__}")
+        return 0
+    from windlass.cli.main import run
+
+    return run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

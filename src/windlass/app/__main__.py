@@ -1,0 +1,74 @@
+"""``python -m windlass.app ROLE …``: see :mod:`windlass.app.options` for the roles."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from windlass.api.errors import WindlassError
+from windlass.app.options import child_options, parser, remote_options, up_options
+from windlass.app.reporting import PipeReporter, Reporter, WordsReporter
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status."""
+    parsed = parser().parse_args(arguments)
+    os.umask(0o077)
+    if parsed.role == "up":
+        return _up(parsed)
+    if parsed.role == "reap":
+        from windlass.app.reaping import reap
+        from windlass.kits.state import StateFolder
+
+        return reap(StateFolder(parsed.state), parsed.grace)
+    if parsed.role == "crds":
+        from windlass.app.crds import print_crds
+
+        return print_crds()
+    if parsed.role in ("scheduler", "controller"):
+        from windlass.app.remote import run_remote
+
+        return run_remote(remote_options(parsed))
+    from windlass.app.children import run_child
+
+    return run_child(child_options(parsed))
+
+
+def _up(parsed: object) -> int:
+    from windlass.app.running import differs, take_lock, wait_for_record
+    from windlass.app.supervisor import Supervisor
+    from windlass.cli.starting import state_problem
+    from windlass.kits.clock import SystemClock
+    from windlass.kits.state import StateError
+
+    reporter: Reporter = WordsReporter()
+    descriptor = getattr(parsed, "report_fd", None)
+    if descriptor is not None:
+        reporter = PipeReporter(descriptor)
+    clock = SystemClock()
+    try:
+        options = up_options(parsed)  # type: ignore[arg-type]
+        try:
+            options.state.prepare(allow_network=options.allow_network)
+        except StateError as error:
+            raise state_problem(error) from error
+        while (lock := take_lock(options.state)) is None:
+            record = wait_for_record(options.state, clock)
+            if record is None:
+                continue  # the other one let go while we looked
+            conflict = differs(options, record)
+            if conflict is not None:
+                raise conflict
+            reporter.ready({**record, "already": True})
+            return 0
+    except WindlassError as error:
+        reporter.error(error)
+        return 1
+    try:
+        return Supervisor(options, reporter, clock, lock).run()
+    finally:
+        lock.release()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The listening sockets, bound by the supervisor and inherited by the server.
+
+So a port in use is told before anything starts, the other processes connect at once (their requests
+wait in the backlog until the server answers), and a restart of the server refuses nobody.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+from windlass.api.errors import WindlassError
+from windlass.app.options import DEFAULT_PORT
+
+_BACKLOG = 1024
+LOOPBACK = "127.0.0.1"
+
+
+def bind_tcp(port: int | None, last: int | None = None) -> socket.socket:
+    """Listen on ``port`` of the loopback interface.
+
+    Without a wish: the port of the last time (so that kubeconfigs stay true), else the default one,
+    else any free one. Raises :class:`WindlassError` if the wished port cannot be had.
+    """
+    if port is not None:
+        if not 0 <= port <= 65535:
+            raise WindlassError(
+                "WL-USE-400", f"--port {port} is not a port", evidence="ports are 0 (any free one) to 65535"
+            )
+        try:
+            return _listen(port)
+        except OSError as error:
+            raise _refused(port, error) from error
+    for candidate in (last, DEFAULT_PORT, 0):
+        if candidate is None:
+            continue
+        try:
+            return _listen(candidate)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES) or candidate == 0:
+                raise _refused(candidate, error) from error
+    raise AssertionError("port 0 is always tried")
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((LOOPBACK, port))
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _refused(port: int, error: OSError) -> WindlassError:
+    if error.errno == errno.EADDRINUSE:
+        holder = holder_of(port)
+        return WindlassError(
+            "WL-PORT-409",
+            f"port {port} is in use",
+            evidence=f"{LOOPBACK}:{port} is held by {holder or 'a process of another user'}",
+            remedies=("windlass up --port 0", "windlass up"),
+        )
+    if error.errno == errno.EACCES:
+        return WindlassError(
+            "WL-PORT-409",
+            f"no permission to listen on port {port}",
+            evidence="ports below 1024 belong to root",
+            remedies=("windlass up --port 7443",),
+        )
+    return WindlassError(
+        "WL-PORT-409",
+        f"cannot listen on {LOOPBACK}:{port}",
+        evidence=error.strerror or str(error),
+        remedies=("windlass doctor",),
+    )
+
+
+def holder_of(port: int) -> str:
+    """``name (pid N)`` of the process that listens on a loopback port, if it is ours to see."""
+    inodes = set()
+    try:
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and _holds(entry, inodes):
+                return f"{(entry / 'comm').read_text().strip()} (pid {entry.name})"
+    except OSError:
+        return ""
+    return ""
+
+
+def _holds(process: Path, inodes: set[str]) -> bool:
+    try:
+        return any(os.readlink(link) in inodes for link in (process / "fd").iterdir())
+    except OSError:
+        return False
+
+
+def bind_unix(path: Path) -> socket.socket:
+    """Listen on a Unix socket, mode 0600. The caller holds the folder's lock, so what lies there is stale.
+
+    Raises :class:`WindlassError` if something other than a socket lies at ``path``.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        found = None
+    if found is not None:
+        if not stat.S_ISSOCK(found.st_mode):
+            raise WindlassError(
+                "WL-STATE-409",
+                f"{path} is in the way",
+                evidence="the API socket belongs there, but a file that is no socket has this name",
+                remedies=(f"mv {path} {path}.old",),
+            )
+        path.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener

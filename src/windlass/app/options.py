@@ -1,0 +1,172 @@
+"""What the processes are told: command line of ``python -m windlass.app``.
+
+These are the words between the ``windlass`` command and its processes, and between the supervisor and
+its children; people use the ``windlass`` command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from windlass.api.errors import WindlassError
+from windlass.kits.state import StateFolder
+
+DEFAULT_PORT = 7443
+MOST_SIMULATED_GPUS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """``port`` and ``gpus`` are ``None`` when the user left the choice to Windlass."""
+
+    state: StateFolder
+    port: int | None = None
+    gpus: str | None = None
+    node_name: str | None = None
+    allow_network: bool = False
+    report: int | None = None
+    """File descriptor on which progress is reported as JSON lines; ``None``: words on standard output."""
+
+    def asked(self) -> dict[str, object]:
+        """The choices that the user made, as they are recorded and compared by a second ``up``."""
+        chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name}
+        return {key: value for key, value in chosen.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ChildOptions:
+    """What one of the three processes is told by the supervisor."""
+
+    role: str
+    state: StateFolder
+    parent: int
+    tcp: int = -1
+    unix: int = -1
+    gpus: str = "auto"
+    node_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """The scheduler or the controllers alone, against any API server."""
+
+    role: str
+    kubeconfig: Path | None
+    context: str | None
+    scheduler_names: tuple[str, ...]
+    config: Path | None
+    metrics: str
+    leader_elect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """``auto`` (what NVML finds), ``none``, or ``simulated:N``."""
+
+    kind: str
+    count: int = 0
+
+
+def parse_gpus(text: str) -> Gpus:
+    """Raises :class:`WindlassError` on anything but ``auto``, ``none`` and ``simulated:N``."""
+    if text in ("auto", "none"):
+        return Gpus(text)
+    kind, _, number = text.partition(":")
+    if kind == "simulated" and number.isascii() and number.isdigit():
+        count = int(number)
+        if 1 <= count <= MOST_SIMULATED_GPUS:
+            return Gpus(kind, count)
+    raise WindlassError(
+        "WL-USE-400",
+        f"--gpus {text!r} is not understood",
+        evidence=f"it takes auto, none, or simulated:N with N from 1 to {MOST_SIMULATED_GPUS}",
+        remedies=("windlass up --gpus simulated:2",),
+    )
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false", "1", "0", "yes", "no"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return lowered in ("true", "1", "yes")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line of the processes."""
+    top = argparse.ArgumentParser(prog="python -m windlass.app", allow_abbrev=False)
+    roles = top.add_subparsers(dest="role", required=True)
+
+    up = roles.add_parser("up", allow_abbrev=False)
+    up.add_argument("--state", required=True)
+    up.add_argument("--port", type=int)
+    up.add_argument("--gpus")
+    up.add_argument("--node-name")
+    up.add_argument("--allow-network-filesystem", action="store_true")
+    up.add_argument("--report-fd", type=int)
+
+    for role in ("server", "control", "node"):
+        child = roles.add_parser(role, allow_abbrev=False)
+        child.add_argument("--state", required=True)
+        child.add_argument("--parent", type=int, required=True)
+        child.add_argument("--tcp-fd", type=int, default=-1)
+        child.add_argument("--unix-fd", type=int, default=-1)
+        child.add_argument("--gpus", default="auto")
+        child.add_argument("--node-name", default="")
+
+    reap = roles.add_parser("reap", allow_abbrev=False, help="end what a killed control plane left behind")
+    reap.add_argument("--state", required=True)
+    reap.add_argument("--grace", type=float, default=5.0)
+
+    roles.add_parser("crds", allow_abbrev=False, help="print the CustomResourceDefinitions as YAML")
+    for role in ("scheduler", "controller"):
+        remote = roles.add_parser(role, allow_abbrev=False, prog=f"windlass {role}")
+        remote.add_argument(
+            "--kubeconfig", help="file with the address and the credentials of the API server"
+        )
+        remote.add_argument("--context", help="context of the kubeconfig")
+        remote.add_argument("--leader-elect", type=_boolean, default=False, metavar="BOOL")
+        if role == "scheduler":
+            remote.add_argument("--scheduler-name", action="append", default=[], metavar="NAME")
+            remote.add_argument("--config", help="scheduler configuration file")
+            remote.add_argument("--metrics-bind", default="", metavar="ADDR")
+    return top
+
+
+def up_options(parsed: argparse.Namespace) -> UpOptions:
+    if parsed.gpus is not None:
+        parse_gpus(parsed.gpus)
+    return UpOptions(
+        state=StateFolder(parsed.state),
+        port=parsed.port,
+        gpus=parsed.gpus,
+        node_name=parsed.node_name,
+        allow_network=parsed.allow_network_filesystem,
+        report=parsed.report_fd,
+    )
+
+
+def child_options(parsed: argparse.Namespace) -> ChildOptions:
+    return ChildOptions(
+        role=parsed.role,
+        state=StateFolder(parsed.state),
+        parent=parsed.parent,
+        tcp=parsed.tcp_fd,
+        unix=parsed.unix_fd,
+        gpus=parsed.gpus,
+        node_name=parsed.node_name,
+    )
+
+
+def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
+    config = getattr(parsed, "config", None)
+    return RemoteOptions(
+        role=parsed.role,
+        kubeconfig=Path(parsed.kubeconfig) if parsed.kubeconfig else None,
+        context=parsed.context,
+        scheduler_names=tuple(getattr(parsed, "scheduler_name", ())) or ("windlass",),
+        config=Path(config) if config else None,
+        metrics=getattr(parsed, "metrics_bind", ""),
+        leader_elect=parsed.leader_elect,
+    )

@@ -1,0 +1,76 @@
+"""How the supervisor tells how it gets on: as JSON lines to who started it, or as words to a person."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any, Protocol
+
+from windlass.api.errors import WindlassError
+
+
+class Reporter(Protocol):
+    """Progress of the start. ``ready`` or ``error`` comes at most once."""
+
+    def phase(self, text: str) -> None: ...
+
+    def ready(self, record: dict[str, Any]) -> None: ...
+
+    def error(self, error: WindlassError) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PipeReporter:
+    """Writes ``{"phase": …}``, ``{"ready": …}`` or ``{"error": …}``; a reader that has gone is no fault."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.set_inheritable(descriptor, False)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            os.write(self._descriptor, json.dumps(record).encode() + b"\n")
+        except BrokenPipeError:
+            self.close()
+
+    def phase(self, text: str) -> None:
+        self._write({"phase": text})
+
+    def ready(self, record: dict[str, Any]) -> None:
+        self._write({"ready": record})
+        self.close()
+
+    def error(self, error: WindlassError) -> None:
+        self._write({"error": error.as_dict()})
+        self.close()
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class WordsReporter:
+    """For ``windlass up`` in the foreground."""
+
+    def phase(self, text: str) -> None:
+        print(text, flush=True)
+
+    def ready(self, record: dict[str, Any]) -> None:
+        print(f"windlass {record['version']} is ready on {record['url']} (node {record['node']})")
+        print(f"kubeconfig: {record['kubeconfig']}")
+        print("Ctrl-C stops it with everything that it runs.", flush=True)
+
+    def error(self, error: WindlassError) -> None:
+        print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+        if error.evidence:
+            print(f"why: {error.evidence}", file=sys.stderr)
+        for remedy in error.remedies:
+            print(f"try: {remedy}", file=sys.stderr)
+
+    def close(self) -> None:
+        sys.stdout.flush()

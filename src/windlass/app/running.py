@@ -1,0 +1,74 @@
+"""What to say when another supervisor holds the state folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.app.options import UpOptions
+from windlass.cli.starting import state_problem
+from windlass.kits.clock import SystemClock
+from windlass.kits.files import FileLock
+from windlass.kits.state import StateError, StateFolder
+
+_PATIENCE_SECONDS = 10.0
+
+
+def take_lock(state: StateFolder) -> FileLock | None:
+    """The folder's lock, or ``None`` if another supervisor holds it. Raises :class:`WindlassError`."""
+    lock = FileLock(state.lock)
+    try:
+        return lock if lock.acquire() else None
+    except OSError as error:
+        raise state_problem(StateError.of(state.path, error)) from error
+
+
+def wait_for_record(state: StateFolder, clock: SystemClock) -> dict[str, Any] | None:
+    """The record of the supervisor that holds the lock, once it is ready; ``None`` if it let go meanwhile.
+
+    A supervisor that does not become ready in time is told by its unready record.
+    """
+    deadline = clock.monotonic() + _PATIENCE_SECONDS
+    while True:
+        record = state.read_supervisor()
+        if record is not None and record.get("ready"):
+            return record
+        probe = FileLock(state.lock)
+        if probe.acquire():
+            probe.release()
+            return None
+        if clock.monotonic() >= deadline:
+            return record or {}
+        clock.pause(0.05)
+
+
+def differs(options: UpOptions, record: dict[str, Any]) -> WindlassError | None:
+    """A conflict, if the running control plane was started with other choices than those asked for now."""
+    running = record.get("asked") or {}
+    differences = []
+    for key, wanted in options.asked().items():
+        flag = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name"}[key]
+        found = running.get(key)
+        if key == "port" and wanted == record.get("port"):
+            continue
+        if key == "nodeName" and wanted == record.get("node"):
+            continue
+        if found != wanted:
+            differences.append(f"{flag} {wanted} was asked for, it runs with {_shown(flag, found)}")
+    if not differences:
+        return None
+    return WindlassError(
+        "WL-UP-409",
+        f"already running with other options (pid {record.get('pid')}, {record.get('url')})",
+        evidence="; ".join(differences),
+        remedies=("windlass down && windlass up " + _flags(options), "windlass up --state OTHER-DIR"),
+    )
+
+
+def _shown(flag: str, value: object) -> str:
+    return f"{flag} {value}" if value is not None else f"the default of {flag}"
+
+
+def _flags(options: UpOptions) -> str:
+    words = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name"}
+    return " ".join(f"{words[key]} {value}" for key, value in options.asked().items())

@@ -1,0 +1,397 @@
+"""The supervisor: three processes, kept alive, ended in order.
+
+Single-threaded where processes are concerned (``PR_SET_PDEATHSIG`` of the children is tied to the
+thread that started them); threads only talk to the server. Nothing here depends on what the
+processes do. Invariants: the state folder's lock is held from before anything is touched until after
+everything is gone; a child that dies is started again with a growing pause; when the supervisor is
+killed, the kernel kills the children, and only the shims of running pods stay, for the next agent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass import __version__
+from windlass.api.errors import WindlassError
+from windlass.app.listening import LOOPBACK, bind_tcp, bind_unix
+from windlass.app.options import UpOptions
+from windlass.app.reporting import Reporter
+from windlass.app.watchers import Courier, Readiness
+from windlass.cli.starting import last_words, state_problem
+from windlass.kits import processes
+from windlass.kits import rng as chance
+from windlass.kits.backoff import Backoff
+from windlass.kits.clock import SystemClock
+from windlass.kits.files import FileLock, unlink_if_there
+from windlass.kits.state import StateError, StateFolder
+from windlass.kits.timestamps import rfc3339
+
+ROLES = ("server", "control", "node")
+STOP_ORDER = (("node", 45.0), ("control", 5.0), ("server", 10.0))
+"""Who goes first, and how many seconds it has; the agent ends the pods within its own grace."""
+
+USELESS_TO_RETRY = 78
+"""Exit status (``EX_CONFIG``) of a child that told why it cannot work; see ``children.guard``."""
+
+_READY_SECONDS = 60.0
+_HEALTHY_SECONDS = 30.0
+_TICK_SECONDS = 5.0
+_JUMP_SECONDS = 10.0
+_LOG_LIMIT_BYTES = 32 << 20
+_EARLY_DEATHS = 4
+
+
+@dataclass(slots=True)
+class Managed:
+    """One of the three processes as the supervisor sees it."""
+
+    role: str
+    backoff: Backoff
+    child: processes.Child | None = None
+    started_at: float = 0.0
+    due_at: float = 0.0
+    restarts: int = 0
+    last_end: str = ""
+
+
+@dataclass(slots=True)
+class _Wake:
+    """A pipe that signals and threads write to, so that the loop can sleep without polling."""
+
+    reader: int
+    writer: int
+    signals: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def make() -> _Wake:
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        return _Wake(reader, writer)
+
+    def ring(self) -> None:
+        try:
+            os.write(self.writer, b"\0")
+        except BlockingIOError:
+            return  # the pipe is full of bells already
+
+    def wait(self, seconds: float) -> None:
+        select.select([self.reader], [], [], max(0.0, seconds))
+        try:
+            while os.read(self.reader, 4096):
+                pass
+        except BlockingIOError:
+            return
+
+
+class Supervisor:
+    """Runs from :meth:`run`; the folder's lock is taken by the caller and released by it."""
+
+    def __init__(self, options: UpOptions, reporter: Reporter, clock: SystemClock, lock: FileLock) -> None:
+        self._options = options
+        self._state: StateFolder = options.state
+        self._reporter = reporter
+        self._clock = clock
+        self._lock = lock
+        self._wake = _Wake.make()
+        self._node = options.node_name or default_node_name()
+        rng = chance.system()
+        self._managed = {role: Managed(role, Backoff(rng, 0.1, 2.0, 10.0, 0.2)) for role in ROLES}
+        self._tcp: socket.socket | None = None
+        self._unix: socket.socket | None = None
+        self._readiness: Readiness | None = None
+        self._courier = Courier(self._state, self._node, clock)
+        self._ready = False
+        self._born = rfc3339(clock.now())
+        self._began = clock.monotonic()
+        self._skew = clock.now() - clock.monotonic()
+
+    def run(self) -> int:
+        """Returns the exit status: 0 after an orderly end, 1 when the control plane did not come up."""
+        self._catch_signals()
+        failure: WindlassError | None = None
+        try:
+            self._bind()
+            self._record()
+            self._reporter.phase("starting the control plane")
+            for managed in self._managed.values():
+                self._start(managed)
+            self._readiness = Readiness(self._state, self._node, self._clock, self._wake.ring)
+            self._readiness.start()
+            self._courier.start()
+            failure = self._watch()
+        except (WindlassError, StateError, OSError) as error:
+            failure = self._explained(error)
+        finally:
+            self._stop()
+        if failure is not None:
+            self._log(f"giving up: {failure.message}")
+            self._reporter.error(failure)
+            return 1
+        return 0
+
+    def _explained(self, error: Exception) -> WindlassError:
+        if isinstance(error, WindlassError):
+            return error
+        if isinstance(error, StateError):
+            return state_problem(error)
+        assert isinstance(error, OSError)
+        return state_problem(StateError.of(self._state.path, error))
+
+    def _catch_signals(self) -> None:
+        signal.set_wakeup_fd(self._wake.writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, lambda received, _frame: self._wake.signals.append(received))
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def _bind(self) -> None:
+        last = (self._state.read_supervisor() or {}).get("port")
+        self._state.write_supervisor({"pid": os.getpid(), "port": last, "ready": False})
+        for role in (*ROLES, "supervisor"):
+            if role != "supervisor":
+                processes.rotate(self._state.log(role))
+            unlink_if_there(failure_file(self._state, role))
+        self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
+        self._unix = bind_unix(self._state.socket)
+
+    # Watching.
+
+    def _watch(self) -> WindlassError | None:
+        while not self._wake.signals:
+            failure = self._look_after_children()
+            if failure is not None:
+                return failure
+            if not self._ready and self._readiness is not None:
+                if self._readiness.done:
+                    self._became_ready()
+                elif self._clock.monotonic() - self._began > _READY_SECONDS:
+                    return self._not_ready()
+            self._notice_clock_jump()
+            self._limit_logs()
+            self._wake.wait(self._next_look())
+        return None
+
+    def _next_look(self) -> float:
+        now = self._clock.monotonic()
+        due = [m.due_at - now for m in self._managed.values() if m.child is None]
+        return min([_TICK_SECONDS, *due])
+
+    def _look_after_children(self) -> WindlassError | None:
+        for managed in self._managed.values():
+            if managed.child is not None and managed.child.poll() is not None:
+                failure = self._ended(managed, managed.child.poll() or 0)
+                if failure is not None:
+                    return failure
+            if managed.child is None and managed.due_at <= self._clock.monotonic():
+                self._start(managed)
+                self._record()
+        return None
+
+    def _ended(self, managed: Managed, code: int) -> WindlassError | None:
+        now = self._clock.monotonic()
+        lived = now - managed.started_at
+        managed.child = None
+        managed.last_end = ending(code)
+        told = read_failure(self._state, managed.role)
+        if not self._ready and code == USELESS_TO_RETRY and told is not None:
+            return told
+        if lived > _HEALTHY_SECONDS:
+            managed.backoff.reset()
+        managed.restarts += 1
+        if not self._ready and managed.restarts > _EARLY_DEATHS:
+            return self._keeps_dying(managed)
+        pause = managed.backoff.next()
+        managed.due_at = now + pause
+        why = f" ({told.message})" if told is not None else ""
+        message = f"{managed.role} {managed.last_end} after {lived:.1f} s{why}; starts again in {pause:.1f} s"
+        self._log(message)
+        self._reporter.phase(message)
+        self._courier.post("ComponentRestarted", message)
+        self._record()
+        return None
+
+    def _became_ready(self) -> None:
+        self._ready = True
+        record = self._record()
+        seconds = self._clock.monotonic() - self._began
+        self._log(f"ready on {record['url']} after {seconds:.2f} s")
+        self._reporter.ready(record)
+
+    def _keeps_dying(self, managed: Managed) -> WindlassError:
+        log = self._state.log(managed.role)
+        return WindlassError(
+            "WL-UP-500",
+            f"the {managed.role} process does not stay up: it {managed.last_end}",
+            evidence=f"{managed.restarts} starts failed; the end of {log}: {last_words(log)}",
+            remedies=(f"tail -n 50 {log}", "windlass doctor"),
+        )
+
+    def _not_ready(self) -> WindlassError:
+        waits_for = self._readiness.waits_for if self._readiness is not None else "the server"
+        return WindlassError(
+            "WL-UP-504",
+            f"the control plane was not ready within {_READY_SECONDS:.0f} s",
+            evidence=f"it still waits for {waits_for}; logs: {self._state.logs}",
+            remedies=(f"tail -n 50 {self._state.logs}/*.log", "windlass doctor"),
+        )
+
+    def _notice_clock_jump(self) -> None:
+        skew = self._clock.now() - self._clock.monotonic()
+        jumped = skew - self._skew
+        if abs(jumped) < _JUMP_SECONDS:
+            return
+        self._skew = skew
+        direction = "forwards" if jumped > 0 else "backwards"
+        message = (
+            f"the system clock jumped {direction} by {abs(jumped):.0f} s; ages and time limits shown are off "
+            "by as much, nothing else is affected"
+        )
+        self._log(message)
+        self._courier.post("ClockJumped", message)
+
+    def _limit_logs(self) -> None:
+        for role in (*ROLES, "supervisor"):
+            path = self._state.log(role)
+            try:
+                if path.stat().st_size > _LOG_LIMIT_BYTES:
+                    processes.copy_and_truncate(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self._log(f"cannot shorten {path}: {error}")
+
+    # Starting and stopping.
+
+    def _start(self, managed: Managed) -> None:
+        arguments = [managed.role, "--state", str(self._state.path), "--parent", str(os.getpid())]
+        arguments += ["--node-name", self._node]
+        descriptors: tuple[int, ...] = ()
+        if managed.role == "server" and self._tcp is not None and self._unix is not None:
+            descriptors = (self._tcp.fileno(), self._unix.fileno())
+            arguments += ["--tcp-fd", str(descriptors[0]), "--unix-fd", str(descriptors[1])]
+        if managed.role in ("node", "control"):
+            arguments += ["--gpus", self._options.gpus or "auto"]
+        unlink_if_there(failure_file(self._state, managed.role))
+        managed.child = processes.spawn(
+            processes.python_module("windlass.app", *arguments),
+            self._state.log(managed.role),
+            descriptors=descriptors,
+        )
+        managed.started_at = self._clock.monotonic()
+
+    def _stop(self) -> None:
+        """Node agent first (it ends its pods and reports that), then control, then the server."""
+        hurry = signal.SIGQUIT in self._wake.signals
+        for role, patience in STOP_ORDER:
+            child = self._managed[role].child
+            if child is None or child.poll() is not None:
+                continue
+            child.send(signal.SIGQUIT if hurry and role == "node" else signal.SIGTERM)
+            if not self._wait_for(child, patience, role):
+                self._log(f"{role} did not end within {patience:.0f} s and is killed")
+                child.send(signal.SIGKILL)
+                self._wait_for(child, 5.0, role)
+        for listener in (self._tcp, self._unix):
+            if listener is not None:
+                listener.close()
+        if self._unix is not None:
+            unlink_if_there(self._state.socket)
+        self._forget()
+        signal.set_wakeup_fd(-1)
+        self._log("stopped")
+
+    def _wait_for(self, child: processes.Child, seconds: float, role: str) -> bool:
+        deadline = self._clock.monotonic() + seconds
+        while child.poll() is None:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                return False
+            hurried = signal.SIGQUIT in self._wake.signals
+            self._wake.wait(min(left, _TICK_SECONDS))
+            if role == "node" and not hurried and signal.SIGQUIT in self._wake.signals:
+                child.send(signal.SIGQUIT)
+        return True
+
+    # Records.
+
+    def _record(self) -> dict[str, Any]:
+        port = self._tcp.getsockname()[1] if self._tcp is not None else 0
+        record = {
+            "pid": os.getpid(),
+            "startTicks": processes.start_time(os.getpid()),
+            "started": self._born,
+            "url": f"https://{LOOPBACK}:{port}",
+            "port": port,
+            "socket": str(self._state.socket),
+            "kubeconfig": str(self._state.kubeconfig),
+            "version": __version__,
+            "node": self._node,
+            "asked": self._options.asked(),
+            "ready": self._ready,
+            "processes": {
+                m.role: {
+                    "pid": m.child.pid if m.child is not None else None,
+                    "restarts": m.restarts,
+                    "lastEnd": m.last_end,
+                }
+                for m in self._managed.values()
+            },
+        }
+        self._state.write_supervisor(record)
+        return record
+
+    def _forget(self) -> None:
+        """Keep only the port, so that the next start takes it again and kubeconfigs stay true."""
+        port = (self._state.read_supervisor() or {}).get("port")
+        try:
+            self._state.write_supervisor({"port": port, "stopped": rfc3339(self._clock.now())})
+        except OSError as error:
+            self._log(f"cannot write {self._state.supervisor}: {error}")
+
+    def _log(self, message: str) -> None:
+        print(f"{rfc3339(self._clock.now())} supervisor: {message}", file=sys.stderr, flush=True)
+
+
+def default_node_name() -> str:
+    """This machine's name as a node name (DNS-1123 label characters only)."""
+    name = re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.")
+    return name[:63].rstrip("-.") or "box"
+
+
+def ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"ended with exit status {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def failure_file(state: StateFolder, role: str) -> Path:
+    return state.logs / f"{role}.failure.json"
+
+
+def read_failure(state: StateFolder, role: str) -> WindlassError | None:
+    """What a child told about why it cannot work."""
+    try:
+        told = json.loads(failure_file(state, role).read_bytes())
+        return WindlassError(
+            told["code"],
+            told["message"],
+            evidence=told.get("evidence", ""),
+            remedies=told.get("remedies", ()),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,140 @@
+"""Threads of the supervisor that talk to the server: waiting for readiness, and posting events.
+
+They never touch the processes; results come back through a callback that wakes the supervisor.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import EVENTS, NODES, QUEUES
+from windlass.client.blocking import BlockingClient
+from windlass.client.connection import Connection
+from windlass.client.retries import RetryPolicy
+from windlass.client.transport import Request
+from windlass.kits import rng as chance
+from windlass.kits.clock import SystemClock
+from windlass.kits.state import StateFolder
+from windlass.kits.timestamps import rfc3339
+
+_POLL_SECONDS = 0.01
+_RETRY_SECONDS = 1.0
+
+
+def connect(state: StateFolder) -> BlockingClient:
+    return BlockingClient(Connection(unix_socket=str(state.socket)), retries=RetryPolicy(attempts=1))
+
+
+class Readiness(threading.Thread):
+    """Waits until the server answers, the queue ``default`` exists and the node is ready."""
+
+    def __init__(self, state: StateFolder, node: str, clock: SystemClock, wake: Callable[[], None]) -> None:
+        super().__init__(name="readiness", daemon=True)
+        self._state = state
+        self._node = node
+        self._clock = clock
+        self._wake = wake
+        self.done = False
+        self.waits_for = "the server"
+
+    def run(self) -> None:
+        client = connect(self._state)
+        steps: tuple[tuple[str, Callable[[BlockingClient], bool]], ...] = (
+            ("the server", _server_ready),
+            ("the queues", _queue_exists),
+            (f"node {self._node}", self._node_ready),
+        )
+        for name, check in steps:
+            self.waits_for = name
+            while not self._holds(check, client):
+                self._clock.pause(_POLL_SECONDS)
+        self.done = True
+        client.close()
+        self._wake()
+
+    def _node_ready(self, client: BlockingClient) -> bool:
+        node = client.get(NODES, self._node)
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+    @staticmethod
+    def _holds(check: Callable[[BlockingClient], bool], client: BlockingClient) -> bool:
+        try:
+            return check(client)
+        except (StatusError, WindlassError):
+            return False
+
+
+def _server_ready(client: BlockingClient) -> bool:
+    client.call(Request("GET", "/readyz"))
+    return True
+
+
+def _queue_exists(client: BlockingClient) -> bool:
+    client.get(QUEUES, "default")
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that happened to the control plane, to be told as an event on the node."""
+
+    reason: str
+    message: str
+    at: float
+
+
+class Courier(threading.Thread):
+    """Posts notices as events on the box's node; keeps them until the server answers."""
+
+    def __init__(self, state: StateFolder, node: str, clock: SystemClock) -> None:
+        super().__init__(name="courier", daemon=True)
+        self._state = state
+        self._node = node
+        self._clock = clock
+        self._rng = chance.system()
+        self._notices: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+
+    def post(self, reason: str, message: str) -> None:
+        self._notices.put(Notice(reason, message, self._clock.now()))
+
+    def run(self) -> None:
+        client = connect(self._state)
+        while True:
+            notice = self._notices.get()
+            while not self._deliver(client, notice):
+                self._clock.pause(_RETRY_SECONDS)
+
+    def _deliver(self, client: BlockingClient, notice: Notice) -> bool:
+        try:
+            client.create(EVENTS, self._event(notice), "default")
+        except StatusError as error:
+            return error.code < 500 and error.code != 429
+        except WindlassError:
+            return False
+        return True
+
+    def _event(self, notice: Notice) -> dict[str, object]:
+        when = rfc3339(notice.at)
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{self._node}.{chance.name_suffix(self._rng, 16)}",
+                "namespace": "default",
+            },
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node},
+            "type": "Warning",
+            "reason": notice.reason,
+            "message": notice.message,
+            "source": {"component": "windlass-supervisor", "host": self._node},
+            "reportingComponent": "windlass-supervisor",
+            "reportingInstance": self._node,
+            "firstTimestamp": when,
+            "lastTimestamp": when,
+            "count": 1,
+        }

@@ -1,0 +1,1 @@
+"""One file per command; each offers ``command``. Imported on use by ``cli.main``."""

@@ -1,0 +1,126 @@
+"""``windlass down``: everything ends, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import click
+
+from windlass.api.errors import WindlassError
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard, yes_flag
+from windlass.cli.output import emit
+from windlass.cli.starting import state_problem
+from windlass.kits.files import FileLock
+from windlass.kits.state import StateError, StateFolder
+
+_PATIENCE_SECONDS = 75.0
+
+
+@click.command("down")
+@click.option("--now", is_flag=True, help="Give the running pods no time to end by themselves.")
+@click.option("--purge", is_flag=True, help="Remove the state folder, with all objects and logs.")
+@yes_flag()
+@standard(namespace=False)
+def command(invocation: Invocation, now: bool, purge: bool, yes: bool) -> int:
+    """Stop the control plane and everything that it runs."""
+    state = invocation.target.state
+    if not state.path.exists():
+        return _report(invocation, state, stopped=False, purged=False, ended=[])
+    if purge and not yes and invocation.out.interactive:
+        click.confirm(f"Remove {state.path} with all objects and logs?", abort=True, err=True)
+    stopped = _stop(state, now=now)
+    lock = FileLock(state.lock)
+    try:
+        if not lock.acquire():
+            raise WindlassError(
+                "WL-DOWN-409",
+                "another control plane was started on this state folder meanwhile",
+                evidence=f"{state.lock} is held",
+                remedies=("windlass down",),
+            )
+    except OSError as error:
+        raise state_problem(StateError.of(state.path, error)) from error
+    try:
+        ended = _reap(state, 0.0 if now else 5.0)
+        if purge:
+            _purge(state)
+    finally:
+        lock.release()
+    return _report(invocation, state, stopped=stopped, purged=purge, ended=ended)
+
+
+def _stop(state: StateFolder, *, now: bool) -> bool:
+    """End the supervisor, if one holds the lock. Returns whether there was one."""
+    from windlass.kits import processes
+
+    probe = FileLock(state.lock)
+    try:
+        if probe.acquire():
+            probe.release()
+            return False
+    except OSError as error:
+        raise state_problem(StateError.of(state.path, error)) from error
+    record = state.read_supervisor() or {}
+    pid, ticks = record.get("pid"), record.get("startTicks")
+    if not isinstance(pid, int):
+        raise WindlassError(
+            "WL-DOWN-500",
+            "a control plane holds the state folder, but did not say which process it is",
+            evidence=f"{state.lock} is held; {state.supervisor} names no process",
+            remedies=(f"fuser -v {state.lock}", "windlass down"),
+        )
+    first = signal.SIGQUIT if now else signal.SIGTERM
+    if not processes.end(pid, ticks, patience_seconds=_PATIENCE_SECONDS, signum=first):
+        raise WindlassError(
+            "WL-DOWN-403",
+            f"the control plane (pid {pid}) cannot be stopped",
+            evidence="the signal was refused, or the process does not end even when killed",
+            remedies=(f"ps -fp {pid}",),
+        )
+    return True
+
+
+def _reap(state: StateFolder, grace_seconds: float) -> list[int]:
+    """End pods that a killed control plane left behind. The caller holds the lock."""
+    from windlass.node.leftovers import end_all
+
+    return end_all(state, grace_seconds)
+
+
+def _purge(state: StateFolder) -> None:
+    import shutil
+
+    folder = state.socket.parent
+    try:
+        shutil.rmtree(state.path)
+        if folder != state.path and folder.exists():
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise state_problem(StateError.of(state.path, error)) from error
+
+
+def _report(
+    invocation: Invocation, state: StateFolder, *, stopped: bool, purged: bool, ended: list[int]
+) -> int:
+    record = {
+        "state": str(state.path),
+        "stopped": stopped,
+        "purged": purged,
+        "endedProcesses": ended,
+    }
+    if invocation.structured:
+        emit(invocation, record, names=[str(state.path)])
+        return 0
+    if ended:
+        invocation.out.line(f"ended {len(ended)} process(es) that a killed control plane had left behind")
+    if stopped:
+        invocation.out.line("stopped the control plane and everything that it ran")
+    elif not ended:
+        invocation.out.line(f"nothing runs on {state.path}")
+    if purged:
+        invocation.out.line(f"removed {state.path}")
+    elif os.path.exists(state.path):
+        invocation.out.line(f"objects and logs stay in {state.path} (windlass down --purge removes them)")
+    return 0

@@ -1,0 +1,107 @@
+"""``windlass get``: lists of any kind, as kubectl shows them (the server makes the table)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from windlass.api.resources import Resource
+from windlass.cli import servertable
+from windlass.cli.invocation import Invocation
+from windlass.cli.kinds import split_names
+from windlass.cli.options import completer, standard
+from windlass.cli.output import emit
+
+
+@click.command("get")
+@click.argument(
+    "what", nargs=-1, required=True, metavar="KIND [NAME]...", shell_complete=completer("objects")
+)
+@click.option("-l", "--selector", metavar="LABELS", default="", help="Label selector: a=b,c!=d,e in (f,g).")
+@click.option("--field-selector", metavar="FIELDS", default="", help="Field selector: status.phase=Running.")
+@click.option("-w", "--watch", "follow", is_flag=True, help="Go on and print every change.")
+@click.option("--no-headers", is_flag=True, help="No header line.")
+@click.option("--show-labels", is_flag=True, help="A last column with the labels.")
+@standard(all_namespaces=True)
+def command(
+    invocation: Invocation,
+    what: tuple[str, ...],
+    selector: str,
+    field_selector: str,
+    follow: bool,
+    no_headers: bool,
+    show_labels: bool,
+) -> int:
+    """List objects."""
+    asked = split_names(what)
+    if invocation.structured:
+        return _structured(invocation, asked, selector, field_selector, follow)
+    shower = servertable.Shower(
+        invocation, headers=not no_headers, labels=show_labels, several=len({r for r, _ in asked}) > 1
+    )
+    found = 0
+    for resource, names in _by_kind(asked):
+        found += shower.show(resource, names, selector, field_selector)
+    if follow:
+        resource = asked[0][0]
+        shower.follow(resource, asked[0][1], selector, field_selector)
+    elif not found:
+        scope = "" if invocation.all_namespaces else f" in namespace {invocation.home_namespace}"
+        kinds = {r for r, _ in asked}
+        scope = scope if any(r.namespaced for r in kinds) else ""
+        invocation.note(f"No resources found{scope}.")
+    return 0
+
+
+def _by_kind(asked: list[tuple[Resource, str | None]]) -> Iterator[tuple[Resource, list[str]]]:
+    order: dict[Resource, list[str]] = {}
+    for resource, name in asked:
+        order.setdefault(resource, [])
+        if name is not None:
+            order[resource].append(name)
+    yield from order.items()
+
+
+def _structured(
+    invocation: Invocation,
+    asked: list[tuple[Resource, str | None]],
+    selector: str,
+    field_selector: str,
+    follow: bool,
+) -> int:
+    items: list[dict[str, Any]] = []
+    names: list[str] = []
+    single = len(asked) == 1 and asked[0][1] is not None
+    for resource, name in asked:
+        space = invocation.home_namespace if resource.namespaced else None
+        if name is not None:
+            found = [invocation.client.get(resource, name, space)]
+        else:
+            scope = invocation.listed_namespace if resource.namespaced else None
+            found = invocation.client.list(resource, scope, labels=selector, fields=field_selector).items
+        items += found
+        names += [f"{_typed(resource)}/{item['metadata']['name']}" for item in found]
+    value: Any = items[0] if single else {"apiVersion": "v1", "kind": "List", "items": items}
+    emit(invocation, value, names=names)
+    if follow:
+        _follow_structured(invocation, asked[0][0], asked[0][1], selector, field_selector)
+    return 0
+
+
+def _typed(resource: Resource) -> str:
+    return f"{resource.singular}.{resource.group}" if resource.group else resource.singular
+
+
+def _follow_structured(
+    invocation: Invocation, resource: Resource, name: str | None, selector: str, field_selector: str
+) -> None:
+    fields = f"metadata.name={name}" if name else field_selector
+    scope = invocation.listed_namespace if resource.namespaced else None
+    version = invocation.client.list(resource, scope, limit=1).resource_version
+    events = invocation.client.watch(
+        resource, scope, labels=selector, fields=fields, resource_version=version
+    )
+    for _kind, obj in events:
+        emit(invocation, obj, names=[f"{_typed(resource)}/{obj['metadata']['name']}"])

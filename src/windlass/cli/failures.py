@@ -1,0 +1,207 @@
+"""Every failure in one shape: what, why, try; and the exit status that goes with it.
+
+``error[WL-QUEUE-404]: queue "reseach" does not exist`` / ``why: …`` / ``try: …`` on standard error, or the
+same as JSON. Exit status: 0 ok, 1 job failed (the job's own while following), 2 usage, 3 not found,
+4 forbidden, 5 conflict, 6 can never be scheduled, 7 server unreachable, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from windlass.api.errors import StatusError, WindlassError
+
+if TYPE_CHECKING:
+    from windlass.client.blocking import BlockingClient
+
+OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
+INTERRUPTED = 130
+
+_EXITS = {
+    "400": USAGE,
+    "401": FORBIDDEN,
+    "403": FORBIDDEN,
+    "404": NOT_FOUND,
+    "409": CONFLICT,
+    "410": CONFLICT,
+    "413": UNSCHEDULABLE,
+    "422": USAGE,
+    "423": UNSCHEDULABLE,
+    "502": UNREACHABLE,
+    "503": UNREACHABLE,
+    "504": UNREACHABLE,
+}
+
+
+def exit_status(error: WindlassError) -> int:
+    """By the number at the end of the code."""
+    return _EXITS.get(error.code.rpartition("-")[2], FAILED)
+
+
+def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text, _colour: text) -> str:
+    lines = [f"{paint(f'error[{error.code}]:', 'red')} {error.message}"]
+    if error.evidence:
+        lines.append(f"{paint('why:', 'yellow')} {error.evidence}")
+    lines += [f"{paint('try:', 'green')} {remedy}" for remedy in error.remedies]
+    return "".join(f"{line}\n" for line in lines)
+
+
+# Words and short names of the kinds in codes and commands.
+_SUBJECTS = {
+    "pods": ("POD", "pod"),
+    "nodes": ("NODE", "node"),
+    "queues": ("QUEUE", "queue"),
+    "jobs": ("JOB", "job"),
+    "podgroups": ("GROUP", "pod group"),
+    "namespaces": ("NAMESPACE", "namespace"),
+}
+
+
+def subject(plural: str) -> tuple[str, str]:
+    """``("QUEUE", "queue")``: the word in the code, and the word in sentences."""
+    return _SUBJECTS.get(plural, ("OBJECT", plural.removesuffix("s") or "object"))
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The names closest to a mistyped one, best first."""
+    import difflib
+
+    return difflib.get_close_matches(name, list(known), n=count, cutoff=0.6)
+
+
+def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
+    """``WL-…-404`` with the nearest names."""
+    word, noun = subject(plural)
+    names = sorted(set(known))
+    close = nearest(name, names)
+    listing = {
+        "queues": "windlass queue ls",
+        "nodes": "windlass node ls",
+        "jobs": "windlass ps",
+        "pods": "windlass get pods -A",
+        "podgroups": "windlass get podgroups -A",
+    }.get(plural, f"windlass get {plural}")
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return WindlassError(
+        f"WL-{word}-404",
+        f'{noun} "{name}" does not exist',
+        evidence=f"{noun}s there are: {shown}" if names else f"there is no {noun} at all",
+        remedies=(*(f"did you mean {match}?" for match in close), listing),
+    )
+
+
+def translate(error: StatusError, client: BlockingClient | None = None) -> WindlassError:
+    """The server's Status as an error with a code and remedies."""
+    plural = str(error.details.get("kind") or "").lower()
+    name = str(error.details.get("name") or "")
+    word, noun = subject(plural if plural.endswith("s") else plural + "s" if plural else "")
+    handlers: dict[int, Callable[[], WindlassError]] = {
+        401: lambda: WindlassError(
+            "WL-AUTH-401",
+            "the server does not know who is asking",
+            evidence=error.message,
+            remedies=("use the kubeconfig that `windlass status` names", "windlass status"),
+        ),
+        404: lambda: _not_found(error, plural, name, client),
+        409: lambda: _conflict(error, word, noun, name),
+        410: lambda: WindlassError(
+            "WL-OBJECT-410",
+            "the list went out of date while it was being read",
+            evidence=error.message,
+            remedies=("run the command again",),
+        ),
+        422: lambda: _invalid(error, word, noun, name),
+        429: lambda: WindlassError(
+            "WL-SERVER-429",
+            "the server has too much to do",
+            evidence=error.message,
+            remedies=(f"try again in {error.retry_after_seconds or 1} s",),
+        ),
+        507: lambda: WindlassError(
+            "WL-STATE-507",
+            "the control plane's disk is full; nothing was written",
+            evidence=error.message,
+            remedies=("df -h", "windlass doctor"),
+        ),
+    }
+    handler = handlers.get(error.code)
+    if handler is not None:
+        return handler()
+    if error.code == 403:
+        return _forbidden(error, word)
+    if error.code in (400, 405, 406, 415):
+        return WindlassError(
+            f"WL-{word}-400", error.message or "the server did not understand the request", evidence=""
+        )
+    return WindlassError(
+        f"WL-SERVER-{error.code}",
+        error.message or f"the server answered {error.code}",
+        evidence=f"HTTP {error.code} {error.reason}".strip(),
+        remedies=("windlass status", "windlass doctor"),
+    )
+
+
+def _not_found(error: StatusError, plural: str, name: str, client: BlockingClient | None) -> WindlassError:
+    if not plural or not name:
+        return WindlassError(
+            "WL-OBJECT-404",
+            error.message,
+            evidence="the server does not serve this",
+            remedies=("windlass crds",),
+        )
+    return missing(plural, name, _known(plural, str(error.details.get("group") or ""), client))
+
+
+def _known(plural: str, group: str, client: BlockingClient | None) -> list[str]:
+    from windlass.api.resources import ALL
+
+    resource = next((r for r in ALL if r.plural == plural and r.group == group), None)
+    if resource is None or client is None:
+        return []
+    try:
+        items = client.list(resource).items
+    except (StatusError, WindlassError):
+        return []
+    return [item["metadata"]["name"] for item in items]
+
+
+def _conflict(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
+    if error.reason == "AlreadyExists":
+        return WindlassError(
+            f"WL-{word}-409",
+            f'{noun} "{name}" exists already',
+            evidence=error.message,
+            remedies=("choose another name", "windlass apply changes what exists"),
+        )
+    return WindlassError(
+        f"WL-{word}-409",
+        f'{noun} "{name}" was changed by somebody else meanwhile',
+        evidence=error.message,
+        remedies=("run the command again",),
+    )
+
+
+def _invalid(error: StatusError, word: str, noun: str, name: str) -> WindlassError:
+    causes = error.details.get("causes") or ()
+    told = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
+    return WindlassError(
+        f"WL-{word}-422",
+        f'{noun} "{name}" is not valid' if name else f"the {noun} is not valid",
+        evidence="; ".join(told) or error.message,
+        remedies=(f"correct {causes[0]['field']}",) if causes and causes[0].get("field") else (),
+    )
+
+
+def _forbidden(error: StatusError, word: str) -> WindlassError:
+    quota = "exceeded quota" in error.message
+    return WindlassError(
+        f"WL-{word}-403",
+        "the namespace's quota does not allow it" if quota else "the server refuses it",
+        evidence=error.message,
+        remedies=("windlass get resourcequota -A",) if quota else (),
+    )
+
+
+def as_dict(error: WindlassError) -> dict[str, Any]:
+    return error.as_dict()

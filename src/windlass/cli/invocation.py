@@ -1,0 +1,154 @@
+"""One run of a command: where the server is, how to print, and what time it is.
+
+Everything that a command touches outside itself comes through an :class:`Invocation`, so that tests
+hand in fakes (:class:`Surroundings`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from windlass.cli import terminal
+from windlass.cli.terminal import Terminal
+from windlass.kits.clock import SystemClock
+from windlass.kits.state import StateFolder
+
+if TYPE_CHECKING:
+    from windlass.client.blocking import BlockingClient
+
+
+class PausingClock(Protocol):
+    """Time as the command line needs it: without an event loop."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+    def pause(self, seconds: float) -> None: ...
+
+
+@dataclass(slots=True)
+class Target:
+    """Which control plane is meant: this box's (by its state folder), or one of a kubeconfig."""
+
+    state: StateFolder
+    kubeconfig: str | None = None
+    context: str | None = None
+
+    @property
+    def remote(self) -> bool:
+        return bool(self.kubeconfig or self.context)
+
+
+def target(state: str | None, kubeconfig: str | None, context: str | None) -> Target:
+    """Flags first, then ``WINDLASS_KUBECONFIG`` and ``WINDLASS_CONTEXT``; without any, this box.
+
+    ``KUBECONFIG`` alone does not turn ``windlass run`` into a run on somebody's cluster.
+    """
+    if state is None:
+        kubeconfig = kubeconfig or os.environ.get("WINDLASS_KUBECONFIG") or None
+        context = context or os.environ.get("WINDLASS_CONTEXT") or None
+    return Target(StateFolder.locate(state), kubeconfig, context)
+
+
+def connect(aim: Target) -> BlockingClient:
+    """A client for ``aim``. Nothing is sent yet."""
+    from windlass.client.blocking import BlockingClient
+    from windlass.client.connection import Connection
+
+    if aim.remote:
+        from windlass.client import kubeconfig
+
+        return BlockingClient(kubeconfig.load(aim.kubeconfig, aim.context))
+    return BlockingClient(Connection(unix_socket=str(aim.state.socket)))
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What tests replace."""
+
+    connect: Callable[[Target], BlockingClient] = connect
+    clock: PausingClock = field(default_factory=SystemClock)
+    defaults: dict[str, Any] = field(default_factory=dict)
+    """Options given before the command's name; the command's own win."""
+    last_client: BlockingClient | None = None
+    """Whom the command talked to, so that a failure can name the nearest names."""
+
+
+@dataclass(slots=True)
+class Invocation:
+    """``output``: empty for people, else ``json``, ``yaml``, ``wide``, ``name`` or a jsonpath template."""
+
+    surroundings: Surroundings
+    target: Target
+    namespace: str = ""
+    all_namespaces: bool = False
+    output: str = ""
+    _client: BlockingClient | None = None
+    _out: Terminal | None = None
+    _err: Terminal | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def clock(self) -> PausingClock:
+        return self.surroundings.clock
+
+    @property
+    def out(self) -> Terminal:
+        if self._out is None:
+            self._out = terminal.output()
+        return self._out
+
+    @property
+    def err(self) -> Terminal:
+        if self._err is None:
+            self._err = terminal.errors()
+        return self._err
+
+    @property
+    def client(self) -> BlockingClient:
+        if self._client is None:
+            self._client = self.surroundings.last_client = self.new_client()
+        return self._client
+
+    def new_client(self) -> BlockingClient:
+        """Another client (a thread of its own needs one of its own). Its warnings go to standard error."""
+        client = self.surroundings.connect(self.target)
+        client.on_warning = self.warn
+        return client
+
+    @property
+    def wide(self) -> bool:
+        return self.output == "wide"
+
+    @property
+    def structured(self) -> bool:
+        """Whether the output is for programs."""
+        return self.output not in ("", "wide")
+
+    @property
+    def home_namespace(self) -> str:
+        """The namespace meant when none is named: the flag's, the kubeconfig context's, ``default``."""
+        if self.namespace:
+            return self.namespace
+        if self.target.remote:
+            return getattr(self.client.connection, "namespace", "") or "default"
+        return "default"
+
+    @property
+    def listed_namespace(self) -> str | None:
+        """For lists: ``None`` means all."""
+        return None if self.all_namespaces else self.home_namespace
+
+    def warn(self, text: str) -> None:
+        """A warning of the server, as kubectl prints it; each text once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            self.err.line(f"{self.err.paint('Warning:', 'yellow')} {text}")
+
+    def note(self, text: str) -> None:
+        """A line for the person, beside the output proper."""
+        self.err.line(text)

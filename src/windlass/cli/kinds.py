@@ -1,0 +1,46 @@
+"""Finding the kind that a person means."""
+
+from __future__ import annotations
+
+from windlass.api.errors import WindlassError
+from windlass.api.resources import ALL, Resource, find
+from windlass.cli.failures import nearest
+
+
+def resource_of(word: str) -> Resource:
+    """Raises :class:`WindlassError` with the nearest kinds."""
+    found = find(word)
+    if found is not None:
+        return found
+    known = sorted({name for r in ALL for name in (r.plural, r.singular, *r.short_names)})
+    close = nearest(word, known)
+    raise WindlassError(
+        "WL-KIND-404",
+        f'there is no kind "{word}"',
+        evidence="kinds: " + ", ".join(sorted({r.plural for r in ALL})),
+        remedies=tuple(f"did you mean {match}?" for match in close) or ("windlass get --help",),
+    )
+
+
+def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
+    """kubectl's arguments: ``pods``, ``pods a b``, ``pod/a node/b``, ``pods,queues``.
+
+    A ``None`` name means all objects of the kind. Raises :class:`WindlassError`.
+    """
+    if any("/" in word for word in words):
+        pairs: list[tuple[Resource, str | None]] = []
+        for word in words:
+            kind, slash, name = word.partition("/")
+            if not slash or not kind or not name:
+                raise WindlassError(
+                    "WL-USE-400",
+                    f'"{word}" is not KIND/NAME',
+                    evidence="names are given either all as KIND/NAME, or after one KIND",
+                    remedies=("windlass get pod/a pod/b", "windlass get pods a b"),
+                )
+            pairs.append((resource_of(kind), name))
+        return pairs
+    kinds = [resource_of(kind) for word in words[:1] for kind in word.split(",") if kind]
+    if len(words) == 1:
+        return [(kind, None) for kind in kinds]
+    return [(kind, name) for kind in kinds for name in words[1:]]

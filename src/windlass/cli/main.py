@@ -1,0 +1,176 @@
+"""The ``windlass`` command: a group that imports a command's file only when it is called.
+
+Start-up time is a feature (budget in ``benchmarks/cold_start.py``): nothing here imports asyncio,
+numpy, yaml or a network library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from windlass import __version__
+from windlass.api.errors import StatusError, WindlassError
+from windlass.cli import failures, terminal
+from windlass.cli.invocation import Surroundings
+from windlass.cli.options import target_flags
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("Daemon", "Start the control plane on this box."),
+    "down": ("Daemon", "Stop the control plane and everything that it runs."),
+    "status": ("Daemon", "Show the health, the capacity and the queues."),
+    "doctor": ("Daemon", "Check this box and say how to mend what is wrong."),
+    "run": ("Jobs", "Run a command as a job and follow it."),
+    "submit": ("Jobs", "Queue a command as a job and return."),
+    "ps": ("Jobs", "List jobs: where they run, or why they wait."),
+    "show": ("Jobs", "Show one job."),
+    "logs": ("Jobs", "Print or follow a job's output."),
+    "explain": ("Jobs", "Say why a job waits, and what would help."),
+    "cancel": ("Jobs", "End jobs; their logs stay."),
+    "apply": ("Objects", "Create or change objects from manifests."),
+    "get": ("Objects", "List objects."),
+    "describe": ("Objects", "Show objects with their events."),
+    "delete": ("Objects", "Delete objects."),
+    "queue": ("Cluster", "Queues: ls, tree, create, set."),
+    "node": ("Cluster", "Nodes: ls, add-simulated, cordon, uncordon, drain."),
+    "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
+    "controller": ("Cluster", "Run only the controllers, against any API server."),
+    "crds": ("Cluster", "Print the CustomResourceDefinitions."),
+    "completion": ("Other", "Print the shell's completion script."),
+    "help": ("Other", "Explain an error code or a reason, offline."),
+    "version": ("Other", "Show the versions of the command and of the server."),
+}
+"""Name → section and summary. One file each in ``cli/commands``; a test holds the summaries equal."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"windlass.cli.commands.{cmd_name}")
+        return module.command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in COMMANDS and not ctx.resilient_parsing:
+            raise unknown_command(name, COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, (section, summary) in COMMANDS.items():
+            sections.setdefault(section, []).append((name, summary))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+
+def unknown_command(name: str, known: Sequence[str] | dict[str, tuple[str, str]]) -> WindlassError:
+    close = failures.nearest(name, known)
+    return WindlassError(
+        "WL-USE-404",
+        f'there is no command "{name}"',
+        evidence="commands: " + ", ".join(known),
+        remedies=tuple(f"windlass {match}" for match in close) or ("windlass --help",),
+    )
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+)
+@target_flags
+@click.version_option(__version__, "-V", "--version", message="windlass %(version)s")
+@click.pass_context
+def windlass(
+    context: click.Context, state: str | None, kubeconfig: str | None, context_name: str | None
+) -> None:
+    """Run AI work on this box or on a cluster: queues, gangs, GPUs, and true answers.
+
+    Start with: windlass run -- python train.py
+    """
+    if context.obj is None:
+        context.obj = Surroundings()
+    given = {"state": state, "kubeconfig": kubeconfig, "context_name": context_name}
+    context.obj.defaults.update({key: value for key, value in given.items() if value})
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether errors are to be JSON, judged before (or without) a successful parse."""
+    head = list(arguments)
+    if "--" in head:
+        head = head[: head.index("--")]
+    joined = ("-ojson", "-o=json", "--output=json")
+    return any(word in joined for word in head) or any(
+        word in ("-o", "--output") and head[at : at + 1] == ["json"] for at, word in enumerate(head, 1)
+    )
+
+
+def usage_error(error: click.UsageError) -> WindlassError:
+    """click's complaint in the common shape."""
+    context = error.ctx
+    path = context.command_path if context is not None else "windlass"
+    remedies: list[str] = []
+    if isinstance(error, click.NoSuchOption):
+        known = [name for p in (context.command.params if context else ()) for name in p.opts]
+        remedies += [f"did you mean {match}?" for match in failures.nearest(error.option_name, known)]
+    remedies.append(f"{path} --help")
+    usage = context.get_usage().replace("Usage: ", "usage: ") if context is not None else ""
+    message = error.format_message().rstrip(".")
+    return WindlassError(
+        "WL-USE-400",
+        message[:1].lower() + message[1:] if message[1:2].islower() else message,
+        evidence=" ".join(usage.split()),
+        remedies=remedies,
+    )
+
+
+def report(error: WindlassError, *, as_json: bool) -> int:
+    """Print the error; returns the exit status."""
+    err = terminal.errors()
+    if as_json:
+        import msgspec
+
+        err.line(msgspec.json.encode(error.as_dict()).decode())
+    else:
+        err.write(failures.as_text(error, err.paint))
+    return failures.exit_status(error)
+
+
+def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | None = None) -> int:
+    """Run one command line. Returns the exit status; prints whatever went wrong."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    around = surroundings or Surroundings()
+    try:
+        result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=around)
+        return result if isinstance(result, int) else failures.OK
+    except click.UsageError as error:
+        return report(usage_error(error), as_json=wants_json(given))
+    except click.ClickException as error:
+        return report(WindlassError("WL-USE-400", error.format_message()), as_json=wants_json(given))
+    except (click.Abort, KeyboardInterrupt):
+        return failures.INTERRUPTED
+    except WindlassError as error:
+        return report(error, as_json=wants_json(given))
+    except StatusError as error:
+        client = around.last_client
+        return report(failures.translate(error, client), as_json=wants_json(given))
+    except BrokenPipeError:
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13

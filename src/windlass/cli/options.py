@@ -1,0 +1,113 @@
+"""The flags that commands share, spelled the same everywhere."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from windlass.cli.invocation import Invocation, Surroundings, target
+from windlass.cli.output import check_format
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def target_flags(function: Function) -> Function:
+    """Which control plane: this box's by default."""
+    for decorator in (
+        click.option("--context", "context_name", metavar="NAME", help="Context of the kubeconfig."),
+        click.option("--kubeconfig", metavar="FILE", help="Work on the API server of this kubeconfig."),
+        click.option("--state", metavar="DIR", help="State folder of the control plane on this box."),
+    ):
+        function = decorator(function)
+    return function
+
+
+def surroundings_of(context: click.Context) -> Surroundings:
+    if context.obj is None:
+        context.obj = Surroundings()
+    return context.obj
+
+
+def standard(
+    *,
+    output: bool = True,
+    namespace: bool = True,
+    short_namespace: bool = True,
+    all_namespaces: bool = False,
+) -> Callable[[Function], Function]:
+    """Add the shared flags; the function gets an :class:`Invocation` first."""
+
+    def decorate(function: Function) -> Function:
+        @click.pass_context
+        @functools.wraps(function)
+        def wrapped(context: click.Context, /, **given: Any) -> Any:
+            around = surroundings_of(context)
+            aims = {key: given.pop(key) or around.defaults.get(key) for key in _TARGETS}
+            invocation = Invocation(
+                around,
+                target(aims["state"], aims["kubeconfig"], aims["context_name"]),
+                namespace=given.pop("namespace", None) or around.defaults.get("namespace") or "",
+                all_namespaces=given.pop("all_namespaces", False),
+                output=check_format(given.pop("output", "") or ""),
+            )
+            return function(invocation, **given)
+
+        decorators: list[Callable[[Any], Any]] = [target_flags]
+        if namespace:
+            names = ("-n", "--namespace") if short_namespace else ("--namespace",)
+            decorators.append(click.option(*names, metavar="NAME", help="Namespace (default: default)."))
+        if all_namespaces:
+            decorators.append(
+                click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")
+            )
+        if output:
+            decorators.append(
+                click.option(
+                    "-o",
+                    "--output",
+                    metavar="FORMAT",
+                    help="json, yaml, wide, name or jsonpath=TEMPLATE.",
+                    shell_complete=lambda *_: ["json", "yaml", "wide", "name", "jsonpath="],
+                )
+            )
+        result: Any = wrapped
+        for decorator in reversed(decorators):
+            result = decorator(result)
+        return result
+
+    return decorate
+
+
+_TARGETS = ("state", "kubeconfig", "context_name")
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def completer(kind: str) -> Completer:
+    """Completion with the live names of ``jobs``, ``queues``, ``nodes`` …; silent when nothing answers."""
+
+    def complete(
+        context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from windlass.cli.completing import live_names
+
+        return [CompletionItem(name) for name in live_names(context, kind, incomplete)]
+
+    return complete
+
+
+def queue_flag(help_text: str = "Queue.") -> Callable[[Function], Function]:
+    return click.option("-q", "--queue", metavar="NAME", help=help_text, shell_complete=completer("queues"))
+
+
+def yes_flag() -> Callable[[Function], Function]:
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def job_argument(**more: Any) -> Callable[[Function], Function]:
+    return click.argument("job", metavar="JOB", shell_complete=completer("jobs"), **more)

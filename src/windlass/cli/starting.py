@@ -1,0 +1,114 @@
+"""Starting the control plane of this box from the command line, and waiting until it is ready."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.api.errors import WindlassError
+from windlass.kits.state import Problem, StateError, StateFolder
+
+_ELSEWHERE = "windlass up --state DIR   (or set WINDLASS_STATE)"
+
+
+def state_problem(error: StateError) -> WindlassError:
+    """A folder that cannot be used, in words that name the remedy."""
+    code, what, remedies = {
+        Problem.READ_ONLY: ("WL-STATE-403", "is on a read-only file system", (_ELSEWHERE,)),
+        Problem.DENIED: (
+            "WL-STATE-403",
+            "cannot be written by this user",
+            (f"ls -ld {error.path}", _ELSEWHERE),
+        ),
+        Problem.FULL: ("WL-STATE-507", "is on a full disk", (f"df -h {error.path}", _ELSEWHERE)),
+        Problem.NOT_A_FOLDER: ("WL-STATE-409", "is not a folder", (_ELSEWHERE,)),
+        Problem.NETWORK: (
+            "WL-STATE-422",
+            "is on a network file system, where the database's locks cannot be relied upon",
+            ("windlass up --state /var/tmp/windlass", "windlass up --allow-network-filesystem"),
+        ),
+        Problem.FOREIGN: ("WL-STATE-403", "belongs to another user", (_ELSEWHERE,)),
+    }.get(error.problem, ("WL-STATE-500", "cannot be used", (_ELSEWHERE,)))
+    return WindlassError(
+        code, f"the state folder {error.path} {what}", evidence=error.detail, remedies=remedies
+    )
+
+
+def start(
+    state: StateFolder,
+    arguments: Sequence[str] = (),
+    *,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> dict[str, Any]:
+    """Start a detached control plane and wait until it is ready; its record (``supervisor.json``).
+
+    ``already`` in the record: it ran before. Raises :class:`WindlassError` with what the supervisor told.
+    """
+    from windlass.kits.processes import spawn_daemon
+
+    try:
+        state.prepare(allow_network="--allow-network-filesystem" in arguments)
+        log = state.log("supervisor")
+        child, reader = spawn_daemon("windlass.app", ["up", "--state", str(state.path), *arguments], log)
+    except StateError as error:
+        raise state_problem(error) from error
+    except OSError as error:
+        raise state_problem(StateError.of(state.path, error)) from error
+    with os.fdopen(reader, "rb") as stream:
+        for line in stream:
+            told = msgspec.json.decode(line)
+            if "phase" in told:
+                progress(told["phase"])
+            elif "ready" in told:
+                return told["ready"]
+            else:
+                raise _error(told["error"])
+    code = child.poll()
+    raise WindlassError(
+        "WL-UP-500",
+        "the control plane ended before it was ready",
+        evidence=f"exit status {code}; the end of {log}: {last_words(log)}",
+        remedies=(f"tail -n 50 {log}", "windlass doctor"),
+    )
+
+
+def _error(told: dict[str, Any]) -> WindlassError:
+    return WindlassError(
+        told["code"], told["message"], evidence=told.get("evidence", ""), remedies=told.get("remedies", ())
+    )
+
+
+def last_words(log: Path, size: int = 4000) -> str:
+    """The last line of a log file that says something."""
+    try:
+        with open(log, "rb") as stream:
+            stream.seek(max(0, log.stat().st_size - size))
+            lines = stream.read().decode(errors="replace").split("\n")
+    except OSError:
+        return "(no log)"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "(empty)")
+
+
+def has_gpus() -> bool:
+    """Whether this machine seems to have accelerators; cheap, and true when in doubt."""
+    return any(
+        Path(path).exists()
+        for path in ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/dxg")
+    )
+
+
+def is_running(state: StateFolder) -> bool:
+    """Whether somebody listens on the API socket."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(2.0)
+        try:
+            probe.connect(str(state.socket))
+        except OSError:
+            return False
+    return True

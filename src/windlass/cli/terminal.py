@@ -1,0 +1,59 @@
+"""Where text goes: width, colour, and whether a person is watching."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+
+DEFAULT_WIDTH = 80
+
+_CODES = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36", "dim": "2"}
+RANK_COLOURS = ("cyan", "yellow", "green", "magenta", "blue")
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """``interactive``: a person looks at it. ``colour`` only then, and not with ``NO_COLOR``."""
+
+    stream: TextIO
+    interactive: bool
+    width: int
+    colour: bool
+
+    @staticmethod
+    def of(stream: TextIO) -> Terminal:
+        interactive = stream.isatty()
+        colour = interactive and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return Terminal(stream, interactive, _width(stream, interactive), colour)
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self.colour and text else text
+
+    def write(self, text: str) -> None:
+        self.stream.write(text)
+        self.stream.flush()
+
+    def line(self, text: str = "") -> None:
+        self.write(f"{text}\n")
+
+
+def _width(stream: TextIO, interactive: bool) -> int:
+    told = os.environ.get("COLUMNS", "")
+    if told.isdigit() and int(told) > 0:
+        return int(told)
+    if interactive:
+        try:
+            return os.get_terminal_size(stream.fileno()).columns or DEFAULT_WIDTH
+        except (OSError, ValueError):
+            return DEFAULT_WIDTH
+    return DEFAULT_WIDTH
+
+
+def output() -> Terminal:
+    return Terminal.of(sys.stdout)
+
+
+def errors() -> Terminal:
+    return Terminal.of(sys.stderr)

@@ -1,0 +1,97 @@
+"""Small words: ages, amounts, lists of nodes, natural order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from windlass.kits.timestamps import age, parse_rfc3339
+
+Object = Mapping[str, Any]
+
+
+def created(obj: Object) -> float:
+    """Unix seconds of the object's creation; 0 when it cannot be told."""
+    return moment((obj.get("metadata") or {}).get("creationTimestamp"))
+
+
+def moment(text: object) -> float:
+    """Unix seconds of an RFC 3339 text; 0 when it is none."""
+    if not isinstance(text, str):
+        return 0.0
+    try:
+        return parse_rfc3339(text)
+    except ValueError:
+        return 0.0
+
+
+def age_of(obj: Object, now: float) -> str:
+    since = created(obj)
+    return age(now - since) if since else "<unknown>"
+
+
+def about(seconds: float) -> str:
+    """A duration that is an estimate: ``~40s``, ``~5m``, ``~2h``, ``~3d``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size or (seconds >= size and unit != "m"):
+            return f"~{round(seconds / size)}{unit}"
+    return f"~{max(1, round(seconds))}s"
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """A sorting key that puts ``node2`` before ``node10``."""
+    return tuple(
+        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
+    )
+
+
+def plural(count: int, noun: str, more: str | None = None) -> str:
+    return f"{count} {noun if count == 1 else more or noun + 's'}"
+
+
+def places(nodes: Mapping[str, int], *, most: int = 3) -> str:
+    """Nodes with the number of pods on each: ``box``, ``a(4) b(4)``, ``sim-0 sim-1 sim-2 +5``."""
+    names = sorted(nodes, key=natural)
+    several = len(names) > 1 and any(count > 1 for count in nodes.values())
+    shown = [f"{name}({nodes[name]})" if several else name for name in names[:most]]
+    if len(names) > most:
+        shown.append(f"+{len(names) - most}")
+    return " ".join(shown)
+
+
+def resource_words(name: str, amount: str) -> str:
+    """``4 GPUs``, ``2 CPUs``, ``16Gi memory``: an amount of a resource for people."""
+    if name.endswith("/gpu"):
+        return f"{amount} GPU{'' if amount == '1' else 's'}"
+    if name == "cpu":
+        return f"{amount} CPU{'' if amount in ('1', '1000m') else 's'}"
+    if name in ("memory", "ephemeral-storage"):
+        return f"{amount} {name}"
+    return f"{amount} {name}"
+
+
+def joined(words: Iterable[str], last: str = "and") -> str:
+    """``a, b and c``."""
+    items = list(words)
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {last} {items[-1]}"
+
+
+def key_of(obj: Object) -> str:
+    """``namespace/name``, or ``name`` of what has no namespace."""
+    metadata = obj.get("metadata") or {}
+    space = metadata.get("namespace")
+    return f"{space}/{metadata.get('name')}" if space else str(metadata.get("name"))
+
+
+def condition(obj: Object, kind: str) -> Mapping[str, Any] | None:
+    for found in (obj.get("status") or {}).get("conditions") or ():
+        if found.get("type") == kind:
+            return found
+    return None
+
+
+def containers(pod_spec: Object) -> Sequence[Mapping[str, Any]]:
+    return pod_spec.get("containers") or ()
