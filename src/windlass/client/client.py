@@ -6,7 +6,7 @@ Objects are plain dicts, or of a msgspec Struct type given as ``type``. What the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from random import Random
 from types import TracebackType
@@ -469,6 +469,6 @@ async def _whole(response: Response) -> bytes:
         await response.stream.aclose()
 
 
-async def _single(body: bytes) -> AsyncIterator[bytes]:  # type: ignore[misc]
+async def _single(body: bytes) -> AsyncGenerator[bytes, None]:
     if body:
         yield body

@@ -7,7 +7,7 @@ passes authentication's result, authorisation, admission and validation like any
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,11 +26,11 @@ class Request:
 class ByteStream(Protocol):
     """What async generators of bytes are. A stream that breaks raises ``client.errors.Unreachable``."""
 
-    def __aiter__(self) -> ByteStream: ...
+    def __aiter__(self) -> Any: ...
 
-    async def __anext__(self) -> bytes: ...
+    def __anext__(self) -> Awaitable[bytes]: ...
 
-    async def aclose(self) -> Any: ...
+    def aclose(self) -> Awaitable[Any]: ...
 
 
 @dataclass(slots=True)

@@ -1,0 +1,379 @@
+"""client-go's reflector (v0.36) as a state machine without I/O.
+
+It says what to do next (:meth:`Reflector.step`: list a page, open a watch, wait) and is told what came of
+it; what it learns about objects goes into a :class:`Sink`. Time and chance are parameters. The rules:
+
+- WatchList first (present objects as events, collected aside until the marked bookmark, then swapped in at
+  once); a server that refuses it is asked by plain list and watch from then on, any other failure of it
+  falls back to one plain list;
+- a list asks for "0" at first, for at least the last version seen later, and for the newest state ("") when
+  that version was refused as expired or unknown; the first list and those for "" come in pages;
+- a watch starts at the last version seen; after one started from ""/"0" synthetic ADDED events do not move
+  that version, since they come in no order, until something else arrives;
+- 410 in a watch leads to a list; 429 and a server that cannot be reached keep the version and try the watch
+  again after a back-off; so does a 500 for a while; everything else lists again;
+- a watch that ends within a second without an event counts as a failure;
+- back-off 0.8 s doubled to 30 s, each with up to as much jitter, forgotten after two minutes without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from windlass.api.errors import StatusError
+from windlass.client import answers
+from windlass.client.answers import INITIAL_EVENTS_END, WatchEvent
+from windlass.client.errors import Unreachable
+from windlass.kits.backoff import Backoff
+from windlass.kits.clock import Clock
+
+PAGE = 5000
+WATCH_SECONDS = 300.0
+"""A watch lives between this and twice this long, by the server's clock."""
+SHORT_WATCH_SECONDS = 1.0
+HEALTHY_SECONDS = 120.0
+INTERNAL_RETRY_SECONDS = 60.0
+"""How long a watch that fails with 500 is tried again before listing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Ask for a page of the list. ``resource_version`` counts only without ``continue_token``."""
+
+    resource_version: str
+    limit: int
+    continue_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWatch:
+    """Open a watch; ``initial_events`` makes it a WatchList."""
+
+    resource_version: str
+    timeout_seconds: int
+    initial_events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing for so long."""
+
+    seconds: float
+
+
+Step = ListPage | OpenWatch | Wait
+
+
+class Sink(Protocol):
+    """Where objects go. Between ``begin`` and ``swap`` what is staged is invisible; ``begin`` drops it."""
+
+    def begin(self) -> None: ...
+
+    def stage(self, obj: msgspec.Raw) -> None: ...
+
+    def unstage(self, obj: msgspec.Raw) -> None: ...
+
+    def swap(self, resource_version: str) -> None: ...
+
+    def upsert(self, obj: msgspec.Raw) -> str:
+        """Returns the object's resourceVersion."""
+        ...
+
+    def remove(self, obj: msgspec.Raw) -> str: ...
+
+
+class _State(Enum):
+    WATCH_LIST = auto()
+    """Open a WatchList."""
+    INITIAL = auto()
+    """A WatchList is open and has not reached its bookmark."""
+    LIST = auto()
+    """Get the first or the next page of a plain list."""
+    WATCH = auto()
+    """Open a watch."""
+    FOLLOW = auto()
+    """A watch is open (or a WatchList past its bookmark)."""
+
+
+class Reflector:
+    """One collection's state machine. ``synced`` turns true at the first complete state and stays so."""
+
+    def __init__(self, sink: Sink, clock: Clock, rng: Random, *, use_watch_list: bool = True) -> None:
+        self._sink = sink
+        self._clock = clock
+        self._rng = rng
+        self._backoff = Backoff(rng)
+        self._backed_off_at = float("-inf")
+        self._use_watch_list = use_watch_list
+        self._wait: float | None = None
+        self._last_rv = ""
+        self._rv_unavailable = False
+        self._paginated = False
+        # The list in progress.
+        self._list_rv = ""
+        self._continue = ""
+        self._list_retried = False
+        self._whole = False
+        # The watch in progress.
+        self._opened_at = 0.0
+        self._events = 0
+        self._hold_rv = False
+        self._initial_rv = ""
+        self._internal_since: float | None = None
+        self.synced = False
+        self._state = _State.LIST
+        self._start_over()
+
+    @property
+    def resource_version(self) -> str:
+        """The last version seen; empty before the first sync."""
+        return self._last_rv
+
+    @property
+    def state(self) -> str:
+        return self._state.name
+
+    # What to do next.
+
+    def step(self) -> Step:
+        """The next thing to do. While a watch is open this is not called."""
+        if self._wait is not None:
+            seconds, self._wait = self._wait, None
+            return Wait(seconds)
+        match self._state:
+            case _State.WATCH_LIST:
+                self._sink.begin()
+                return self._open(self._rewatch_rv(), initial_events=True)
+            case _State.LIST:
+                return self._list_step()
+            case _State.WATCH:
+                return self._open(self._rewatch_rv(), initial_events=False)
+        raise RuntimeError(f"a watch is open ({self._state.name})")
+
+    def _open(self, rv: str, *, initial_events: bool) -> OpenWatch:
+        seconds = WATCH_SECONDS * (1.0 + self._rng.random())
+        self._opened_at = self._clock.monotonic()
+        self._events = 0
+        self._hold_rv = rv in ("", "0") and not initial_events
+        self._initial_rv = ""
+        return OpenWatch(rv, int(seconds), initial_events)
+
+    def _list_step(self) -> ListPage:
+        if self._continue:
+            return ListPage("", PAGE, self._continue)
+        self._sink.begin()
+        self._list_rv = self._relist_rv()
+        paged = not self._whole and (self._paginated or self._list_rv in ("", "0"))
+        return ListPage(self._list_rv, PAGE if paged else 0)
+
+    def _relist_rv(self) -> str:
+        if self._rv_unavailable:
+            return ""
+        return self._last_rv or "0"
+
+    def _rewatch_rv(self) -> str:
+        return "" if self._rv_unavailable else self._last_rv
+
+    def _start_over(self) -> None:
+        """Begin ListAndWatch anew."""
+        self._continue = ""
+        self._list_retried = False
+        self._whole = False
+        self._internal_since = None
+        self._state = _State.WATCH_LIST if self._use_watch_list else _State.LIST
+
+    def _plain_list(self) -> None:
+        self._start_over()
+        self._state = _State.LIST
+
+    def _back_off(self, at_least: float = 0.0) -> None:
+        now = self._clock.monotonic()
+        if now - self._backed_off_at > HEALTHY_SECONDS:
+            self._backoff.reset()
+        self._backed_off_at = now
+        self._wait = max(at_least, self._backoff.next())
+
+    # Lists.
+
+    def listed(self, objects: Sequence[msgspec.Raw], resource_version: str, continue_token: str) -> None:
+        """A page came."""
+        for obj in objects:
+            self._sink.stage(obj)
+        self._continue = continue_token
+        if continue_token:
+            if self._list_rv == "0":
+                self._paginated = True  # the server keeps no cache to list from
+            return
+        self._synced_at(resource_version)
+        self._state = _State.WATCH
+
+    def list_failed(self, problem: StatusError | Unreachable) -> None:
+        """A page did not come."""
+        continued, self._continue = bool(self._continue), ""
+        if _wrong_version(problem):
+            if continued and not self._whole:
+                self._whole = True  # the pages' snapshot expired: take the list in one piece
+                return
+            self._rv_unavailable = True
+            if self._list_rv and not self._list_retried:
+                self._list_retried = True
+                return
+        self._back_off(_asked_wait(problem))
+        self._start_over()
+
+    def _synced_at(self, resource_version: str) -> None:
+        self._rv_unavailable = False
+        self._list_retried = False
+        self._whole = False
+        self._sink.swap(resource_version)
+        self._last_rv = resource_version
+        self.synced = True
+
+    # Watches.
+
+    def watch_refused(self, problem: StatusError | Unreachable) -> None:
+        """The watch could not be opened."""
+        if self._state is _State.WATCH_LIST:
+            self._watch_list_failed(problem)
+            return
+        if _try_watch_again(problem):
+            self._back_off(_asked_wait(problem))
+            return
+        self._back_off(_asked_wait(problem))
+        self._start_over()
+
+    def watch_opened(self) -> None:
+        """The server's head is there; events follow."""
+        self._state = _State.INITIAL if self._state is _State.WATCH_LIST else _State.FOLLOW
+
+    def events(self, batch: Sequence[WatchEvent]) -> StatusError | None:
+        """Take events in order. An ERROR event ends the watch: it is returned, for :meth:`watch_ended`."""
+        for event in batch:
+            kind = event.type
+            if kind == "ERROR":
+                return answers.event_error(answers.decode_any(event.object))
+            if self._state is _State.INITIAL:
+                self._initial_event(kind, event.object)
+            else:
+                self._live_event(kind, event.object)
+        return None
+
+    def _initial_event(self, kind: str, obj: msgspec.Raw) -> None:
+        if kind in ("ADDED", "MODIFIED"):
+            self._sink.stage(obj)
+        elif kind == "DELETED":
+            self._sink.unstage(obj)
+        elif kind == "BOOKMARK":
+            metadata = answers.decode_envelope(obj).metadata
+            self._initial_rv = metadata.resource_version
+            if (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true":
+                self._synced_at(self._initial_rv)
+                self._state = _State.FOLLOW
+        else:
+            return  # a type of the future
+        self._events += 1
+
+    def _live_event(self, kind: str, obj: msgspec.Raw) -> None:
+        if kind == "ADDED":
+            rv = self._sink.upsert(obj)
+            self._events += 1
+            if not self._hold_rv:
+                self._advance(rv)
+            return
+        if kind == "MODIFIED":
+            rv = self._sink.upsert(obj)
+        elif kind == "DELETED":
+            rv = self._sink.remove(obj)
+        elif kind == "BOOKMARK":
+            rv = answers.decode_slim_envelope(obj).metadata.resource_version
+        else:
+            return  # a type of the future
+        self._events += 1
+        self._hold_rv = False
+        self._advance(rv)
+
+    def _advance(self, rv: str) -> None:
+        if rv:
+            self._last_rv = rv
+
+    def watch_ended(self, problem: StatusError | Unreachable | None = None) -> None:
+        """The stream is over: by its time, by an ERROR event, or broken."""
+        initial = self._state is _State.INITIAL
+        elapsed = self._clock.monotonic() - self._opened_at
+        short = problem is None and elapsed < SHORT_WATCH_SECONDS and self._events == 0
+        if initial:
+            self._state = _State.WATCH_LIST
+            if short:
+                self._back_off()
+                self._plain_list()
+            elif problem is not None:
+                self._watch_list_failed(problem)
+            return
+        self._state = _State.WATCH
+        if problem is None and not short:
+            self._internal_since = None
+            return
+        if isinstance(problem, StatusError):
+            self._watch_error(problem)
+        elif isinstance(problem, Unreachable):
+            if elapsed < SHORT_WATCH_SECONDS:
+                self._back_off()  # else it was a healthy stream: resume at once
+        else:
+            self._back_off()
+            self._start_over()
+
+    def _watch_error(self, problem: StatusError) -> None:
+        if problem.code == 429:
+            self._internal_since = None
+            self._back_off(_asked_wait(problem))
+            return
+        if problem.code == 500:
+            now = self._clock.monotonic()
+            if self._internal_since is None:
+                self._internal_since = now
+            if now - self._internal_since < INTERNAL_RETRY_SECONDS:
+                self._back_off()
+                return
+        self._back_off(_asked_wait(problem))
+        self._start_over()
+
+    def _watch_list_failed(self, problem: StatusError | Unreachable) -> None:
+        self._sink.begin()
+        if isinstance(problem, StatusError) and problem.code in (400, 422):
+            self._use_watch_list = False  # the server does not know it
+            self._plain_list()
+            return
+        if _try_watch_again(problem):
+            self._back_off(_asked_wait(problem))
+            return
+        if _wrong_version(problem):
+            already = self._rv_unavailable
+            self._rv_unavailable = True
+            if already:
+                self._back_off(_asked_wait(problem))
+            return
+        self._plain_list()
+
+
+def _try_watch_again(problem: StatusError | Unreachable) -> bool:
+    """Whether the state may be kept and the same watch be asked for again."""
+    return isinstance(problem, Unreachable) or problem.code == 429
+
+
+def _wrong_version(problem: StatusError | Unreachable) -> bool:
+    """Whether the server forgot the version asked for, or does not know it yet."""
+    if isinstance(problem, Unreachable):
+        return False
+    return answers.is_expired(problem) or answers.is_too_large(problem)
+
+
+def _asked_wait(problem: StatusError | Unreachable) -> float:
+    if isinstance(problem, StatusError):
+        return answers.retry_after(problem) or 0.0
+    return 0.0

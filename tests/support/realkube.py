@@ -1,0 +1,292 @@
+"""A real etcd, kube-apiserver and kube-controller-manager on free loopback ports, for one test session.
+
+The binaries come from ``tools/kubernetes/build.sh``. Every process dies with the one that started it,
+even if that one is killed.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+from testpki import Authority, rsa_pair
+
+from windlass.api.errors import StatusError
+from windlass.client.blocking import BlockingClient
+from windlass.client.connection import Connection
+from windlass.client.errors import Unreachable
+from windlass.client.transport import Request
+
+REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
+ADMIN_TOKEN = "test-admin-token"
+USER_TOKEN = "test-user-token"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def tools_folder() -> Path:
+    """Where ``tools/kubernetes/build.sh`` puts the binaries."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(os.environ.get("WINDLASS_TOOLS") or f"{cache}/windlass/tools") / "bin"
+
+
+def missing(names: Sequence[str] = REQUIRED) -> list[str]:
+    return [name for name in names if not os.access(tools_folder() / name, os.X_OK)]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def spawn(argv: Sequence[str], log: Path, **extra: object) -> subprocess.Popen[bytes]:
+    """Start a process whose output goes to ``log`` and which dies with this one."""
+    with open(log, "ab") as stream:
+        return subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent,
+            **extra,  # type: ignore[call-overload]
+        )
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
+    """Terminate and reap."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+class RealKube:
+    """``start()`` … ``stop()``. ``connection`` is the administrator's."""
+
+    def __init__(self, folder: Path, *, controllers: bool = True) -> None:
+        self.folder = folder
+        self._controllers = controllers
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        etcd_client, etcd_peer, secure, manager = free_ports(4)
+        self._etcd = f"http://127.0.0.1:{etcd_client}"
+        self._etcd_peer = f"http://127.0.0.1:{etcd_peer}"
+        self._secure_port = secure
+        self._manager_port = manager
+        self.authority = Authority()
+        self.connection = Connection(
+            server=f"https://127.0.0.1:{secure}", ca_data=self.authority.pem, token=ADMIN_TOKEN
+        )
+        self.user_connection = Connection(
+            server=f"https://127.0.0.1:{secure}", ca_data=self.authority.pem, token=USER_TOKEN
+        )
+        self.kubeconfig = folder / "kubeconfig"
+
+    # Life.
+
+    def start(self) -> None:
+        """Raises ``RuntimeError`` with the end of the log when a part does not come up."""
+        try:
+            self._write_files()
+            self._start("etcd", self._etcd_args())
+            self.start_apiserver()
+            if self._controllers:
+                self._start("kube-controller-manager", self._manager_args())
+            self._wait_namespaces()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_apiserver(self) -> None:
+        self._start("kube-apiserver", self._apiserver_args())
+        self._wait_ready()
+
+    def stop_apiserver(self) -> None:
+        end(self._processes.pop("kube-apiserver"))
+
+    def stop(self) -> None:
+        """Clients first, the store last. Never raises, never leaves a process."""
+        for name in ("kube-controller-manager", "kube-apiserver", "etcd"):
+            process = self._processes.pop(name, None)
+            if process is not None:
+                end(process, 5.0 if name != "kube-apiserver" else 3.0)
+
+    def forget_history(self) -> None:
+        """Compact etcd to its newest revision and restart the server: older resourceVersions become 410."""
+        self.stop_apiserver()
+        status = self._post_etcd("/v3/maintenance/status", {})
+        self._post_etcd("/v3/kv/compaction", {"revision": status["header"]["revision"], "physical": True})
+        self.start_apiserver()
+
+    def _post_etcd(self, path: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+        request = urllib.request.Request(
+            self._etcd + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.load(response)
+
+    def _start(self, name: str, arguments: list[str]) -> None:
+        argv = [str(tools_folder() / name), *arguments]
+        self._processes[name] = spawn(argv, self.folder / f"{name}.log", cwd=self.folder)
+
+    def _fail(self, name: str, why: str) -> RuntimeError:
+        log = self.folder / f"{name}.log"
+        tail = log.read_text(errors="replace")[-3000:] if log.exists() else ""
+        return RuntimeError(f"{name} {why}\n{tail}")
+
+    def _wait_ready(self, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            process = self._processes["kube-apiserver"]
+            if process.poll() is not None:
+                raise self._fail("kube-apiserver", f"ended with {process.returncode}")
+            try:
+                with BlockingClient(self.connection) as client:
+                    client.call(Request("GET", "/readyz"))
+                return
+            except (Unreachable, StatusError) as error:
+                if time.monotonic() > deadline:
+                    raise self._fail("kube-apiserver", f"is not ready: {error}") from error
+            time.sleep(0.1)
+
+    def _wait_namespaces(self) -> None:
+        deadline = time.monotonic() + 30
+        with BlockingClient(self.connection) as client:
+            while True:
+                try:
+                    client.call(Request("GET", "/api/v1/namespaces/default"))
+                    return
+                except StatusError as error:
+                    if time.monotonic() > deadline:
+                        raise self._fail("kube-apiserver", "made no default namespace") from error
+                time.sleep(0.1)
+
+    def install_crds(self, folder: Path) -> None:
+        """Create every CustomResourceDefinition in ``folder`` and wait until it is served."""
+        import yaml
+
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        with BlockingClient(self.connection) as client:
+            names = []
+            for file in sorted(folder.glob("*.yaml")):
+                for document in yaml.safe_load_all(file.read_text()):
+                    if not document or document.get("kind") != "CustomResourceDefinition":
+                        continue
+                    names.append(document["metadata"]["name"])
+                    body = json.dumps(document).encode()
+                    client.call(Request("POST", path, "", {"content-type": "application/json"}, body))
+            deadline = time.monotonic() + 30
+            for name in names:
+                while True:
+                    crd = json.loads(client.call(Request("GET", f"{path}/{name}")))
+                    conditions = (crd.get("status") or {}).get("conditions") or []
+                    if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+                        break
+                    if time.monotonic() > deadline:
+                        raise RuntimeError(f"CRD {name} is not served: {conditions}")
+                    time.sleep(0.05)
+
+    # What the processes read.
+
+    def _write_files(self) -> None:
+        private, public = rsa_pair()
+        pair = self.authority.server("127.0.0.1", "localhost", "kubernetes.default.svc")
+        files = {
+            "sa.key": private,
+            "sa.pub": public,
+            "ca.crt": self.authority.pem,
+            "server.crt": pair.cert,
+            "server.key": pair.key,
+            "tokens.csv": (
+                f'{ADMIN_TOKEN},admin,uid-admin,"system:masters"\n{USER_TOKEN},alice,uid-alice,"dev"\n'
+            ).encode(),
+            "kubeconfig": self._kubeconfig(ADMIN_TOKEN),
+        }
+        for name, data in files.items():
+            path = self.folder / name
+            path.write_bytes(data)
+            path.chmod(0o600)
+
+    def _kubeconfig(self, token: str) -> bytes:
+        cluster = {
+            "server": self.connection.server,
+            "certificate-authority-data": base64.b64encode(self.authority.pem).decode(),
+        }
+        return json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "real", "cluster": cluster}],
+                "users": [{"name": "admin", "user": {"token": token}}],
+                "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
+                "current-context": "real",
+            }
+        ).encode()
+
+    def _etcd_args(self) -> list[str]:
+        return [
+            "--name=test",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={self._etcd}",
+            f"--advertise-client-urls={self._etcd}",
+            f"--listen-peer-urls={self._etcd_peer}",
+            f"--initial-advertise-peer-urls={self._etcd_peer}",
+            f"--initial-cluster=test={self._etcd_peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _apiserver_args(self) -> list[str]:
+        return [
+            f"--etcd-servers={self._etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._secure_port}",
+            f"--cert-dir={self.folder / 'certs'}",
+            f"--tls-cert-file={self.folder / 'server.crt'}",
+            f"--tls-private-key-file={self.folder / 'server.key'}",
+            f"--client-ca-file={self.folder / 'ca.crt'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.folder / 'sa.pub'}",
+            f"--service-account-signing-key-file={self.folder / 'sa.key'}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged=true",
+            "--max-requests-inflight=0",
+            "--max-mutating-requests-inflight=0",
+            "--enable-priority-and-fairness=false",
+        ]
+
+    def _manager_args(self) -> list[str]:
+        return [
+            f"--kubeconfig={self.kubeconfig}",
+            "--authentication-skip-lookup",
+            f"--secure-port={self._manager_port}",
+            "--bind-address=127.0.0.1",
+            "--leader-elect=false",
+            f"--service-account-private-key-file={self.folder / 'sa.key'}",
+        ]
