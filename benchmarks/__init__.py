@@ -1,0 +1,1 @@
+"""Benchmarks: each prints figures and ratios against its goal, and asserts nothing about time."""
