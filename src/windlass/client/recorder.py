@@ -1,0 +1,137 @@
+"""Writing events: never waits for the caller, never fails him, never floods the server.
+
+:meth:`EventRecorder.event` correlates (``client.correlator``) and queues; :meth:`EventRecorder.run` writes. A
+repeat of an event that still waits in the queue only changes that one. A full queue drops, and counts what
+it dropped. Events of one object are written in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import EVENTS
+from windlass.client.client import Client
+from windlass.client.correlator import EventCorrelator, ObjectRef
+from windlass.client.errors import Unreachable
+from windlass.kits.clock import Clock
+
+__all__ = ["EventRecorder", "ObjectRef"]
+
+QUEUE_LIMIT = 4096
+TRIES = 12
+RETRY_SECONDS = 10.0
+LANES = 4
+"""Writes in flight. An object's events always take the same lane."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    event: dict[str, Any]
+    repeat: bool
+    tries: int = 0
+
+
+class EventRecorder:
+    """Events of one component. ``host`` names the machine, where that matters (a node agent)."""
+
+    def __init__(self, client: Client, component: str, clock: Clock, rng: Random, *, host: str = "") -> None:
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._correlator = EventCorrelator(component, clock, host)
+        self._lanes: list[deque[_Pending]] = [deque() for _ in range(LANES)]
+        self._waiting: dict[str, _Pending] = {}
+        self._wake = [asyncio.Event() for _ in range(LANES)]
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._unfinished = 0
+        self.written = 0
+        self.dropped = 0
+        """Lost to a full queue, to the spam filter, or refused by the server."""
+
+    def event(self, ref: ObjectRef, type: str, reason: str, message: str) -> None:
+        """Record that ``reason`` happened to ``ref``. ``type`` is ``Normal`` or ``Warning``."""
+        correlated = self._correlator.observe(ref, type, reason, message)
+        if correlated is None:
+            self.dropped += 1
+            return
+        event = correlated.event
+        name = f"{event['metadata']['namespace']}/{event['metadata']['name']}"
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting.event = event
+            return
+        if self._unfinished >= QUEUE_LIMIT:
+            self.dropped += 1
+            return
+        pending = _Pending(event, correlated.repeat)
+        lane = crc32(f"{ref.kind}/{ref.namespace}/{ref.name}".encode()) % LANES
+        self._waiting[name] = pending
+        self._lanes[lane].append(pending)
+        self._unfinished += 1
+        self._idle.clear()
+        self._wake[lane].set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for lane in range(LANES):
+                group.create_task(self._run_lane(lane), name=f"events lane {lane}")
+
+    async def drain(self) -> None:
+        """Return when all that was recorded is written or dropped. :meth:`run` must be running."""
+        await self._idle.wait()
+
+    async def _run_lane(self, lane: int) -> None:
+        queue, wake = self._lanes[lane], self._wake[lane]
+        while True:
+            while not queue:
+                wake.clear()
+                await wake.wait()
+            pending = queue.popleft()
+            metadata = pending.event["metadata"]
+            self._waiting.pop(f"{metadata['namespace']}/{metadata['name']}", None)
+            await self._write(pending)
+            self._unfinished -= 1
+            if not self._unfinished:
+                self._idle.set()
+
+    async def _write(self, pending: _Pending) -> None:
+        while True:
+            try:
+                await self._send(pending)
+            except Unreachable:
+                pending.tries += 1
+                if pending.tries >= TRIES:
+                    self.dropped += 1
+                    return
+                # client-go: the first wait is random, so that components do not come back in step
+                share = self._rng.random() if pending.tries == 1 else 1.0
+                await self._clock.sleep(RETRY_SECONDS * share)
+            except StatusError:
+                self.dropped += 1  # a terminating namespace, no permission: trying again changes nothing
+                return
+            else:
+                self.written += 1
+                return
+
+    async def _send(self, pending: _Pending) -> None:
+        event = pending.event
+        metadata = event["metadata"]
+        if pending.repeat:
+            change = {"count": event["count"], "lastTimestamp": event["lastTimestamp"]}
+            change["message"] = event["message"]
+            try:
+                await self._client.patch(EVENTS, metadata["name"], change, metadata["namespace"])
+                return
+            except StatusError as problem:
+                if problem.code != 404:
+                    raise
+                # the old one expired, or was never written
+        await self._client.create(EVENTS, event)
