@@ -1,0 +1,164 @@
+"""The canonical text of quantities, times and base64, and Go's words when there is none."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+
+from windlass.api import quantities
+
+FORMAT_WRONG = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+SUFFIX_WRONG = "unable to parse quantity's suffix"
+NUMBER_WRONG = "unable to parse numeric part of quantity"
+
+_SHAPE = re.compile(r"([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_LAYOUTS = {False: "2006-01-02T15:04:05Z07:00", True: "2006-01-02T15:04:05.000000Z07:00"}
+
+
+@lru_cache(maxsize=8192)
+def canonical_quantity(value: str | int | float) -> str:
+    """As ``resource.Quantity`` writes it: ``1000m`` → ``1``, ``0.5`` → ``500m``, ``1024Mi`` → ``1Gi``.
+
+    Source: ``Quantity.CanonicalizeBytes`` of apimachinery. Raises ``ValueError`` with Go's words.
+    """
+    text = str(value)
+    shape = _SHAPE.fullmatch(text)
+    if shape is None:
+        raise ValueError(FORMAT_WRONG)
+    try:
+        exact = _parse(text)
+    except quantities.QuantityError:
+        number = shape[1].lstrip("+-")
+        bad_number = number.count(".") > 1 or not number.strip(".")
+        raise ValueError(NUMBER_WRONG if bad_number else SUFFIX_WRONG) from None
+    exact = _round_up_to_nano(exact)
+    if not exact:
+        return "0"
+    suffix = shape[2]
+    if suffix.endswith("i") and abs(exact) >= 1024 and exact.denominator == 1:
+        return _binary(int(exact))
+    exponential = suffix[:1] in ("e", "E") and len(suffix) > 1
+    return _decimal(exact, exponential=exponential)
+
+
+def _parse(text: str) -> Fraction:
+    try:
+        return quantities.parse(text)
+    except quantities.QuantityError:
+        if "larger than" in str(quantities_error(text)):
+            return Fraction(2**63 - 1)
+        raise
+
+
+def quantities_error(text: str) -> str:
+    """The words of :func:`windlass.api.quantities.parse` for a text that it refuses; empty if it does not."""
+    try:
+        quantities.parse(text)
+    except quantities.QuantityError as error:
+        return str(error)
+    return ""
+
+
+def _round_up_to_nano(exact: Fraction) -> Fraction:
+    scaled = exact * 10**9
+    if scaled.denominator == 1:
+        return exact
+    away = -((-abs(scaled.numerator)) // scaled.denominator)
+    return Fraction(away if exact > 0 else -away, 10**9)
+
+
+def _decimal(exact: Fraction, *, exponential: bool) -> str:
+    exponent = -9
+    number = int(exact * 10**9)
+    while number % 1000 == 0 and exponent < 18:
+        number //= 1000
+        exponent += 3
+    if exponential:
+        return f"{number}e{exponent}" if exponent else str(number)
+    return f"{number}{_DECIMAL[exponent]}"
+
+
+def _binary(number: int) -> str:
+    step = 0
+    while number % 1024 == 0 and step < 6:
+        number //= 1024
+        step += 1
+    return f"{number}{_BINARY[step]}"
+
+
+@lru_cache(maxsize=1024)
+def canonical_time(text: str, *, micro: bool = False) -> str:
+    """RFC 3339 in UTC, whole seconds or six digits. Raises ``ValueError`` in Go's words."""
+    if not micro and _TIME.fullmatch(text) and _moment(text):
+        return text
+    good = (_MICRO if micro else _ZONED).fullmatch(text)
+    moment = _moment(text) if good else None
+    if moment is None:
+        raise ValueError(_time_words(text, micro=micro))
+    moment = moment.astimezone(UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+
+
+def _moment(text: str) -> datetime | None:
+    head, dot, rest = text.partition(".")
+    if dot:  # datetime takes at most six digits of a fraction
+        digits = re.match(r"\d+", rest)[0]  # type: ignore[index]
+        text = f"{head}.{digits[:6].ljust(6, '0')}{rest[len(digits) :]}"
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _time_words(text: str, *, micro: bool) -> str:
+    layout = _LAYOUTS[micro]
+    parts = (
+        (r"\d{4}", "2006"),
+        ("-", "-"),
+        (r"\d\d", "01"),
+        ("-", "-"),
+        (r"\d\d", "02"),
+        ("T", "T"),
+        (r"\d\d", "15"),
+        (":", ":"),
+        (r"\d\d", "04"),
+        (":", ":"),
+        (r"\d\d", "05"),
+    )
+    rest = text
+    for pattern, element in parts:
+        match = re.match(pattern, rest)
+        if match is None:
+            return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "{element}"'
+        rest = rest[match.end() :]
+    if micro and not re.match(r"\.\d{6}", rest):
+        return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as ".000000"'
+    rest = re.sub(r"^\.\d+", "", rest)
+    if re.fullmatch(r"Z|[+-]\d\d:\d\d", rest):
+        return f'parsing time "{text}": day or hour out of range'
+    return f'parsing time "{text}" as "{layout}": cannot parse "{rest}" as "Z07:00"'
+
+
+_ALPHABET = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+
+
+def check_base64(text: str) -> None:
+    """Raise ``ValueError`` in Go's words unless ``text`` is standard base64 (line breaks are let pass)."""
+    compact = text.replace("\n", "").replace("\r", "")
+    match = _ALPHABET.match(compact)
+    end = match.end() if match else 0
+    if end != len(compact):
+        raise ValueError(f"illegal base64 data at input byte {end}")
+    try:
+        base64.b64decode(compact, validate=True)
+    except binascii.Error:
+        raise ValueError(f"illegal base64 data at input byte {len(compact) // 4 * 4}") from None
