@@ -1,0 +1,66 @@
+"""``windlass apply``: create or change objects from manifests, and tell everything that was understood."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.api.errors import WindlassError
+from windlass.cli import failures
+from windlass.cli.applying import Applier, Outcome
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import emit
+
+
+@click.command("apply")
+@click.option(
+    "-f", "--filename", "sources", multiple=True, required=True, metavar="FILE", help="File, folder, or -."
+)
+@click.option("-R", "--recursive", is_flag=True, help="Also the folders within a folder.")
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Refuse unknown fields, other spellings and filled-in values, before anything is written.",
+)
+@click.option("--dry-run", is_flag=True, help="Let the server check everything, write nothing.")
+@standard()
+def command(
+    invocation: Invocation, sources: tuple[str, ...], recursive: bool, strict: bool, dry_run: bool
+) -> int:
+    """Create or change objects from manifests."""
+    from windlass.cli.manifests import read
+
+    documents = read(sources, recursive=recursive)
+    applier = Applier(invocation, strict=strict, dry_run=dry_run)
+    if strict:
+        problems = applier.rehearse(documents)
+        if problems:
+            raise WindlassError(
+                "WL-STRICT-422",
+                f"--strict refuses {len({id(p.document) for p in problems})} of {len(documents)} object(s); "
+                "nothing was written",
+                evidence="\n     ".join(str(problem) for problem in problems),
+                remedies=("write what the messages say", "apply without --strict: the same is only told"),
+            )
+    outcomes: list[Outcome] = []
+    failed: list[WindlassError] = []
+    for document in documents:
+        try:
+            outcome = applier.apply(document)
+        except WindlassError as error:
+            if failures.exit_status(error) == failures.UNREACHABLE or len(documents) == 1:
+                raise
+            failed.append(error)
+            invocation.err.write(failures.as_text(error, invocation.err.paint))
+            continue
+        outcomes.append(outcome)
+        for text in outcome.warnings:
+            invocation.warn(text)
+        if not invocation.structured:
+            suffix = " (dry run)" if dry_run else ""
+            invocation.out.line(f"{outcome.title} {outcome.action}{suffix}")
+    if invocation.structured:
+        items = [outcome.obj for outcome in outcomes]
+        whole = {"apiVersion": "v1", "kind": "List", "items": items}
+        emit(invocation, items[0] if len(items) == 1 else whole, names=[o.title for o in outcomes])
+    return failures.exit_status(failed[0]) if failed else failures.OK

@@ -1,0 +1,188 @@
+"""Reading manifests: YAML or JSON, several documents, files, folders, standard input.
+
+Every document knows its file and the line of each field, so that whatever is wrong with it can be
+pointed at. Scalars are read as Kubernetes reads them (:mod:`windlass.api.yaml_text`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from windlass.api.errors import WindlassError
+from windlass.api.yaml_text import YamlError, build
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(slots=True)
+class Document:
+    """One object of a manifest. ``lines``: field path → line, counted from 1."""
+
+    obj: dict[str, Any]
+    source: str
+    line: int
+    lines: Mapping[str, int] = field(default_factory=dict)
+    duplicates: tuple[str, ...] = ()
+    """Paths of keys that are given twice (the last one counts)."""
+
+    @property
+    def where(self) -> str:
+        return f"{self.source}:{self.line}"
+
+    @property
+    def title(self) -> str:
+        metadata = self.obj.get("metadata") or {}
+        return f"{self.obj.get('kind')}/{metadata.get('name') or metadata.get('generateName', '')}"
+
+    def line_of(self, path: str) -> int:
+        """The line of a field path such as ``spec.tasks[0].replicas``, or of its nearest parent."""
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            cut = max(path.rfind("."), path.rfind("["))
+            path = path[:cut] if cut > 0 else ""
+        return self.line
+
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read(sources: Sequence[str], *, recursive: bool = False) -> list[Document]:
+    """All documents of files, folders and ``-``. Raises :class:`WindlassError` with file, line and column."""
+    documents: list[Document] = []
+    for source in sources:
+        for name, text in _texts(source, recursive):
+            documents += parse(text, name)
+    if not documents:
+        raise WindlassError(
+            "WL-MANIFEST-404",
+            "there is no object in " + ", ".join(sources),
+            evidence="a manifest has apiVersion and kind; of a folder, *.yaml, *.yml and *.json are read",
+        )
+    return documents
+
+
+def _texts(source: str, recursive: bool) -> Iterator[tuple[str, str]]:
+    if source == "-":
+        yield "standard input", sys.stdin.read()
+        return
+    path = Path(source)
+    try:
+        if path.is_dir():
+            found = path.rglob("*") if recursive else path.glob("*")
+            for file in sorted(found):
+                if file.suffix in _SUFFIXES and file.is_file():
+                    yield str(file), file.read_text()
+        else:
+            yield source, path.read_text()
+    except FileNotFoundError:
+        raise WindlassError(
+            "WL-MANIFEST-404",
+            f"{source} does not exist",
+            evidence=f"looked in {Path.cwd()}",
+            remedies=(f"ls {path.parent}",),
+        ) from None
+    except UnicodeDecodeError as error:
+        raise WindlassError(
+            "WL-MANIFEST-400", f"{source} is not text in UTF-8", evidence=str(error)
+        ) from error
+    except OSError as error:
+        raise WindlassError(
+            "WL-MANIFEST-403", f"{source} cannot be read", evidence=error.strerror or str(error)
+        ) from error
+
+
+def parse(text: str, source: str) -> list[Document]:
+    """The documents of one text; a ``List`` is taken apart. Raises :class:`WindlassError`."""
+    documents: list[Document] = []
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            documents += _documents(node, source)
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, text, source) from error
+    except (yaml.YAMLError, YamlError) as error:
+        raise WindlassError(
+            "WL-MANIFEST-400", f"{source} is not YAML", evidence=" ".join(str(error).split())
+        ) from error
+    finally:
+        loader.dispose()
+    return documents
+
+
+def _documents(node: Any, source: str) -> Iterator[Document]:
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.ScalarNode) and not node.value:
+        return  # nothing between two separators
+    if not isinstance(node, yaml.MappingNode):
+        raise _bad(source, node, "a manifest is a mapping with apiVersion, kind and metadata")
+    lines: dict[str, int] = {}
+    _positions(node, "", lines)
+    obj, duplicates = build(node)
+    if isinstance(obj.get("items"), list) and str(obj.get("kind", "")).endswith("List"):
+        for at, item in enumerate(obj["items"]):
+            prefix = f"items[{at}]"
+            inner = {
+                path.removeprefix(prefix + "."): number
+                for path, number in lines.items()
+                if path.startswith(prefix + ".")
+            }
+            yield _checked(Document(item, source, lines.get(prefix, line), inner), node)
+        return
+    yield _checked(Document(obj, source, line, lines, tuple(duplicates)), node)
+
+
+def _checked(document: Document, node: Any) -> Document:
+    obj = document.obj
+    if not isinstance(obj, dict):
+        raise _bad(document.source, node, "an item of the list is not an object")
+    absent = [name for name in ("apiVersion", "kind") if not isinstance(obj.get(name), str)]
+    if absent:
+        raise WindlassError(
+            "WL-MANIFEST-400",
+            f"{document.where}: the document has no {' and no '.join(absent)}",
+            evidence="its keys: " + ", ".join(map(str, list(obj)[:8])),
+            remedies=("add apiVersion and kind; a fragment has to be merged into a whole object first",),
+        )
+    if not isinstance(obj.get("metadata", {}), dict):
+        raise _bad(document.source, node, "metadata is not a mapping")
+    return document
+
+
+def _positions(node: Any, path: str, lines: dict[str, int]) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = f"{path}.{key.value}" if path else str(key.value)
+            lines[inner] = key.start_mark.line + 1
+            _positions(value, inner, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for at, value in enumerate(node.value):
+            inner = f"{path}[{at}]"
+            lines[inner] = value.start_mark.line + 1
+            _positions(value, inner, lines)
+
+
+def _bad(source: str, node: Any, why: str) -> WindlassError:
+    mark = node.start_mark
+    return WindlassError("WL-MANIFEST-400", f"{source}:{mark.line + 1}:{mark.column + 1}: {why}")
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, text: str, source: str) -> WindlassError:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line, mark.column) if mark is not None else (0, 0)
+    lines = text.split("\n")
+    shown = lines[line] if line < len(lines) else ""
+    hint = "indent with spaces, not with tabs" if "\t" in shown else ""
+    return WindlassError(
+        "WL-MANIFEST-400",
+        f"{source}:{line + 1}:{column + 1}: {error.problem or 'not YAML'}",
+        evidence=f"the line reads: {shown.strip()[:100]}" + (f" ({error.context})" if error.context else ""),
+        remedies=(hint,) if hint else (),
+    )
