@@ -41,7 +41,12 @@ class Authority:
         self.pem = self._cert.public_bytes(serialization.Encoding.PEM)
 
     def _build(
-        self, subject: x509.Name, public: ec.EllipticCurvePublicKey, *, ca: bool, server: tuple[str, ...] | None
+        self,
+        subject: x509.Name,
+        public: ec.EllipticCurvePublicKey,
+        *,
+        ca: bool,
+        server: tuple[str, ...] | None,
     ) -> x509.CertificateBuilder:
         builder = (
             x509.CertificateBuilder()

@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import random
+import tracemalloc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from faketransport import FakeTransport, query_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tinyserver import TinyServer
+
+from windlass.api.errors import expired, failure
+from windlass.api.resources import PODS
+from windlass.client import informers as module
+from windlass.client.client import Client
+from windlass.client.errors import connect_failed, disconnected
+from windlass.client.informers import Informer, SharedInformers
+from windlass.client.retries import NEVER
+from windlass.kits.clock import FakeClock
+
+BROKEN = disconnected("x", "reset", processed=True)
+REFUSED = connect_failed(ConnectionRefusedError(111, "refused"), "x", unix=False)
+
+
+class Replayed:
+    """What someone who only hears the handlers believes."""
+
+    def __init__(self, informer: Informer[dict[str, Any]]) -> None:
+        self.state: dict[str, dict[str, Any]] = {}
+        self.calls: list[tuple[str, str]] = []
+        informer.add_handler(self.added, self.updated, self.deleted)
+
+    def added(self, obj: dict[str, Any]) -> None:
+        name = obj["metadata"]["name"]
+        assert name not in self.state, f"{name} was added twice"
+        self.state[name] = obj
+        self.calls.append(("add", name))
+
+    def updated(self, old: dict[str, Any], new: dict[str, Any]) -> None:
+        name = new["metadata"]["name"]
+        assert self.state[name] == old
+        assert old["metadata"]["uid"] == new["metadata"]["uid"]
+        self.state[name] = new
+        self.calls.append(("update", name))
+
+    def deleted(self, old: dict[str, Any]) -> None:
+        assert self.state.pop(old["metadata"]["name"]) == old
+        self.calls.append(("delete", old["metadata"]["name"]))
+
+
+class Rig:
+    """A tiny server, informers on it, and a clock that the test moves."""
+
+    def __init__(self, server: TinyServer | None = None) -> None:
+        self.server = server or TinyServer()
+        self.clock = FakeClock()
+        self.transport = FakeTransport(self.server.handler)
+        rng = random.Random(7)
+        self.client = Client(self.transport, clock=self.clock, rng=rng, retries=NEVER)
+        self.undecodable: list[tuple[str, Exception]] = []
+        self.informers = SharedInformers(
+            self.client,
+            self.clock,
+            rng,
+            on_undecodable=lambda _, key, error: self.undecodable.append((key, error)),
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.informers.run())
+        try:
+            await self.settle()
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def settle(self) -> None:
+        """Let everything run that can run without time passing."""
+        for _ in range(40):
+            await asyncio.sleep(0)
+
+    async def pass_time(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            await self.clock.advance(1.0)
+            await self.settle()
+
+
+def names(informer: Informer[Any]) -> list[str]:
+    return sorted(informer.items)
+
+
+@pytest.mark.parametrize("watch_list", [True, False])
+async def test_sync_and_follow(watch_list: bool) -> None:
+    rig = Rig(TinyServer(watch_list=watch_list))
+    rig.server.put("a", n=1)
+    rig.server.put("b", n=1)
+    pods = rig.informers.informer(PODS)
+    heard = Replayed(pods)
+    assert not pods.synced
+    async with rig.running():
+        await pods.wait_synced()
+        assert names(pods) == ["ns/a", "ns/b"]
+        rig.server.put("a", n=2)
+        rig.server.put("c", n=1)
+        rig.server.delete("b")
+        await rig.settle()
+        assert names(pods) == ["ns/a", "ns/c"]
+        assert pods.items["ns/a"]["spec"] == {"n": 2}
+        assert heard.calls[2:] == [("update", "a"), ("add", "c"), ("delete", "b")]
+        assert heard.state == rig.server.objects
+    first = [query_of(request) for request in rig.transport.requests]
+    assert first[0]["sendInitialEvents"] == "true"
+    assert len(first) == (1 if watch_list else 3)
+
+
+async def test_changes_missed_during_an_outage_are_told_by_a_relist() -> None:
+    rig = Rig()
+    for name in "abcd":
+        rig.server.put(name)
+    pods = rig.informers.informer(PODS)
+    heard = Replayed(pods)
+    async with rig.running():
+        before = dict(pods.items)
+        rig.server.end_watches(BROKEN)
+        rig.server.delete("a")
+        rig.server.put("b", changed=True)
+        rig.server.delete("c")
+        rig.server.put("c", again=True)
+        rig.server.put("e")
+        rig.server.compact()
+        heard.calls.clear()
+        await rig.settle()
+        assert dict(pods.items) == before  # nothing is shown until the new state is whole
+        await rig.pass_time(3)
+        assert heard.state == rig.server.objects
+        assert heard.calls == [
+            ("delete", "a"),
+            ("update", "b"),
+            ("delete", "c"),  # another object by the same name
+            ("add", "c"),
+            ("add", "e"),
+        ]
+
+
+async def test_a_silent_watch_is_given_up_after_seventy_seconds() -> None:
+    rig = Rig()
+    pods = rig.informers.informer(PODS)
+    async with rig.running():
+        await pods.wait_synced()
+        first = rig.server.streams[0]
+        for _ in range(3):
+            await rig.pass_time(60)
+            rig.server.bookmark()
+            await rig.settle()
+        assert len(rig.transport.requests) == 1
+        await rig.pass_time(69)
+        assert len(rig.transport.requests) == 1
+        await rig.pass_time(2)
+        assert first.closed
+        assert len(rig.transport.requests) == 2
+        query = query_of(rig.transport.requests[1])
+        assert query["resourceVersion"] == str(rig.server.rv)
+        assert "sendInitialEvents" not in query
+        rig.server.put("late")
+        await rig.settle()
+        assert names(pods) == ["ns/late"]
+
+
+async def test_a_refused_server_is_tried_again_with_growing_pauses() -> None:
+    rig = Rig()
+    rig.server.faults = [REFUSED] * 5
+    pods = rig.informers.informer(PODS)
+    async with rig.running():
+        await rig.pass_time(3)
+        assert 2 <= len(rig.transport.requests) <= 3
+        await rig.pass_time(60)
+        assert pods.synced
+        assert len(rig.transport.requests) == 6
+
+
+class Slim(msgspec.Struct, gc=False):
+    name: str
+    n: int
+
+
+def slim(raw: msgspec.Raw) -> Slim | None:
+    obj = msgspec.json.decode(raw)
+    if obj["spec"].get("hidden"):
+        return None
+    return Slim(obj["metadata"]["name"], int(obj["spec"].get("n", 0)))
+
+
+async def test_two_decoders_share_one_stream_and_change_together() -> None:
+    rig = Rig()
+    rig.server.put("a", n=1)
+    full = rig.informers.informer(PODS)
+    small = rig.informers.informer(PODS, decode=slim)
+    assert rig.informers.informer(PODS, decode=slim) is small
+    seen: list[tuple[int, int]] = []
+    full.add_handler(on_update=lambda _, new: seen.append((new["spec"]["n"], small.items["ns/a"].n)))
+    async with rig.running():
+        rig.server.put("a", n=2)
+        await rig.settle()
+        assert small.items["ns/a"] == Slim("a", 2)
+        assert seen == [(2, 2)]
+        assert len(rig.transport.requests) == 1
+
+
+async def test_a_decoder_may_leave_objects_out_and_take_them_in_again() -> None:
+    rig = Rig()
+    rig.server.put("a", hidden=True)
+    rig.server.put("b", n=1)
+    pods = rig.informers.informer(PODS, decode=slim)
+    calls: list[tuple[str, str]] = []
+    pods.add_handler(
+        lambda new: calls.append(("add", new.name)),
+        lambda _, new: calls.append(("update", new.name)),
+        lambda old: calls.append(("delete", old.name)),
+    )
+    async with rig.running():
+        rig.server.put("b", hidden=True)
+        rig.server.put("a", n=3)
+        rig.server.delete("b")
+        await rig.settle()
+        assert calls == [("add", "b"), ("delete", "b"), ("add", "a")]
+        assert names(pods) == ["ns/a"]
+
+
+async def test_an_object_that_cannot_be_decoded_is_left_out_and_reported() -> None:
+    rig = Rig()
+    rig.server.put("good", n=1)
+    rig.server.put("bad", n="x")
+    pods = rig.informers.informer(PODS, decode=slim)
+    async with rig.running():
+        assert names(pods) == ["ns/good"]
+        assert [key for key, _ in rig.undecodable] == ["ns/bad"]
+        rig.server.put("good", n="y")
+        await rig.settle()
+        assert names(pods) == []
+
+
+async def test_selectors_make_streams_of_their_own() -> None:
+    rig = Rig()
+    rig.informers.informer(PODS)
+    rig.informers.informer(PODS, namespace="ns", labels="a=b", fields="spec.nodeName=n1")
+    async with rig.running():
+        paths = [(request.path, query_of(request).get("labelSelector")) for request in rig.transport.requests]
+        assert paths == [("/api/v1/pods", None), ("/api/v1/namespaces/ns/pods", "a=b")]
+        assert query_of(rig.transport.requests[1])["fieldSelector"] == "spec.nodeName=n1"
+
+
+async def test_an_informer_may_come_while_running() -> None:
+    rig = Rig()
+    rig.server.put("a", n=1)
+    rig.informers.informer(PODS)
+    async with rig.running():
+        late = rig.informers.informer(PODS, decode=slim)
+        await rig.settle()
+        assert names(late) == ["ns/a"]
+        assert len(rig.transport.requests) == 2
+
+
+async def test_a_late_handler_hears_what_is_there() -> None:
+    rig = Rig()
+    rig.server.put("a")
+    pods = rig.informers.informer(PODS)
+    async with rig.running():
+        assert Replayed(pods).state == rig.server.objects
+
+
+async def test_a_failing_handler_ends_the_run() -> None:
+    rig = Rig()
+    rig.server.put("a")
+    pods = rig.informers.informer(PODS)
+
+    def fail(_: Any) -> None:
+        raise LookupError("a bug")
+
+    pods.add_handler(fail)
+    with pytest.raises(ExceptionGroup) as caught:
+        await rig.informers.run()
+    assert caught.group_contains(LookupError, match="a bug")
+
+
+async def test_leaving_closes_the_stream() -> None:
+    rig = Rig()
+    rig.informers.informer(PODS)
+    async with rig.running():
+        stream = rig.server.streams[0]
+        assert not stream.closed
+    assert stream.closed
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from("abcdef"), st.integers(0, 3)),
+        st.tuples(st.just("delete"), st.sampled_from("abcdef"), st.just(0)),
+        st.tuples(st.just("compact"), st.just(""), st.just(0)),
+        st.tuples(st.just("bookmark"), st.just(""), st.just(0)),
+        st.tuples(st.just("end"), st.just(""), st.integers(0, 5)),
+        st.tuples(st.just("fault"), st.just(""), st.integers(0, 4)),
+        st.tuples(st.just("wait"), st.just(""), st.sampled_from([0, 1, 80])),
+    ),
+    max_size=40,
+)
+ENDINGS: list[Exception | None] = [
+    None,
+    BROKEN,
+    expired("too old resource version"),
+    failure(500, "InternalError", "oops"),
+    failure(429, "TooManyRequests", "busy"),
+    failure(403, "Forbidden", "no"),
+]
+FAULTS = [
+    BROKEN,
+    REFUSED,
+    failure(500, "InternalError", "oops"),
+    failure(429, "TooManyRequests", "busy"),
+    expired(),
+]
+
+
+@given(OPERATIONS, st.booleans(), st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_whatever_happens_the_cache_ends_up_as_the_server(
+    operations: list[tuple[str, str, int]], watch_list: bool, page_size: int
+) -> None:
+    async def play() -> None:
+        rig = Rig(TinyServer(watch_list=watch_list))
+        pods = rig.informers.informer(PODS)
+        heard = Replayed(pods)
+        async with rig.running():
+            for operation, name, number in operations:
+                await perform(rig, operation, name, number)
+            rig.server.faults.clear()
+            await rig.pass_time(70)
+            assert {key.removeprefix("ns/"): obj for key, obj in pods.items.items()} == rig.server.objects
+            assert heard.state == rig.server.objects
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("windlass.client.reflector.PAGE", page_size)
+        asyncio.run(play())
+
+
+async def perform(rig: Rig, operation: str, name: str, number: int) -> None:
+    server = rig.server
+    if operation == "put":
+        server.put(name, n=number)
+    elif operation == "delete" and name in server.objects:
+        server.delete(name)
+    elif operation == "compact":
+        server.compact()
+    elif operation == "bookmark":
+        server.bookmark()
+    elif operation == "end":
+        server.end_watches(ENDINGS[number])
+    elif operation == "fault":
+        server.faults.append(FAULTS[number])
+    elif operation == "wait":
+        await (rig.pass_time(number) if number else rig.settle())
+
+
+def test_memory_per_object_is_the_record_and_little_more() -> None:
+    """Beside the record itself: its key, a stamp, two dictionary slots. No JSON is kept."""
+    count = 5000
+    rig = Rig()
+    padding = "x" * 3000
+
+    class Constant(msgspec.Struct, gc=False):
+        value: int
+
+    one = Constant(1)
+    stream = module._Stream(rig.informers, PODS, ("", "", ""))
+    stream.views.append(Informer(PODS, lambda _: one))
+    gc.collect()
+    tracemalloc.start()
+    stream.begin()
+    for index in range(count):
+        metadata = {
+            "name": f"pod-{index:06}",
+            "namespace": "team",
+            "uid": f"{index:036}",
+            "resourceVersion": str(10_000_000 + index),
+        }
+        stream.stage(msgspec.Raw(msgspec.json.encode({"metadata": metadata, "spec": padding})))
+    stream.swap("1")
+    gc.collect()
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(stream.views[0].items) == count
+    assert kept / count < 400
+    assert peak / count < 800

@@ -1,0 +1,77 @@
+"""Fixtures for every room's tests. Helper modules lie in ``tests/support``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from windlass.kits.clock import FakeClock
+
+if TYPE_CHECKING:
+    from clusters import Cluster
+    from realkube import RealKube
+
+
+@pytest.fixture
+def fake_clock() -> FakeClock:
+    """A clock that stands still at 2026-01-01T12:00:00Z until it is advanced."""
+    return FakeClock()
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """The same randomness in every run."""
+    return random.Random(20260101)
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fails the test when it leaves threads, child processes, open files or sockets behind."""
+    from leaks import Snapshot
+
+    before = Snapshot.take()
+    yield
+    left = before.leaked()
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(scope="session")
+def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
+    """A real etcd, kube-apiserver and kube-controller-manager with the project's CRDs.
+
+    Started at the first use, ended with the session; skipped by name where the binaries are missing.
+    Tests that use it carry the marker ``real`` (``cluster`` does that by itself).
+    """
+    from realkube import RealKube, missing
+
+    absent = missing()
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    kube = RealKube(tmp_path_factory.mktemp("realkube"))
+    kube.start()
+    try:
+        kube.install_crds(crd_folder())
+        yield kube
+    finally:
+        kube.stop()
+
+
+@pytest.fixture(
+    params=[pytest.param("embedded", id="embedded"), pytest.param("real", id="real", marks=pytest.mark.real)]
+)
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """The API, once from the embedded server and once from a real kube-apiserver (``clusters.Cluster``)."""
+    from clusters import Cluster
+
+    if request.param == "real":
+        return Cluster.of_real(request.getfixturevalue("real_kube"))
+    return Cluster.of_embedded(request.getfixturevalue("embedded_kube"))
+
+
+def crd_folder() -> Path:
+    """The project's CustomResourceDefinitions."""
+    return Path(__file__).parent.parent / "src" / "windlass" / "api" / "crds"
