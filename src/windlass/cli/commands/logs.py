@@ -1,0 +1,126 @@
+"""``windlass logs``: a job's output, from its submission to after its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import click
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.cli import failures
+from windlass.cli.following import Follower, Phases, wanted
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job, find, pod_phase, rank_of
+from windlass.cli.loglines import LogOptions, Printer, duration_seconds, merged, pattern_of
+from windlass.cli.options import job_argument, standard
+from windlass.cli.why import brief
+from windlass.cli.words import natural
+
+
+@click.command("logs")
+@job_argument()
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends; exit with its exit status.")
+@click.option("--rank", metavar="N", help="Only this rank (an index, TASK-INDEX, or a pod's name).")
+@click.option("--task", metavar="NAME", help="Only the ranks of this task.")
+@click.option("--all", "everything", is_flag=True, help="All ranks; lines that ranks share are printed once.")
+@click.option("-c", "--container", metavar="NAME", help="Only this container of each pod.")
+@click.option("--since", metavar="DURATION", help="Only what is younger: 45s, 10m, 1h30m.")
+@click.option(
+    "-n", "--tail", type=click.IntRange(0), metavar="LINES", help="Only the last ones of each rank."
+)
+@click.option("--previous", is_flag=True, help="Of the container's start before this one.")
+@click.option("--grep", "grep", metavar="REGEX", help="Only matching lines.")
+@click.option("--timestamps", is_flag=True, help="When each line was written, in front of it.")
+@click.option("--collapse", is_flag=True, help="Print a line once that several ranks write at a time.")
+@standard(output=False, short_namespace=False)
+def command(
+    invocation: Invocation,
+    job: str,
+    follow: bool,
+    rank: str | None,
+    task: str | None,
+    everything: bool,
+    container: str | None,
+    since: str | None,
+    tail: int | None,
+    previous: bool,
+    grep: str | None,
+    timestamps: bool,
+    collapse: bool,
+) -> int:
+    """Print or follow a job's output."""
+    options = LogOptions(
+        rank=rank,
+        task=task,
+        container=container,
+        since_seconds=duration_seconds(since) if since else None,
+        tail=tail,
+        previous=previous,
+        pattern=pattern_of(grep),
+        timestamps=timestamps,
+        collapse=collapse or (everything and invocation.out.interactive),
+    )
+    found = find(invocation, job)
+    if follow and not previous:
+        return Follower(invocation, found, options, phases=Phases(invocation)).run()
+    return _print(invocation, found, options)
+
+
+def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
+    chosen = [pod for pod in job.pods if wanted(pod, options)]
+    if not chosen and (options.rank is not None or options.task is not None) and job.pods:
+        raise _no_such_rank(job, options)
+    started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
+    if not started:
+        invocation.note(f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason told'}")
+        return failures.OK
+    streams: dict[str, Callable[[], Iterator[bytes]]] = {}
+    for pod in started:
+        for container in _containers(pod, options):
+            label = rank_of(pod) if len(_containers(pod, options)) == 1 else f"{rank_of(pod)}/{container}"
+            streams[label] = partial(_chunks, invocation, job, pod["metadata"]["name"], container, options)
+    printer = Printer(invocation.out, options, prefixed=len(streams) > 1)
+    for rank, stamp, text in merged(streams):
+        printer.line(rank, f"{stamp} {text}" if options.timestamps and stamp else text, 0.0)
+    printer.flush()
+    return failures.OK
+
+
+def _containers(pod: dict[str, object], options: LogOptions) -> list[str]:
+    spec: dict[str, list[dict[str, str]]] = pod.get("spec") or {}  # type: ignore[assignment]
+    found = [container["name"] for container in spec.get("containers") or ()]
+    return [options.container] if options.container else found
+
+
+def _chunks(
+    invocation: Invocation, job: Job, pod: str, container: str, options: LogOptions
+) -> Iterator[bytes]:
+    client = invocation.new_client()
+    try:
+        yield from client.logs(
+            job.namespace,
+            pod,
+            container=container,
+            previous=options.previous,
+            tail_lines=options.tail,
+            since_seconds=options.since_seconds,
+            timestamps=True,
+        )
+    except StatusError as error:
+        if error.code != 400:
+            raise
+        invocation.note(f"{pod}: {error.message}")
+    finally:
+        client.close()
+
+
+def _no_such_rank(job: Job, options: LogOptions) -> WindlassError:
+    ranks = sorted((rank_of(pod) for pod in job.pods), key=natural)
+    asked = f"rank {options.rank}" if options.rank is not None else f"task {options.task}"
+    return WindlassError(
+        "WL-RANK-404",
+        f'job "{job.name}" has no {asked}',
+        evidence=f"its ranks: {', '.join(ranks[:12])}{' …' if len(ranks) > 12 else ''}",
+        remedies=(f"windlass logs {job.name} --rank {ranks[0]}",),
+    )

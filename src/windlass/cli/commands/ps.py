@@ -1,0 +1,141 @@
+"""``windlass ps``: one line per job, in an order that does not jump."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.cli import amounts, tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job, fetch
+from windlass.cli.options import queue_flag, standard
+from windlass.cli.output import emit
+from windlass.cli.why import brief
+from windlass.cli.words import natural, places
+from windlass.kits.timestamps import age, rfc3339
+
+HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
+_LIMITS = (24, 12, 10, 0, 0, 0)
+_RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
+RECENT = 15
+"""Finished jobs that are shown without ``--all``."""
+
+
+@click.command("ps")
+@queue_flag("Only jobs of this queue.")
+@click.option("-a", "--all", "everything", is_flag=True, help="All finished jobs, not only the latest 15.")
+@click.option("-w", "--watch", "follow", is_flag=True, help="Show it anew with every change.")
+@click.option("--utc", is_flag=True, help="Exact times (UTC) instead of ages.")
+@standard(all_namespaces=True)
+def command(invocation: Invocation, queue: str | None, everything: bool, follow: bool, utc: bool) -> int:
+    """List jobs: where they run, or why they wait."""
+    if follow:
+        return _watch(invocation, queue, everything, utc)
+    jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
+    if invocation.structured:
+        emit(invocation, {"items": [as_record(job) for job in jobs]}, names=[_typed(job) for job in jobs])
+        return 0
+    _show(invocation, jobs, utc)
+    return 0
+
+
+def select(jobs: list[Job], queue: str | None, everything: bool) -> list[Job]:
+    """Running first, then waiting by position, then finished (latest first, the oldest left out)."""
+    chosen = sorted((job for job in jobs if queue is None or job.queue == queue), key=order)
+    if everything:
+        return chosen
+    going = [job for job in chosen if not job.finished]
+    return going + [job for job in chosen if job.finished][:RECENT]
+
+
+def order(job: Job) -> tuple[Any, ...]:
+    if job.finished:
+        return (9, -job.finished_at, -job.created, natural(job.key))
+    record = job.explanation if job.waiting else None
+    position = (record.position if record is not None else 0) or 1_000_000_000
+    return (
+        _RANKS.get(job.state, 5),
+        job.queue if job.waiting else "",
+        position,
+        job.created,
+        natural(job.key),
+    )
+
+
+def row(invocation: Invocation, job: Job, *, utc: bool = False, now: float | None = None) -> list[str]:
+    moment = invocation.clock.now() if now is None else now
+    shown = job.key if invocation.all_namespaces else job.name
+    when = rfc3339(job.created) if utc else age(moment - job.created)
+    return [shown, job.queue, job.state, amounts.gpu_text(job.request), when, brief(job)]
+
+
+def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
+    if not jobs:
+        scope = "" if invocation.all_namespaces else f" in namespace {invocation.home_namespace}"
+        invocation.note(f"No jobs{scope}. Start one: windlass run -- python train.py")
+        return
+    rows = [row(invocation, job, utc=utc) for job in jobs]
+    header = list(HEADER)
+    if invocation.wide:
+        header += ["KIND", "PODS", "NODES"]
+        for line, job in zip(rows, jobs, strict=True):
+            line += [job.kind, f"{job.bound}/{job.members}", places(job.nodes, most=1000)]
+    invocation.out.write(
+        tables.render(
+            header,
+            rows,
+            width=0 if invocation.wide else invocation.out.width,
+            limits=() if invocation.wide else _LIMITS,
+            right=frozenset((3,)),
+        )
+    )
+
+
+def as_record(job: Job) -> dict[str, Any]:
+    """The stable JSON form of a line."""
+    record = job.explanation if not job.finished and job.waiting else None
+    return {
+        "name": job.name,
+        "namespace": job.namespace,
+        "kind": job.kind,
+        "queue": job.queue,
+        "state": job.state,
+        "phase": job.phase,
+        "gpus": amounts.devices(job.request) / 1000,
+        "pods": {"wanted": job.members, "bound": job.bound},
+        "nodes": job.nodes,
+        "created": rfc3339(job.created),
+        "finished": rfc3339(job.finished_at) if job.finished_at else None,
+        "exitCode": job.exit_code,
+        "placeholder": job.placeholder,
+        "summary": brief(job),
+        "explanation": record.as_dict() if record is not None else None,
+    }
+
+
+def _typed(job: Job) -> str:
+    resource = job.resource
+    group = f".{resource.group}" if resource.group else ""
+    return f"{resource.singular}{group}/{job.name}"
+
+
+def _watch(invocation: Invocation, queue: str | None, everything: bool, utc: bool) -> int:
+    from windlass.cli.watching import changes
+
+    before = ""
+    for _ in changes(invocation, invocation.listed_namespace):
+        jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
+        if invocation.structured:
+            emit(invocation, {"items": [as_record(job) for job in jobs]}, names=[_typed(j) for j in jobs])
+            continue
+        now = " ".join(f"{job.key}{job.state}{brief(job)}" for job in jobs)
+        if invocation.out.interactive:
+            invocation.out.write("\x1b[H\x1b[2J")
+        elif now == before:
+            continue
+        before = now
+        _show(invocation, jobs, utc)
+        if not invocation.out.interactive:
+            invocation.out.line()
+    return 0

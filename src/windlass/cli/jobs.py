@@ -1,0 +1,369 @@
+"""Jobs as people see them: Volcano Jobs, pod groups, and pods that belong to neither.
+
+A :class:`Job` gathers what one line of ``windlass ps`` needs from the objects: the job or group, its
+pods, and the explanation record that the scheduler keeps while it waits. Nothing is judged here: every reason
+shown is one that the scheduler, the controllers or the node agent wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api.reasons import Explanation
+from windlass.api.resources import POD_GROUPS, PODS, VOLCANO_JOBS, Resource
+from windlass.cli import amounts
+from windlass.cli.invocation import Invocation
+from windlass.cli.words import condition, created, moment
+
+Object = dict[str, Any]
+
+WAITING = ("Pending", "Inqueue")
+FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
+FAILED = ("Failed", "Terminated", "Aborted")
+
+
+@dataclass(slots=True)
+class Job:
+    """``kind``: Job, PodGroup or Pod. ``state``: the word of the STATE column."""
+
+    kind: str
+    obj: Object
+    pods: list[Object] = field(default_factory=list)
+    group: Object | None = None
+
+    @property
+    def name(self) -> str:
+        return self.obj["metadata"]["name"]
+
+    @property
+    def namespace(self) -> str:
+        return self.obj["metadata"].get("namespace", "default")
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def resource(self) -> Resource:
+        return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS}[self.kind]
+
+    @property
+    def queue(self) -> str:
+        spec = self.obj.get("spec") or {}
+        if self.kind == "Pod":
+            if self.group is not None:
+                return (self.group.get("spec") or {}).get("queue") or "default"
+            metadata = self.obj["metadata"]
+            labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+            return (
+                notes.get(names.QUEUE_NAME_VOLCANO)
+                or labels.get(names.QUEUE_NAME_KAI)
+                or labels.get(names.QUEUE_NAME_LABEL)
+                or "default"
+            )
+        return spec.get("queue") or "default"
+
+    @property
+    def phase(self) -> str:
+        """The object's own phase."""
+        status = self.obj.get("status") or {}
+        if self.kind == "Job":
+            return (status.get("state") or {}).get("phase") or "Pending"
+        return status.get("phase") or "Pending"
+
+    @property
+    def state(self) -> str:
+        phase = self.phase
+        if self.obj["metadata"].get("deletionTimestamp"):
+            return "Deleting"
+        if phase in ("Succeeded",):
+            return "Completed"
+        if phase == "Inqueue":
+            phase = "Pending"
+        if phase == "Pending" and self.bound and self.explanation is None:
+            return "Starting"
+        if phase == "Running" and self.kind != "PodGroup" and not self.any_running and self.bound:
+            return "Starting"
+        return phase
+
+    @property
+    def waiting(self) -> bool:
+        return self.state == "Pending"
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in FINISHED
+
+    @property
+    def bound(self) -> int:
+        """Pods that have a node."""
+        return sum(1 for pod in self.pods if (pod.get("spec") or {}).get("nodeName"))
+
+    @property
+    def any_running(self) -> bool:
+        return any(pod_phase(pod) not in ("Pending", "") for pod in self.pods) or not self.pods
+
+    @property
+    def request(self) -> amounts.Vector:
+        if self.kind == "Job":
+            return amounts.job_request(self.obj)
+        if self.kind == "Pod":
+            return amounts.pod_request(self.obj.get("spec") or {})
+        if self.pods:
+            return amounts.total(amounts.pod_request(pod.get("spec") or {}) for pod in self.pods)
+        return amounts.vector((self.obj.get("spec") or {}).get("minResources"))
+
+    @property
+    def members(self) -> int:
+        """How many pods it is meant to have."""
+        spec = self.obj.get("spec") or {}
+        if self.kind == "Job":
+            return sum(int(task.get("replicas", 1)) for task in spec.get("tasks") or ())
+        return max(len(self.pods), int(spec.get("minMember") or 1)) if self.kind == "PodGroup" else 1
+
+    @property
+    def nodes(self) -> dict[str, int]:
+        """Node → pods of this job on it, of those that are not finished; of all once the job is."""
+        counts: dict[str, int] = {}
+        for pod in self.pods:
+            node = (pod.get("spec") or {}).get("nodeName")
+            if node and (self.finished or pod_phase(pod) not in ("Succeeded", "Failed")):
+                counts[node] = counts.get(node, 0) + 1
+        return counts
+
+    @property
+    def explanation(self) -> Explanation | None:
+        """Why it waits, as the scheduler recorded it; ``None`` when nothing is recorded."""
+        for obj in (self.group, self.obj, *self.pods):
+            text = ((obj or {}).get("metadata", {}).get("annotations") or {}).get(names.EXPLANATION)
+            if text:
+                try:
+                    return Explanation.from_dict(msgspec.json.decode(text))
+                except (msgspec.DecodeError, ValueError, KeyError, TypeError):
+                    continue
+        return None
+
+    @property
+    def condition_message(self) -> str:
+        """What a condition says about why it waits, for want of a record."""
+        for obj in (self.group, *self.pods, self.obj):
+            for kind, status in (("Unschedulable", "True"), ("PodScheduled", "False")):
+                found = condition(obj or {}, kind)
+                if found is not None and found.get("status") == status:
+                    return str(found.get("message") or found.get("reason") or "")
+        return ""
+
+    @property
+    def placeholder(self) -> bool:
+        """Whether a container runs a placeholder because nothing said what to run."""
+        return any(names.PLACEHOLDER in (pod["metadata"].get("annotations") or {}) for pod in self.pods)
+
+    @property
+    def created(self) -> float:
+        return created(self.obj)
+
+    @property
+    def finished_at(self) -> float:
+        """Unix seconds of the end; 0 while it goes on or when it cannot be told."""
+        if not self.finished:
+            return 0.0
+        status = self.obj.get("status") or {}
+        ends = [moment((status.get("state") or {}).get("lastTransitionTime"))]
+        ends += [
+            moment(end.get("finishedAt"))
+            for pod in self.pods
+            for end in _terminations(pod)
+            if self.kind != "Job"
+        ]
+        return max(ends, default=0.0)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The job's exit status: 0 when completed; else that of the pod that failed first."""
+        if not self.finished:
+            return None
+        if self.phase in ("Completed", "Succeeded"):
+            return 0
+        failed = self.first_failure
+        return failed[1] if failed is not None else 1
+
+    @property
+    def first_failure(self) -> tuple[Object, int] | None:
+        """The pod that failed first, and its exit status (128 + signal for a signal)."""
+        ends: list[tuple[float, int, Object, int]] = []
+        for pod in self.pods:
+            for end in _terminations(pod):
+                code = int(end.get("exitCode") or 0)
+                if code:
+                    was_killed = 1 if pod["metadata"].get("deletionTimestamp") else 0
+                    ends.append((moment(end.get("finishedAt")), was_killed, pod, code))
+        if not ends:
+            return None
+        _, _, pod, code = min(ends, key=lambda end: (end[1], end[0], end[2]["metadata"]["name"]))
+        return pod, code
+
+
+def pod_phase(pod: Mapping[str, Any]) -> str:
+    return (pod.get("status") or {}).get("phase") or "Pending"
+
+
+def _terminations(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = []
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (status.get("state") or {}).get("terminated")
+        if ended:
+            found.append(ended)
+    return found
+
+
+def rank_of(pod: Mapping[str, Any]) -> str:
+    """``0`` for the only task's first pod; ``worker-1`` where a job has several tasks."""
+    metadata = pod["metadata"]
+    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    index = labels.get(names.TASK_INDEX) or notes.get(names.TASK_INDEX)
+    task = labels.get(names.TASK_SPEC) or notes.get(names.TASK_SPEC)
+    if index is None:
+        return str(metadata["name"])
+    return f"{task}-{index}" if task else str(index)
+
+
+# Gathering.
+
+
+def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
+    """All jobs of a namespace (``None``: of all)."""
+    client = invocation.client
+    return assemble(
+        client.list(VOLCANO_JOBS, namespace).items,
+        client.list(POD_GROUPS, namespace).items,
+        client.list(PODS, namespace).items,
+    )
+
+
+def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
+    """Pods to their job or group; groups to their job or pod."""
+    by_job = {_key(job): Job("Job", job) for job in jobs}
+    by_group: dict[tuple[str, str], Job] = {}
+    loose: list[Object] = []
+    pod_groups: dict[str, Object] = {}
+    for group in groups:
+        owner = _owner(group)
+        if owner.get("kind") == "Job" and _space_key(group, owner["name"]) in by_job:
+            by_job[_space_key(group, owner["name"])].group = group
+        elif owner.get("kind") == "Pod":
+            pod_groups[str(owner.get("uid"))] = group
+        else:
+            by_group[_key(group)] = Job("PodGroup", group, group=group)
+    for pod in pods:
+        job = _home(pod, by_job, by_group)
+        if job is None:
+            loose.append(pod)
+        else:
+            job.pods.append(pod)
+    singles = [Job("Pod", pod, [pod], pod_groups.get(str(pod["metadata"].get("uid")))) for pod in loose]
+    return [*by_job.values(), *by_group.values(), *singles]
+
+
+def _home(
+    pod: Object, jobs: Mapping[tuple[str, str], Job], groups: Mapping[tuple[str, str], Job]
+) -> Job | None:
+    metadata = pod["metadata"]
+    notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    name = labels.get(names.JOB_NAME) or notes.get(names.JOB_NAME)
+    if name and _space_key(pod, name) in jobs:
+        return jobs[_space_key(pod, name)]
+    group = notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)
+    return groups.get(_space_key(pod, group)) if group else None
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
+def _space_key(obj: Object, name: str) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), name
+
+
+def _owner(obj: Object) -> Mapping[str, Any]:
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return owner
+    owners: Sequence[Mapping[str, Any]] = obj["metadata"].get("ownerReferences") or ()
+    return owners[0] if owners else {}
+
+
+def find(invocation: Invocation, name: str) -> Job:
+    """The job that a person means by ``name``, ``job/name``, ``pod/name`` or ``namespace/name``.
+
+    Raises :class:`WindlassError` (``WL-JOB-404``) with the nearest names.
+    """
+    from windlass.cli.failures import missing
+
+    kind, slash, rest = name.partition("/")
+    wanted, space = (rest if slash else name), invocation.home_namespace
+    kinds = _KIND_WORDS.get(kind.lower(), ()) if slash else ("Job", "PodGroup", "Pod")
+    if slash and not kinds:
+        space, kinds = kind, ("Job", "PodGroup", "Pod")
+    client = invocation.client
+    if "Job" in kinds:
+        job = client.find(VOLCANO_JOBS, wanted, space)
+        if job is not None:
+            return _with_members(invocation, Job("Job", job))
+    if "PodGroup" in kinds:
+        group = client.find(POD_GROUPS, wanted, space)
+        if group is not None:
+            return _with_members(invocation, Job("PodGroup", group, group=group))
+    if "Pod" in kinds:
+        pod = client.find(PODS, wanted, space)
+        if pod is not None:
+            return Job("Pod", pod, [pod], _group_of_pod(invocation, pod))
+    known = [job.name for job in fetch(invocation, space)]
+    raise missing("jobs", wanted, known)
+
+
+_KIND_WORDS = {
+    "job": ("Job",),
+    "jobs": ("Job",),
+    "vcjob": ("Job",),
+    "vj": ("Job",),
+    "job.batch.volcano.sh": ("Job",),
+    "podgroup": ("PodGroup",),
+    "podgroups": ("PodGroup",),
+    "pg": ("PodGroup",),
+    "pod": ("Pod",),
+    "pods": ("Pod",),
+    "po": ("Pod",),
+}
+
+
+def _with_members(invocation: Invocation, job: Job) -> Job:
+    client = invocation.client
+    if job.kind == "Job":
+        job.pods = client.list(PODS, job.namespace, labels=f"{names.JOB_NAME}={job.name}").items
+        uid = job.obj["metadata"].get("uid")
+        job.group = client.find(POD_GROUPS, f"{job.name}-{uid}", job.namespace)
+        return job
+    pods = client.list(PODS, job.namespace).items
+    job.pods = [pod for pod in pods if _home(pod, {}, {_key(job.obj): job}) is job]
+    return job
+
+
+def _group_of_pod(invocation: Invocation, pod: Object) -> Object | None:
+    notes = pod["metadata"].get("annotations") or {}
+    name = notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)
+    return invocation.client.find(POD_GROUPS, name, pod["metadata"].get("namespace")) if name else None
+
+
+def refresh(invocation: Invocation, job: Job) -> Job | None:
+    """The job as it is now; ``None`` once it is gone."""
+    obj = invocation.client.find(job.resource, job.name, job.namespace)
+    if obj is None or obj["metadata"].get("uid") != job.obj["metadata"].get("uid"):
+        return None
+    if job.kind == "Pod":
+        return Job("Pod", obj, [obj], _group_of_pod(invocation, obj))
+    return _with_members(invocation, Job(job.kind, obj, group=obj if job.kind == "PodGroup" else None))

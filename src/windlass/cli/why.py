@@ -1,0 +1,137 @@
+"""Where a job runs, or why it waits: in a few words for ``ps``, at length for ``explain``."""
+
+from __future__ import annotations
+
+from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
+from windlass.cli.jobs import Job, pod_phase, rank_of
+from windlass.cli.words import about, joined, places, plural, resource_words
+
+SHORT: dict[Reason, str] = {
+    Reason.QUEUE_NOT_FOUND: "no such queue",
+    Reason.QUEUE_CLOSED: "queue is closed",
+    Reason.QUEUE_NOT_LEAF: "queue has children",
+    Reason.MISCONFIGURED: "contradicts itself",
+    Reason.EXCEEDS_CLUSTER: "never: exceeds the cluster",
+    Reason.EXCEEDS_EVERY_NODE: "never: exceeds every node",
+    Reason.EXCEEDS_QUEUE_LIMIT: "never: exceeds the queue",
+    Reason.NO_MATCHING_NODE: "no node matches",
+    Reason.ON_HOLD: "on hold",
+    Reason.SCHEDULING_GATED: "gated",
+    Reason.WAITING_FOR_MEMBERS: "pods missing",
+    Reason.WAITING_FOR_QUOTA: "queue limit",
+    Reason.WAITING_FOR_SHARE: "queue share",
+    Reason.NAMESPACE_QUOTA: "namespace quota",
+    Reason.INSUFFICIENT_RESOURCES: "nodes in use",
+    Reason.TOPOLOGY_PLACEMENT_FAILED: "no domain holds it",
+    Reason.DEVICES_FRAGMENTED: "GPUs scattered",
+    Reason.BEHIND_IN_QUEUE: "behind others",
+    Reason.WAITING_FOR_VICTIMS: "room being vacated",
+    Reason.BIND_FAILED: "start failed, retrying",
+    Reason.PENDING_EVALUATION: "not looked at yet",
+    Reason.NODE_SELECTOR_MISMATCH: "no node has the labels",
+    Reason.NODE_AFFINITY_MISMATCH: "no node matches",
+    Reason.TAINT_NOT_TOLERATED: "nodes are tainted",
+    Reason.NODE_UNSCHEDULABLE: "nodes are cordoned",
+    Reason.NODE_NOT_READY: "nodes are not ready",
+    Reason.POD_AFFINITY_MISMATCH: "affinity not met",
+    Reason.POD_ANTI_AFFINITY_CONFLICT: "anti-affinity",
+    Reason.HOST_PORT_TAKEN: "host port taken",
+    Reason.TOO_MANY_PODS: "nodes full of pods",
+    Reason.VOLUME_UNAVAILABLE: "volume unavailable",
+}
+
+
+def brief(job: Job) -> str:
+    """Where it runs, why it waits, or how it ended."""
+    if job.finished:
+        text = _ending(job)
+    elif job.waiting:
+        text = waiting(job)
+    else:
+        text = places(job.nodes)
+        if job.state == "Starting":
+            up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
+            text = f"{text} ranks {up}/{job.members}" if job.members > 1 else text
+    return f"{text} [placeholder]".strip() if job.placeholder else text
+
+
+def waiting(job: Job) -> str:
+    """``nodes in use, #2, ~5m``: short reason, position, time to the start."""
+    record = job.explanation
+    if record is None:
+        return job.condition_message or SHORT[Reason.PENDING_EVALUATION]
+    parts = [_short(record)]
+    if record.position:
+        parts.append(f"#{record.position}")
+    if record.estimate_seconds is not None:
+        parts.append(about(record.estimate_seconds))
+    return ", ".join(parts)
+
+
+def _short(record: Explanation) -> str:
+    if record.code is Reason.INSUFFICIENT_RESOURCES:
+        for blocker in record.blockers:
+            if blocker.code is record.code and blocker.resource and blocker.needed:
+                short = resource_words(blocker.resource, blocker.needed)
+                return f"needs {short}, {blocker.available or 0} free"
+    return SHORT[record.code]
+
+
+def _ending(job: Job) -> str:
+    if job.phase in ("Completed", "Succeeded"):
+        return "exit 0" if job.pods else ""
+    failed = job.first_failure
+    if failed is not None:
+        pod, code = failed
+        who = f"{rank_of(pod)}: " if job.members > 1 else ""
+        return f"{who}{exit_words(code)}"
+    status = job.obj.get("status") or {}
+    state = status.get("state") or status
+    return str(state.get("message") or state.get("reason") or "")
+
+
+def exit_words(code: int) -> str:
+    """``exit 1``; ``exit 137 (SIGKILL)``."""
+    if 128 < code < 160:
+        import signal
+
+        try:
+            return f"exit {code} ({signal.Signals(code - 128).name})"
+        except ValueError:
+            return f"exit {code}"
+    return f"exit {code}"
+
+
+# The long form.
+
+
+def verdict(record: Explanation) -> str:
+    """Will it ever run as it is?"""
+    return {
+        "yes": "yes, waiting helps: it starts when what it waits for is free",
+        "no": "no, not as it is: waiting does not help, something has to change",
+        "maybe": "perhaps: something outside the scheduler has to change, by itself or by somebody",
+    }[record.waiting_helps]
+
+
+def blocker_line(blocker: Blocker) -> str:
+    """One obstacle with its numbers."""
+    parts = []
+    if blocker.nodes:
+        parts.append(plural(blocker.nodes, "node"))
+    if blocker.resource:
+        amount = f"needs {blocker.needed or '?'}"
+        if blocker.available != "":
+            amount += f", has {blocker.available}"
+        parts.append(f"{blocker.resource} {amount}")
+    if blocker.detail:
+        parts.append(blocker.detail)
+    return (
+        f"{blocker.code}: {'; '.join(parts)}" if parts else f"{blocker.code}: {FACTS[blocker.code].meaning}"
+    )
+
+
+def ahead(record: Explanation, most: int = 5) -> str:
+    names = [name.removeprefix("default/") for name in record.ahead[:most]]
+    more = len(record.ahead) - most
+    return joined([*names, plural(more, "more", "more")] if more > 0 else names)
