@@ -22,13 +22,16 @@ RECORD = "box.json"
 SPEC = "box-spec.json"
 BRIDGE = "pods"
 UPLINK_INSIDE = "uplink"
+TAP = "tap0"
+"""slirp4netns' end in the box."""
 _LOOK_SECONDS = 30
 
 
 def main(folder: str) -> int:
     """Make the box that ``box-spec.json`` describes, say ``s`` on stdout, hold it until replaced.
 
-    ``{"user_namespace": bool, "uplink": name or "", "uplink_address": "10.x.0.1", "prefix": 16}``
+    ``{"user_namespace": bool, "network": bool, "uplink": name or "", "uplink_address": "10.x.0.1",
+    "prefix": 16}``
     """
     linux.set_process_name("windlass-box")
     spec = records.read(folder, SPEC)
@@ -50,6 +53,8 @@ def _build(spec: dict[str, Any]) -> None:
         uid, gid = os.geteuid(), os.getegid()
         linux.unshare(linux.CLONE_NEWUSER)
         linux.map_own_ids(0, 0, uid, gid)
+    if not spec["network"]:
+        return
     linux.unshare(linux.CLONE_NEWNET)
     with Netlink() as inside:
         inside.up("lo")

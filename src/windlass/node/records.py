@@ -20,9 +20,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.node import linux
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SPEC, CLAIM, PROCESS, STARTED, STOP, EXIT = (
     "spec.json",
@@ -35,6 +38,10 @@ SPEC, CLAIM, PROCESS, STARTED, STOP, EXIT = (
 
 ALREADY_CLAIMED = 75
 """Exit status of a shim that found the attempt claimed (EX_TEMPFAIL)."""
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record).encode()
 
 
 def write(folder: str, name: str, record: dict[str, Any]) -> None:

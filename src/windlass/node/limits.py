@@ -1,0 +1,207 @@
+"""CPU and memory limits, as far as this machine lets them be held, and in words how far that is.
+
+- cgroup v2, where a folder of it is delegated to this user (or the user is root): both are enforced.
+- Otherwise CPU by affinity (whole cores; less than a core is not enforced), memory by the shim, which
+  looks twice a second and kills what is above its limit, as the kernel would.
+
+Nothing is ever claimed that is not enforced: :attr:`Limiter.words` goes to the node's annotation and doctor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from windlass.api import quantities
+
+_PERIOD = 100_000
+_CONTROLLERS = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of one container; 0 is no limit. CPU in milli, memory in bytes."""
+
+    cpu_milli: int = 0
+    cpu_request_milli: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcement:
+    """What the shim has to do for one attempt."""
+
+    cgroup: str = ""
+    affinity: tuple[int, ...] = ()
+    memory_watch_bytes: int = 0
+
+
+def limits_of(container: Mapping[str, object]) -> Limits:
+    resources = container.get("resources")
+    record: Mapping[str, object] = resources if isinstance(resources, Mapping) else {}
+    found: dict[str, Mapping[str, str]] = {}
+    for kind in ("limits", "requests"):
+        part = record.get(kind)
+        found[kind] = part if isinstance(part, Mapping) else {}
+    return Limits(
+        quantities.to_units("cpu", found["limits"].get("cpu", "0")),
+        quantities.to_units("cpu", found["requests"].get("cpu", "0")),
+        quantities.to_units("memory", found["limits"].get("memory", "0")),
+    )
+
+
+class Limiter(Protocol):
+    words: str
+    """One line: how CPU and memory limits are held on this machine."""
+
+    def apply(self, pod: str, container: str, limits: Limits) -> Enforcement: ...
+
+    def release(self, pod: str) -> None: ...
+
+    def adopt(self, pod: str, affinity: Sequence[int]) -> None: ...
+
+
+class WatchLimiter:
+    """Affinity and watching: works everywhere."""
+
+    def __init__(self, cores: Sequence[int], why_not_cgroups: str) -> None:
+        self._cores = tuple(cores)
+        self._load = dict.fromkeys(self._cores, 0)
+        self._taken: dict[str, list[tuple[int, ...]]] = {}
+        self.words = (
+            "cpu: affinity to whole cores (less than one core is not enforced); "
+            f"memory: watched twice a second and killed above the limit; cgroups: {why_not_cgroups}"
+        )
+
+    def apply(self, pod: str, container: str, limits: Limits) -> Enforcement:
+        affinity: tuple[int, ...] = ()
+        count = -(-limits.cpu_milli // 1000)
+        if 0 < count < len(self._cores):
+            affinity = tuple(sorted(sorted(self._cores, key=lambda core: (self._load[core], core))[:count]))
+            self.adopt(pod, affinity)
+        return Enforcement(affinity=affinity, memory_watch_bytes=limits.memory_bytes)
+
+    def adopt(self, pod: str, affinity: Sequence[int]) -> None:
+        cores = tuple(core for core in affinity if core in self._load)
+        for core in cores:
+            self._load[core] += 1
+        self._taken.setdefault(pod, []).append(cores)
+
+    def release(self, pod: str) -> None:
+        for cores in self._taken.pop(pod, ()):
+            for core in cores:
+                self._load[core] -= 1
+
+
+class CgroupLimiter:
+    """cgroup v2 below ``base``, one folder per pod and one per container in it."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self.words = f"cpu and memory: cgroup v2 below {base}"
+
+    def apply(self, pod: str, container: str, limits: Limits) -> Enforcement:
+        folder = self._base / pod
+        folder.mkdir(exist_ok=True)
+        _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in _CONTROLLERS))
+        own = folder / container
+        own.mkdir(exist_ok=True)
+        quota = f"{limits.cpu_milli * _PERIOD // 1000}" if limits.cpu_milli else "max"
+        _write(own / "cpu.max", f"{quota} {_PERIOD}")
+        _write(own / "cpu.weight", str(cpu_weight(limits.cpu_request_milli)))
+        _write(own / "memory.max", str(limits.memory_bytes or "max"))
+        if limits.memory_bytes:
+            _write(own / "memory.oom.group", "1")
+            if (own / "memory.swap.max").exists():
+                _write(own / "memory.swap.max", "0")
+        return Enforcement(cgroup=str(own))
+
+    def adopt(self, pod: str, affinity: Sequence[int]) -> None:
+        return
+
+    def release(self, pod: str) -> None:
+        """Remove the folders of a pod whose processes are gone; one that is still busy stays for later."""
+        folder = self._base / pod
+        if not folder.is_dir():
+            return
+        for own in [*(entry for entry in folder.iterdir() if entry.is_dir()), folder]:
+            try:
+                own.rmdir()
+            except OSError:
+                return
+
+
+def cpu_weight(request_milli: int) -> int:
+    """cgroup v2 weight of a CPU request: shares = milli·1024/1000, mapped as the kubelet does (KEP-2254)."""
+    shares = min(262_144, max(2, request_milli * 1024 // 1000))
+    return 1 + (shares - 2) * 9999 // 262_142
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def find_limiter(
+    state: Path,
+    cores: Sequence[int],
+    *,
+    own_cgroup: str | None = None,
+    mountinfo: str | None = None,
+) -> Limiter:
+    """cgroups if a delegated folder can be found, made and filled; else watching, with the reason."""
+    mount = cgroup_mount(Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo)
+    if mount is None:
+        return WatchLimiter(cores, "no cgroup v2 on this machine")
+    text = Path("/proc/self/cgroup").read_text() if own_cgroup is None else own_cgroup
+    own = next((line[3:] for line in text.splitlines() if line.startswith("0::")), "/")
+    here = Path(os.path.normpath(str(mount) + "/" + own.lstrip("/")))
+    name = "windlass-" + hashlib.sha256(str(state).encode()).hexdigest()[:10]
+    why = "no folder of cgroup v2 with the controllers cpu and memory is delegated to this user"
+    for candidate in (here, *here.parents):
+        if not candidate.is_relative_to(mount):
+            break
+        if not _delegated(candidate):
+            continue
+        try:
+            return CgroupLimiter(_make_base(candidate, name))
+        except OSError as error:
+            why = f"{candidate}: {error.strerror or error}"
+    return WatchLimiter(cores, why)
+
+
+def cgroup_mount(mountinfo: str) -> Path | None:
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        if right.startswith("cgroup2 "):
+            return Path(left.split()[4])
+    return None
+
+
+def _delegated(folder: Path) -> bool:
+    """Whether we may make groups in ``folder`` whose members have both controllers, and move into them."""
+    try:
+        controllers = (folder / "cgroup.subtree_control").read_text().split()
+        available = (folder / "cgroup.controllers").read_text().split()
+    except OSError:
+        return False
+    if not all(os.access(folder / part, os.W_OK) for part in ("", "cgroup.procs", "cgroup.subtree_control")):
+        return False
+    if all(name in controllers for name in _CONTROLLERS):
+        return True
+    return all(name in available for name in _CONTROLLERS)
+
+
+def _make_base(parent: Path, name: str) -> Path:
+    """Raises ``OSError``, for instance where ``parent`` has processes of its own (EBUSY)."""
+    enable = " ".join(f"+{controller}" for controller in _CONTROLLERS)
+    enabled = (parent / "cgroup.subtree_control").read_text().split()
+    if not all(controller in enabled for controller in _CONTROLLERS):
+        _write(parent / "cgroup.subtree_control", enable)
+    base = parent / name
+    base.mkdir(exist_ok=True)
+    _write(base / "cgroup.subtree_control", enable)
+    return base

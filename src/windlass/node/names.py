@@ -1,0 +1,118 @@
+"""Names that pods find one another by: what stands in each pod's ``/etc/hosts``. Pure.
+
+There is no DNS server and no kube-proxy on the box. A headless service's name leads to all of its pods;
+a service with a cluster address leads to its first ready pod's own address (so its ``targetPort``
+counts, not ``port``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+DOMAIN = "cluster.local"
+MANAGED = "# Managed by windlass: names of pods and services, kept up to date while the pod runs.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPod:
+    uid: str
+    namespace: str
+    name: str
+    hostname: str
+    subdomain: str
+    address: str
+    labels: Mapping[str, str]
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedService:
+    namespace: str
+    name: str
+    selector: Mapping[str, str]
+    headless: bool
+
+
+def hostname_of(name: str, spec_hostname: str) -> str:
+    """The pod's hostname: ``spec.hostname`` or the pod's name, at most 63 letters."""
+    return (spec_hostname or name)[:63].rstrip("-.")
+
+
+def _qualified(name: str, namespace: str) -> list[str]:
+    return [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.{DOMAIN}"]
+
+
+class Directory:
+    """All names of one moment, shared by the hosts files of all pods."""
+
+    def __init__(self, pods: Iterable[NamedPod], services: Iterable[NamedService]) -> None:
+        self._lines: dict[str, list[tuple[str, list[str]]]] = {}
+        """Per namespace: address → names that only that namespace uses."""
+        self._everywhere: list[tuple[str, list[str]]] = []
+        by_namespace: dict[str, list[NamedPod]] = {}
+        for pod in sorted(pods, key=lambda p: (p.namespace, p.name)):
+            by_namespace.setdefault(pod.namespace, []).append(pod)
+            local = [pod.name] if pod.hostname == pod.name else [pod.hostname, pod.name]
+            if pod.subdomain:
+                full = f"{pod.hostname}.{pod.subdomain}"
+                local.append(full)
+                self._everywhere.append((pod.address, _qualified(full, pod.namespace)))
+            self._lines.setdefault(pod.namespace, []).append((pod.address, local))
+        for service in sorted(services, key=lambda s: (s.namespace, s.name)):
+            members = by_namespace.get(service.namespace, [])
+            self._add_service(service, [pod for pod in members if _selects(service.selector, pod.labels)])
+
+    def _add_service(self, service: NamedService, members: list[NamedPod]) -> None:
+        chosen = members if service.headless else [pod for pod in members if pod.ready][:1]
+        for pod in chosen:
+            self._lines.setdefault(service.namespace, []).append((pod.address, [service.name]))
+            self._everywhere.append((pod.address, _qualified(service.name, service.namespace)))
+
+    def hosts(self, pod: NamedPod, aliases: Iterable[Mapping[str, object]] = ()) -> str:
+        """The pod's hosts file: itself first, then its namespace, then what is qualified."""
+        lines = [
+            MANAGED,
+            "127.0.0.1\tlocalhost\n",
+            "::1\tlocalhost ip6-localhost ip6-loopback\n",
+        ]
+        own = [pod.hostname]
+        if pod.subdomain:
+            full = f"{pod.hostname}.{pod.subdomain}"
+            own = [f"{full}.{pod.namespace}.svc.{DOMAIN}", pod.hostname]
+        lines.append(f"{pod.address}\t{' '.join(own)}\n")
+        for address, names in (*self._lines.get(pod.namespace, ()), *self._everywhere):
+            lines.append(f"{address}\t{' '.join(names)}\n")
+        for alias in aliases:
+            names = alias.get("hostnames") or ()
+            if isinstance(names, list) and names:
+                lines.append(f"{alias.get('ip')}\t{' '.join(str(name) for name in names)}\n")
+        return "".join(lines)
+
+    def table(self, namespace: str) -> dict[str, str]:
+        """Name → first address, for substitution where there is no hosts file."""
+        found: dict[str, str] = {}
+        for address, names in (*self._lines.get(namespace, ()), *self._everywhere):
+            for name in names:
+                found.setdefault(name, address)
+        return found
+
+
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    return bool(selector) and all(labels.get(key) == value for key, value in selector.items())
+
+
+def substitute(text: str, table: Mapping[str, str]) -> str:
+    """Replace whole names (longest first) by their addresses; parts of longer words stay."""
+    if not table:
+        return text
+    names = sorted(table, key=len, reverse=True)
+    pattern = r"(?<![\w.-])(" + "|".join(re.escape(name) for name in names) + r")(?![\w-]|\.[\w])"
+    return re.sub(pattern, lambda match: table[match[1]], text)
+
+
+def name_switch(own: str) -> str:
+    """The machine's nsswitch.conf with ``hosts: files dns``: nothing may answer before the hosts file."""
+    lines = [line for line in own.splitlines() if not line.startswith("hosts:")]
+    return "\n".join([*lines, "hosts: files dns", ""])

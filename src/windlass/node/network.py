@@ -1,0 +1,234 @@
+"""The network of the box: what the machine permits, the box itself, and each pod's address.
+
+Levels, found by :mod:`windlass.node.probe`: with network namespaces every pod has an address on the
+box's bridge; without them all pods share the machine's network and each has a loopback address of its
+own (``127.x.y.z``) that its names lead to, so that two gangs may still not use one port on 0.0.0.0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.kits.files import unlink_if_there, write_atomic
+from windlass.node import box, linux, outbound, records
+from windlass.node.spawning import collect, read_to_end, start_helper, wait_exit
+
+_PLAN = "network.json"
+_FIRST_POD = 16
+"""Addresses below stay for the machine (.1), slirp's gateway (.2) and its name server (.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What pods of this machine can have of their own. ``refused``: namespace → why not."""
+
+    user: bool
+    namespaces: tuple[str, ...]
+    pid: bool
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def network(self) -> bool:
+        return "net" in self.namespaces
+
+    @property
+    def mounts(self) -> bool:
+        return "mnt" in self.namespaces
+
+
+NO_ISOLATION = Capabilities(False, (), False, {"all": "switched off by option"})
+
+
+class NetworkError(Exception):
+    """The box could not be made."""
+
+
+async def find_capabilities() -> Capabilities:
+    """Ask the probe. Whatever it cannot tell counts as refused."""
+    try:
+        pid, reader = start_helper("probe", "")
+    except OSError as error:
+        return Capabilities(False, (), False, {"all": str(error)})
+    said = await read_to_end(reader)
+    await _collected(pid)
+    try:
+        found = json.loads(said)
+    except ValueError:
+        return Capabilities(False, (), False, {"all": "the probe gave no answer"})
+    return Capabilities(found["user"], tuple(found["namespaces"]), found["pid"], found["refused"])
+
+
+async def _collected(pid: int) -> None:
+    started = linux.start_time(pid)
+    if started is None:
+        collect(pid)
+    else:
+        await wait_exit(pid, started)
+
+
+def busy_ranges(route_table: str) -> list[ipaddress.IPv4Network]:
+    """The networks in a ``/proc/net/route`` text, without the default route."""
+    found = []
+    for line in route_table.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) < 8 or fields[7] == "00000000":
+            continue
+        address = ipaddress.IPv4Address(int.from_bytes(bytes.fromhex(fields[1]), "little"))
+        mask = ipaddress.IPv4Address(int.from_bytes(bytes.fromhex(fields[7]), "little"))
+        found.append(ipaddress.IPv4Network(f"{address}/{mask}", strict=False))
+    return found
+
+
+def choose_range(seed: str, busy: list[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+    """A /16 of 10.128.0.0/9 that no route of the machine touches; the same ``seed`` prefers the same."""
+    start = hashlib.sha256(seed.encode()).digest()[0] % 128
+    for step in range(128):
+        candidate = ipaddress.IPv4Network(f"10.{128 + (start + step) % 128}.0.0/16")
+        if not any(candidate.overlaps(other) for other in busy):
+            return candidate
+    raise NetworkError("every private range from 10.128.0.0 to 10.255.0.0 is in use on this machine")
+
+
+class Network:
+    """``folder`` is the agent's own. Call :meth:`prepare` first; addresses are given out after that."""
+
+    def __init__(self, folder: Path, capabilities: Capabilities, *, wanted_range: str = "") -> None:
+        self._folder = folder
+        self.capabilities = capabilities
+        self._wanted_range = wanted_range
+        self._range = ipaddress.IPv4Network("127.0.0.0/8")
+        self._given: dict[str, str] = {}
+        self._next = 0
+        self._box: dict[str, Any] | None = None
+        self.outbound = outbound.Outbound("machine", "pods share the machine's network")
+        self.nameserver = ""
+        self._box_lock = asyncio.Lock()
+
+    # -- the box -------------------------------------------------------------------------------
+
+    async def prepare(self) -> None:
+        """Choose the range, make or find the box, open the way out. Raises :class:`NetworkError`."""
+        seed = str(self._folder)
+        if self.capabilities.network:
+            self._range = self._stored_range() or self._choose(seed)
+        else:
+            self._range = ipaddress.IPv4Network(f"127.{hashlib.sha256(seed.encode()).digest()[0] % 200 + 20}.0.0/16")
+        await self.ensure_box()
+
+    def _stored_range(self) -> ipaddress.IPv4Network | None:
+        record = records.read(str(self._folder), _PLAN)
+        return ipaddress.IPv4Network(record["range"]) if record else None
+
+    def _choose(self, seed: str) -> ipaddress.IPv4Network:
+        if self._wanted_range:
+            chosen = ipaddress.IPv4Network(self._wanted_range)
+        else:
+            chosen = choose_range(seed, busy_ranges(Path("/proc/net/route").read_text()))
+        write_atomic(self._folder / _PLAN, json.dumps({"range": str(chosen)}))
+        return chosen
+
+    @property
+    def needs_box(self) -> bool:
+        return self.capabilities.network or (self.capabilities.user and bool(self.capabilities.namespaces))
+
+    async def ensure_box(self) -> dict[str, Any] | None:
+        """The holder's record (pid, start time …), after making it if it is gone; None where none is needed."""
+        if not self.needs_box:
+            return None
+        async with self._box_lock:
+            record = records.read(str(self._folder), box.RECORD)
+            if not records.is_running(record):
+                record = await self._make_box()
+            elif self._box is not None and record == self._box:
+                return record
+            assert record is not None
+            self._box = record
+            if self.capabilities.network:
+                self.outbound = await outbound.ensure(self._folder, record, self._range, self.uplink)
+        return record
+
+    @property
+    def uplink(self) -> str:
+        """The machine's own end of the cable into the box; only root can lay one."""
+        if self.capabilities.user:
+            return ""
+        return "wl" + hashlib.sha256(str(self._folder).encode()).hexdigest()[:10]
+
+    async def _make_box(self) -> dict[str, Any]:
+        spec = {
+            "user_namespace": self.capabilities.user,
+            "network": self.capabilities.network,
+            "uplink": self.uplink if self.capabilities.network else "",
+            "uplink_address": self.address_at(1),
+            "prefix": self._range.prefixlen,
+        }
+        unlink_if_there(self._folder / box.RECORD)
+        records.write(str(self._folder), box.SPEC, spec)
+        pid, reader = start_helper("box", str(self._folder), errors=self._folder / "box.err")
+        said = await read_to_end(reader)
+        record = records.read(str(self._folder), box.RECORD)
+        if not said.startswith(b"s") or record is None:
+            await _collected(pid)
+            raise NetworkError(said[1:].decode(errors="replace") or "the box did not come up")
+        return record
+
+    async def take_down(self) -> None:
+        """End the box and what leads out of it. Pods that still run lose their network."""
+        await outbound.stop(self._folder)
+        record = records.read(str(self._folder), box.RECORD)
+        unlink_if_there(self._folder / box.RECORD)
+        if record is not None and records.is_running(record):
+            os.kill(record["pid"], 9)
+            await wait_exit(record["pid"], record["start_time"])
+        self._box = None
+
+    # -- addresses -----------------------------------------------------------------------------
+
+    @property
+    def prefix(self) -> int:
+        return self._range.prefixlen
+
+    @property
+    def gateway(self) -> str:
+        """Where pods send what is not for the box; empty when nothing leads out."""
+        return self.outbound.gateway
+
+    @property
+    def host_address(self) -> str:
+        """The machine, as its pods may reach it."""
+        return self.address_at(1) if self.capabilities.network else "127.0.0.1"
+
+    def address_at(self, number: int) -> str:
+        return str(self._range.network_address + number)
+
+    def adopt(self, uid: str, address: str) -> None:
+        """A pod that runs already keeps its address."""
+        if address:
+            self._given[uid] = address
+
+    def address(self, uid: str) -> str:
+        """The pod's address: the one it has, or the next free one. Used ones come round last."""
+        if uid in self._given:
+            return self._given[uid]
+        taken = set(self._given.values())
+        size = self._range.num_addresses - _FIRST_POD - 1
+        for _ in range(size):
+            candidate = self.address_at(_FIRST_POD + self._next)
+            self._next = (self._next + 1) % size
+            if candidate not in taken and not candidate.endswith((".0", ".255")):
+                self._given[uid] = candidate
+                return candidate
+        raise NetworkError(f"all {size} addresses of {self._range} are in use")
+
+    def known(self, uid: str) -> str:
+        return self._given.get(uid, "")
+
+    def release(self, uid: str) -> None:
+        self._given.pop(uid, None)

@@ -1,0 +1,114 @@
+"""What this machine permits, found out by doing it in short-lived processes, not by guessing.
+
+Run as a helper; prints one JSON object: ``{"user": bool, "namespaces": [...], "pid": bool,
+"refused": {"net": "why", …}}``. ``user``: a user namespace of one's own was used.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+
+from windlass.node import linux, mounts
+from windlass.node.rtnetlink import Netlink
+
+
+def main(_: str) -> int:
+    print(json.dumps(probe()))
+    return 0
+
+
+def probe() -> dict[str, object]:
+    """Every namespace that pods may get, each tried with what is done in it."""
+    user = os.geteuid() != 0
+    refused: dict[str, str] = {}
+    allowed = []
+    for name, attempt in (
+        ("mnt", _try_mounts),
+        ("net", _try_network),
+        ("uts", _try_hostname),
+        ("ipc", _try_ipc),
+        ("pid", _try_pid),
+    ):
+        why = _in_child(user, attempt)
+        if why:
+            refused[name] = why
+        else:
+            allowed.append(name)
+    return {"user": user, "namespaces": [n for n in allowed if n != "pid"], "pid": "pid" in allowed, "refused": refused}
+
+
+def _in_child(user: bool, attempt: object) -> str:
+    """Why ``attempt`` failed in a forked process, or an empty text."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        try:
+            if user:
+                uid, gid = os.geteuid(), os.getegid()
+                linux.unshare(linux.CLONE_NEWUSER)
+                linux.map_own_ids(0, 0, uid, gid)
+            attempt()  # type: ignore[operator]
+        except OSError as error:
+            os.write(writer, (error.strerror or str(error)).encode())
+            os._exit(1)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        why = stream.read().decode()
+    status = os.waitpid(pid, 0)[1]
+    return why or ("" if status == 0 else "the probe was killed")
+
+
+def _try_mounts() -> None:
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    folder = tempfile.gettempdir()
+    linux.mount("tmpfs", folder, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV)
+    inner = os.path.join(folder, "a")
+    os.mkdir(inner)
+    linux.mount("/etc", inner, None, linux.MS_BIND | linux.MS_REC)
+
+
+def _try_network() -> None:
+    linux.unshare(linux.CLONE_NEWNET)
+    with Netlink() as outside:
+        outside.add_bridge("b")
+        outside.up("b")
+        linux.unshare(linux.CLONE_NEWNET)
+        with Netlink() as inside:
+            inside.up("lo")
+            outside.add_cable("o", "i", os.getpid(), "b")
+            inside.add_address("i", "10.0.0.2", 24)
+            inside.up("i")
+
+
+def _try_hostname() -> None:
+    linux.unshare(linux.CLONE_NEWUTS)
+    linux.set_hostname("probe")
+
+
+def _try_ipc() -> None:
+    linux.unshare(linux.CLONE_NEWIPC)
+
+
+def _try_pid() -> None:
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWPID)
+    linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            mounts.mount_proc()
+            os.listdir("/proc/self/fd")
+        except OSError as error:
+            os.write(writer, (error.strerror or "refused").encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as stream:
+        why = stream.read().decode()
+    if why:
+        raise OSError(1, f"proc of a pid namespace: {why}")

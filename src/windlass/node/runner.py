@@ -1,0 +1,220 @@
+"""Runners: how one attempt of a container becomes something that runs.
+
+:class:`ProcessRunner` starts a shim per attempt; :class:`SimulatedRunner` lets time pass. They are
+interchangeable; runners for container engines fit the same Protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from windlass.kits.clock import Clock
+from windlass.kits.files import write_atomic
+from windlass.node import records
+from windlass.node.podstate import Exit
+from windlass.node.spawning import read_to_end, start_helper, wait_exit
+
+UNKNOWN_REASON = "ContainerStatusUnknown"
+UNKNOWN_MESSAGE = "The container could not be located when the agent came back; how it ended is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSpec:
+    """One attempt of one container. ``folder`` exists and belongs to this attempt alone.
+
+    ``record`` is what the shim reads (:mod:`windlass.node.shim`); ``run_seconds`` and ``exit_code`` are
+    for runners without a process.
+    """
+
+    folder: Path
+    record: Mapping[str, Any]
+    run_seconds: float | None = None
+    exit_code: int = 0
+
+
+class Handle(Protocol):
+    """A running attempt."""
+
+    async def started(self) -> float | Exit:
+        """When the command runs: Unix time of its start; how it failed, if it never ran."""
+        ...
+
+    async def ended(self) -> Exit:
+        """When nothing of the attempt is left."""
+        ...
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask it to end; after the grace it is killed. May be repeated with a shorter grace."""
+        ...
+
+
+class Runner(Protocol):
+    async def start(self, spec: AttemptSpec) -> Handle:
+        """Raises ``OSError`` when nothing could be started at all."""
+        ...
+
+    def adopt(self, folder: Path) -> Handle | None:
+        """The handle of an attempt that was started by an earlier agent, also when it ended meanwhile.
+
+        None when it was never claimed: it may be started.
+        """
+        ...
+
+
+class ProcessRunner:
+    """Attempts as processes of this machine under a shim each."""
+
+    async def start(self, spec: AttemptSpec) -> Handle:
+        write_atomic(spec.folder / records.SPEC, records.encode(spec.record), durable=False)
+        pid, reader = start_helper("shim", str(spec.folder), errors=spec.folder / "shim.err")
+        return ProcessHandle(spec.folder, records.identity(pid), reader)
+
+    def adopt(self, folder: Path) -> Handle | None:
+        claim = records.read(str(folder), records.CLAIM)
+        if claim is None and (folder / records.CLAIM).exists():
+            # Cut off by a crash of the machine: someone had claimed it.
+            claim = {"pid": 0, "start_time": 0, "boot_id": ""}
+        if claim is None:
+            return None
+        return ProcessHandle(folder, claim, None)
+
+
+class ProcessHandle:
+    """Reads the files of an attempt; its shim is ours or was adopted."""
+
+    def __init__(self, folder: Path, shim: Mapping[str, Any], reader: int | None) -> None:
+        self._folder = str(folder)
+        self._shim = dict(shim)
+        self._word = None if reader is None else asyncio.ensure_future(read_to_end(reader))
+
+    async def started(self) -> float | Exit:
+        if self._word is not None:
+            await asyncio.shield(self._word)
+        while True:
+            record = records.read(self._folder, records.STARTED)
+            if record is not None:
+                return record["started_at_ns"] / 1e9
+            if records.read(self._folder, records.EXIT) is not None or not records.is_running(self._shim):
+                return await self.ended()
+            await asyncio.sleep(0.02)  # adopted between claim and exec
+
+    async def ended(self) -> Exit:
+        if records.is_running(self._shim):
+            await wait_exit(self._shim["pid"], self._shim["start_time"])
+        record = records.read(self._folder, records.EXIT)
+        started = records.read(self._folder, records.STARTED)
+        started_at = started["started_at_ns"] / 1e9 if started else 0.0
+        if record is None:
+            self._end_leftovers()
+            return Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, started_at=started_at)
+        return exit_of(record, started_at, records.read(self._folder, records.SPEC) or {})
+
+    def _end_leftovers(self) -> None:
+        """The shim was killed: its init dies with it, unless the machine lacks parent-death signals."""
+        init = records.read(self._folder, records.PROCESS)
+        if records.is_running(init) and init is not None:
+            os.kill(init["pid"], signal.SIGKILL)
+
+    def stop(self, grace_seconds: float) -> None:
+        write_atomic(Path(self._folder) / records.STOP, f"{grace_seconds:.3f}", durable=False)
+        if records.is_running(self._shim):
+            os.kill(self._shim["pid"], signal.SIGTERM)
+
+
+def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any]) -> Exit:
+    """The shim's exit record in Kubernetes' words."""
+    finished = record["finished_at_ns"] / 1e9
+    if "start_error" in record:
+        reason, message = start_error(record["start_error"], spec)
+        return Exit(128, reason, message=message, started_at=started_at or finished, finished_at=finished)
+    code = int(record["code"])
+    reason = "OOMKilled" if record.get("oom") else "Completed" if code == 0 else "Error"
+    if record.get("oom") and code == 0:
+        code = 137
+    return Exit(code, reason, int(record["signal"]), "", finished, started_at or finished)
+
+
+def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[str, str]:
+    """Reason and message with a remedy for a step before exec that failed."""
+    stage, number = refusal.get("stage"), int(refusal.get("errno", 0))
+    why = refusal.get("message", "")
+    command = (spec.get("argv") or ["?"])[0]
+    if stage == "exec":
+        if number == errno.ENOENT and "/" not in command:
+            return "StartError", (
+                f'exec: "{command}": executable file not found in $PATH; install it, name it with its whole '
+                "path, or map the image to an environment that has it (windlass doctor shows the map)"
+            )
+        if number == errno.ENOENT:
+            return "StartError", (
+                f'exec: "{command}": no such file or directory (or its interpreter is missing); pods on this '
+                "machine see the machine's own files, not those of an image"
+            )
+        if number == errno.EACCES:
+            return "StartError", f'exec: "{command}": permission denied; make it executable: chmod +x {command}'
+        if number == errno.ENOEXEC:
+            return "StartError", f'exec: "{command}": exec format error; a script needs a first line such as #!/bin/sh'
+        return "StartError", f'exec: "{command}": {why}'
+    if stage == "cwd":
+        folder = spec.get("cwd", "")
+        return "StartError", (
+            f'the working directory "{folder}" cannot be entered: {why}; make it (mkdir -p {folder}) or '
+            "set workingDir to one that exists on this machine"
+        )
+    if stage == "user":
+        return "StartError", (
+            f"the user of securityContext cannot be taken: {why}; only an agent that runs as root can change users"
+        )
+    path = f" ({refusal['path']})" if refusal.get("path") else ""
+    return "ContainerCannotRun", f"{stage}: {why}{path}"
+
+
+@dataclass(slots=True)
+class SimulatedRunner:
+    """Attempts that only take time: ``run_seconds`` (None: until stopped), then ``exit_code``."""
+
+    clock: Clock
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self, spec: AttemptSpec) -> Handle:
+        return SimulatedHandle(self.clock, spec)
+
+    def adopt(self, folder: Path) -> Handle | None:
+        return None  # nothing outlives the agent
+
+
+class SimulatedHandle:
+    def __init__(self, clock: Clock, spec: AttemptSpec) -> None:
+        self._clock = clock
+        self._spec = spec
+        self._began = clock.now()
+        self._stopped = asyncio.Event()
+
+    async def started(self) -> float | Exit:
+        return self._began
+
+    async def ended(self) -> Exit:
+        stopped = asyncio.ensure_future(self._stopped.wait())
+        waits = [stopped]
+        if self._spec.run_seconds is not None:
+            waits.append(asyncio.ensure_future(self._clock.sleep(self._spec.run_seconds)))  # type: ignore[arg-type]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        now = self._clock.now()
+        if self._stopped.is_set():
+            return Exit(143, "Error", signal.SIGTERM, "", now, self._began)
+        code = self._spec.exit_code
+        return Exit(code, "Completed" if code == 0 else "Error", 0, "", now, self._began)
+
+    def stop(self, grace_seconds: float) -> None:
+        self._stopped.set()
