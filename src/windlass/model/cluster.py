@@ -160,6 +160,13 @@ class ClusterModel:
     def members(self, group: str) -> members.Members:
         return members.count(self.pods_of(group))
 
+    def blocked(self, group: str) -> bool:
+        """Whether the group lacks its minimum, binds under way counted as done."""
+        view = self.groups.get(group)
+        if view is not None:
+            return not members.holds_minimum(view, self.pods_of(group), self.assumed)
+        return any(not pod.node_name and pod.key not in self.assumed for pod in self.pods_of(group))
+
     def group_of(self, key: str) -> str | None:
         """The group of a managed pod, as of the last :meth:`take`."""
         return self._group_of.get(key)
@@ -184,6 +191,10 @@ class ClusterModel:
             if pending and self._awaits_group(pending[0]):
                 return faults.group_awaited(pending[0].key)
         return None
+
+    def known(self, group: str) -> bool:
+        """Whether the group has an object or pods."""
+        return group in self.groups or group in self._members
 
     def take_changed(self) -> list[str]:
         """Groups whose members, fields or own explanation changed since the last call."""

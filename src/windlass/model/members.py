@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from windlass.api import views
+from windlass.model.groups import role_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,25 @@ def phase(current: str, min_member: int, members: Members, admitted: bool, unsch
     if current == "Completed" and not members.total:
         return current
     return "Inqueue" if admitted else "Pending"
+
+
+def holds_minimum(group: views.PodGroup, pods: Iterable[views.Pod], assumed: Container[str]) -> bool:
+    """Whether a gang has its minimum: bound (or ``assumed`` to be), running and succeeded pods.
+
+    By Volcano's rule role minima count only if ``minMember`` is at least their sum.
+    """
+    held = 0
+    roles: dict[str, int] = {}
+    for pod in pods:
+        if pod.phase == "Failed" or (pod.deleted and pod.phase != "Succeeded"):
+            continue
+        if pod.node_name or pod.phase == "Succeeded" or pod.key in assumed:
+            held += 1
+            role = role_of(pod)
+            roles[role] = roles.get(role, 0) + 1
+    if held < group.min_member:
+        return False
+    wanted = group.min_task_member
+    if group.min_member < sum(wanted.values()):
+        return True
+    return all(roles.get(role, 0) >= least for role, least in wanted.items())

@@ -1,1 +1,1 @@
-"""Metrics, events and alerts."""
+"""Metrics and logs: what the services tell about themselves."""

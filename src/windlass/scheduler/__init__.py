@@ -1,1 +1,1 @@
-"""The service round the engine: informers feed its deltas, its decisions are committed."""
+"""The service around the engine: informers feed it, its decisions are carried out and shown."""

@@ -1,0 +1,125 @@
+"""The status of a PodGroup as it should stand: phase, counts, conditions. Pure.
+
+Conditions are renewed only where their words change; their time and ``transitionID`` then change too.
+Conditions of other types are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from windlass.api import views
+from windlass.api.reasons import Explanation
+from windlass.api.views import Condition
+from windlass.kits.timestamps import rfc3339
+from windlass.model import members as membership
+from windlass.model.members import Members
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+READY_REASON = "tasks in gang are ready to be scheduled"
+"""Volcano's own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """``told``: the explanation that may be shown now. ``blocked``: the gang as a whole cannot run now."""
+
+    members: Members
+    admitted: bool
+    blocked: bool
+    told: Explanation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    phase: str
+    running: int
+    succeeded: int
+    failed: int
+    conditions: tuple[Condition, ...]
+
+    def patch(self) -> dict[str, Any]:
+        """A merge patch for the status subresource."""
+        return {
+            "status": {
+                "phase": self.phase,
+                "running": self.running,
+                "succeeded": self.succeeded,
+                "failed": self.failed,
+                "conditions": msgspec.to_builtins(self.conditions),
+            }
+        }
+
+    def urgent(self, other: Status) -> bool:
+        """Whether more than counts differs."""
+        return self.phase != other.phase or not same_words(self.conditions, other.conditions)
+
+
+def current(view: views.PodGroup) -> Status:
+    """The status as written."""
+    return Status(view.phase, view.running, view.succeeded, view.failed, view.conditions)
+
+
+def desired(view: views.PodGroup, standing: Standing, now: float, transition: str) -> Status:
+    """The status as it should be; equal to :func:`current` where nothing has to be written."""
+    members = standing.members
+    phase = membership.phase(
+        view.phase,
+        view.min_member,
+        members,
+        standing.admitted,
+        standing.blocked and standing.told is not None,
+    )
+    return Status(
+        phase,
+        members.running,
+        members.succeeded,
+        members.failed,
+        _conditions(view.conditions, phase, standing, now, transition),
+    )
+
+
+def same_words(left: Sequence[Condition], right: Sequence[Condition]) -> bool:
+    """Equal but for times and transition ids."""
+    return [_words(c) for c in left] == [_words(c) for c in right]
+
+
+def _words(condition: Condition) -> tuple[str, str, str, str]:
+    return condition.type, condition.status, condition.reason or "", condition.message or ""
+
+
+def _conditions(
+    written: tuple[Condition, ...], phase: str, standing: Standing, now: float, transition: str
+) -> tuple[Condition, ...]:
+    wanted: dict[str, tuple[str, str, str]] = {}
+    told = standing.told
+    known = {condition.type for condition in written}
+    if told is not None and standing.blocked:
+        wanted[UNSCHEDULABLE] = ("True", told.facts.volcano, told.message)
+        if SCHEDULED in known:
+            wanted[SCHEDULED] = ("False", told.facts.volcano, "")
+    elif phase in ("Running", "Completed"):
+        wanted[SCHEDULED] = ("True", READY_REASON, "")
+        if UNSCHEDULABLE in known:
+            wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")
+    result = [_renewed(c, wanted.pop(c.type, None), now, transition) for c in written]
+    result += [_made(kind, words, now, transition) for kind, words in wanted.items()]
+    return tuple(result)
+
+
+def _renewed(
+    condition: Condition, words: tuple[str, str, str] | None, now: float, transition: str
+) -> Condition:
+    if words is None or _words(condition)[1:] == words:
+        return condition
+    return _made(condition.type, words, now, transition)
+
+
+def _made(kind: str, words: tuple[str, str, str], now: float, transition: str) -> Condition:
+    status, reason, message = words
+    return Condition(kind, status, transition, rfc3339(now), reason, message or None)

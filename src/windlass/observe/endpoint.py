@@ -1,0 +1,87 @@
+"""``/metrics``, ``/healthz`` and ``/readyz`` of a process that serves nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from windlass.api.errors import WindlassError
+from windlass.observe.metrics import exposition
+
+ADDRESS = "WL-METRICS-ADDRESS"
+_HEAD_SECONDS = 10.0
+_TEXT = "text/plain; charset=utf-8"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT``, ``[V6]:PORT`` or ``:PORT`` (all addresses). Raises :class:`WindlassError`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise WindlassError(
+            ADDRESS,
+            f"{text!r} is not an address to listen on",
+            remedies=("write HOST:PORT, for instance 127.0.0.1:8080",),
+        )
+    return host.strip("[]"), int(port)
+
+
+class Endpoint:
+    """``ready()`` answers ``/readyz``; the process answers ``/healthz`` as long as its event loop turns."""
+
+    def __init__(self, source: CollectorRegistry, ready: Callable[[], bool]) -> None:
+        self._source = source
+        self._ready = ready
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. Raises :class:`WindlassError` where that is not possible."""
+        try:
+            self._server = await asyncio.start_server(self._serve, host or None, port)
+        except OSError as error:
+            raise WindlassError(
+                ADDRESS,
+                f"cannot listen on {host or '*'}:{port}: {error.strerror or error}",
+                remedies=("choose another address with --metrics-bind",),
+            ) from error
+        return self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # whoever asked has gone, or asks nonsense: the connection is closed
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        method, target = (words[0], words[1]) if len(words) == 3 else (b"", b"")
+        path = target.split(b"?", 1)[0].decode("latin-1")
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", _TEXT, b"only GET\n")
+        match path:
+            case "/metrics":
+                kind, body = exposition(self._source)
+                return _response("200 OK", kind, body)
+            case "/healthz" | "/livez":
+                return _response("200 OK", _TEXT, b"ok\n")
+            case "/readyz":
+                if self._ready():
+                    return _response("200 OK", _TEXT, b"ok\n")
+                return _response("503 Service Unavailable", _TEXT, b"not ready: the first lists are not in\n")
+        return _response("404 Not Found", _TEXT, b"not found\n")
+
+
+def _response(status: str, kind: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return head.encode("latin-1") + body

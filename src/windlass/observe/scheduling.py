@@ -1,0 +1,63 @@
+"""The scheduler's metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry
+
+from windlass.api.quantities import scale
+from windlass.observe.metrics import SLOW, Family
+
+
+class SchedulerMetrics:
+    """Written by the scheduler service; times in seconds, resources in their base units."""
+
+    def __init__(self, source: CollectorRegistry) -> None:
+        family = Family(source, "scheduler")
+        self.cycle_seconds = family.histogram(
+            "cycle_duration_seconds", "One cycle: deltas applied, decisions taken"
+        )
+        self.deltas = family.counter("deltas_total", "Changes of the world told to the engine")
+        self.decisions = family.counter("decisions_total", "Decided binds, evictions, nominations", ["kind"])
+        self.binds = family.counter("pods_bound_total", "Bindings carried out, by outcome", ["result"])
+        self.bind_seconds = family.histogram("bind_duration_seconds", "One binding request")
+        self.wait_seconds = family.histogram(
+            "pod_scheduling_duration_seconds", "From a pod's creation to its binding", buckets=SLOW
+        )
+        self.bind_limit = family.gauge("bind_concurrency", "How many bindings may be under way at once")
+        self.assumed = family.gauge("assumed_pods", "Bindings decided and not yet seen")
+        self.evictions = family.counter("evictions_total", "Pods evicted", ["reason", "result"])
+        self.pending_groups = family.gauge("pending_groups", "Groups that wait, by reason", ["reason"])
+        self.writes = family.counter(
+            "status_writes_total", "Status, condition and annotation writes", ["what"]
+        )
+        self.leader = family.gauge("leader", "1 on the instance that decides")
+        self.queue_resource = family.gauge(
+            "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]
+        )
+        self._reasons: set[str] = set()
+        self._queues: dict[str, set[tuple[str, str]]] = {}
+
+    def waiting(self, reasons: Iterable[str]) -> None:
+        """The reasons of all groups that wait now, one entry per group."""
+        counts: dict[str, int] = dict.fromkeys(self._reasons, 0)
+        for reason in reasons:
+            counts[reason] = counts.get(reason, 0) + 1
+        for reason, number in counts.items():
+            self.pending_groups.labels(reason).set(number)
+        self._reasons.update(counts)
+
+    def queue(self, name: str, figures: Mapping[str, Mapping[str, int]]) -> None:
+        """``figures``: state (allocated, requested, …) → resource → engine units."""
+        current = {(resource, state) for state, amounts in figures.items() for resource in amounts}
+        for resource, state in self._queues.get(name, set()) - current:
+            self.queue_resource.labels(name, resource, state).set(0)
+        for state, amounts in figures.items():
+            for resource, units in amounts.items():
+                self.queue_resource.labels(name, resource, state).set(units / scale(resource))
+        self._queues[name] = self._queues.get(name, set()) | current
+
+    def queue_gone(self, name: str) -> None:
+        for resource, state in self._queues.pop(name, ()):
+            self.queue_resource.remove(name, resource, state)

@@ -1,0 +1,49 @@
+"""Good news can wait a moment: events about successes give way to the binds that cause more of them.
+
+They are kept here until no bind is under way, at most ``MOST_SECONDS``, then handed to the recorder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from windlass.client.recorder import EventRecorder, ObjectRef
+from windlass.kits.clock import Clock
+
+MOST_SECONDS = 2.0
+_LOOK_SECONDS = 0.05
+_AT_ONCE = 256
+_KEPT = 20_000
+
+
+class Announcer:
+    """``calm()`` says whether nothing more important is under way."""
+
+    def __init__(self, recorder: EventRecorder, clock: Clock, calm: Callable[[], bool]) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._calm = calm
+        self._news: deque[tuple[float, ObjectRef, str, str]] = deque(maxlen=_KEPT)
+        self._wake = asyncio.Event()
+
+    def say(self, ref: ObjectRef, reason: str, message: str) -> None:
+        """Record a Normal event, soon. Beyond 20 000 waiting ones the oldest are lost."""
+        self._news.append((self._clock.monotonic(), ref, reason, message))
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._news:
+                overdue = self._clock.monotonic() - self._news[0][0] > MOST_SECONDS
+                if self._calm() or overdue:
+                    self._hand_over()
+                await self._clock.sleep(_LOOK_SECONDS)
+
+    def _hand_over(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._news))):
+            _, ref, reason, message = self._news.popleft()
+            self._recorder.event(ref, "Normal", reason, message)

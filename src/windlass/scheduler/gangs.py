@@ -1,0 +1,51 @@
+"""Gangs between their first bind and their minimum. Pure; time comes in as an argument (monotonic seconds).
+
+A gang is bound pod by pod, so for a moment it holds less than its minimum. If that moment does not end
+(a bind is refused, the scheduler died in between, a member was taken away) the bound members would
+hold their resources for nothing. After ``patience`` seconds without progress they are to be evicted.
+A gang that has once reached its minimum is not judged here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STARTED_PHASES = ("Running", "Unknown", "Completed")
+
+
+@dataclass(slots=True)
+class _Start:
+    scheduled: int
+    deadline: float
+
+
+class GangWatch:
+    """Watches incomplete starts."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._starts: dict[str, _Start] = {}
+
+    def observe(self, group: str, phase: str, minimum: int, scheduled: int, holding: int, now: float) -> None:
+        """``scheduled`` and ``holding`` as in ``model.members``, by what the API server shows."""
+        if phase in STARTED_PHASES or not holding or scheduled >= minimum:
+            self._starts.pop(group, None)
+            return
+        start = self._starts.get(group)
+        if start is None or scheduled > start.scheduled:
+            self._starts[group] = _Start(scheduled, now + self._patience)
+        else:
+            start.scheduled = scheduled
+
+    def forget(self, group: str) -> None:
+        self._starts.pop(group, None)
+
+    def take_overdue(self, now: float) -> list[str]:
+        """Groups whose patience is at its end. Each is given once per incomplete start."""
+        overdue = [group for group, start in self._starts.items() if start.deadline <= now]
+        for group in overdue:
+            self._starts[group].deadline = now + self._patience
+        return overdue
+
+    def next_deadline(self) -> float | None:
+        return min((start.deadline for start in self._starts.values()), default=None)

@@ -1,0 +1,157 @@
+"""Leader election by a Lease, as client-go does it: one of several schedulers decides, the others wait.
+
+The holder renews every ``retry_seconds`` and gives up when it could not for ``renew_seconds``. Others take
+the lease when they have seen no renewal for its whole duration *by their own clock since they first saw
+the record*, so clocks that differ between machines do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from windlass.api import resources
+from windlass.api.errors import StatusError, WindlassError
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
+from windlass.kits.clock import Clock
+from windlass.kits.timestamps import rfc3339_micro
+from windlass.observe import logs
+
+log = logs.get("leader")
+LOST = "WL-LEADER-LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseOptions:
+    """client-go's defaults, in seconds: ``duration`` > ``renew`` > ``retry``."""
+
+    name: str = "windlass-scheduler"
+    namespace: str = "kube-system"
+    duration_seconds: int = 15
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+
+class LeaderLost(WindlassError):
+    """Another instance leads, or leads perhaps: this one must stop deciding at once."""
+
+
+class Election:
+    """``identity`` names this instance: unique per process."""
+
+    def __init__(
+        self, client: Client, identity: str, *, clock: Clock, rng: Random, options: LeaseOptions | None = None
+    ) -> None:
+        self.identity = identity
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._options = options or LeaseOptions()
+        self._seen: Mapping[str, Any] = {}
+        self._seen_at = 0.0
+
+    async def acquire(self) -> None:
+        """Return once this instance leads."""
+        said = ""
+        while True:
+            try:
+                if await self._attempt():
+                    log.info("leading", identity=self.identity)
+                    return
+            except (StatusError, Unreachable) as error:
+                log.warning("lease attempt failed", why=error.message)
+            holder = str(self._seen.get("holderIdentity") or "")
+            if holder != said:
+                said = holder
+                log.info("waiting for the lease", holder=holder)
+            await self._clock.sleep(self._options.retry_seconds * (1.0 + 0.2 * self._rng.random()))
+
+    async def hold(self) -> None:
+        """Renew until cancelled. Raises :class:`LeaderLost`."""
+        options = self._options
+        renewed = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(options.retry_seconds)
+            why = "another instance took the lease"
+            try:
+                if await self._attempt():
+                    renewed = self._clock.monotonic()
+                    continue
+                if self._seen.get("holderIdentity") != self.identity:
+                    raise LeaderLost(LOST, why, evidence=f"holder {self._seen.get('holderIdentity')}")
+            except (StatusError, Unreachable) as error:
+                why = error.message
+            if self._clock.monotonic() - renewed > options.renew_seconds:
+                raise LeaderLost(LOST, "the lease could not be renewed in time", evidence=why)
+
+    async def release(self) -> None:
+        """Give the lease back, so that the next one need not wait."""
+        try:
+            lease = await self._find()
+            if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
+                lease["spec"].update({"holderIdentity": "", "leaseDurationSeconds": 1})
+                await self._client.update(resources.LEASES, lease)
+        except (StatusError, Unreachable) as error:
+            log.warning("lease not released", why=error.message)
+
+    async def _find(self) -> dict[str, Any] | None:
+        return await self._client.find(resources.LEASES, self._options.name, self._options.namespace)
+
+    async def _attempt(self) -> bool:
+        """Take or renew the lease if that is allowed. Raises ``StatusError``, ``Unreachable``."""
+        lease = await self._find()
+        now = self._clock.now()
+        if lease is None:
+            spec = self._spec({}, now)
+            try:
+                await self._client.create(resources.LEASES, self._object(spec))
+            except StatusError as error:
+                if error.reason == "AlreadyExists":
+                    return False
+                raise
+            self._see(spec)
+            return True
+        current = lease.get("spec") or {}
+        if dict(current) != dict(self._seen):
+            self._see(current)
+        holder = current.get("holderIdentity")
+        duration = float(current.get("leaseDurationSeconds") or self._options.duration_seconds)
+        if holder and holder != self.identity and self._clock.monotonic() < self._seen_at + duration:
+            return False
+        spec = self._spec(current, now)
+        try:
+            await self._client.update(resources.LEASES, {**lease, "spec": spec})
+        except StatusError as error:
+            if error.code == 409:
+                return False
+            raise
+        self._see(spec)
+        return True
+
+    def _see(self, spec: Mapping[str, Any]) -> None:
+        self._seen = dict(spec)
+        self._seen_at = self._clock.monotonic()
+
+    def _spec(self, current: Mapping[str, Any], now: float) -> dict[str, Any]:
+        stamp = rfc3339_micro(now)
+        spec = {
+            **current,
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self._options.duration_seconds,
+            "renewTime": stamp,
+        }
+        if current.get("holderIdentity") != self.identity:
+            spec["acquireTime"] = stamp
+            spec["leaseTransitions"] = int(current.get("leaseTransitions") or 0) + (1 if current else 0)
+        return spec
+
+    def _object(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "apiVersion": resources.LEASES.api_version,
+            "kind": "Lease",
+            "metadata": {"name": self._options.name, "namespace": self._options.namespace},
+            "spec": dict(spec),
+        }

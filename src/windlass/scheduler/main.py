@@ -1,0 +1,162 @@
+"""``windlass scheduler``: the scheduler alone, against any API server.
+
+``run(ProcessOptions(...))`` serves until SIGINT or SIGTERM and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from windlass.api.errors import WindlassError
+from windlass.client import kubeconfig
+from windlass.client.client import Client
+from windlass.client.http import HttpTransport
+from windlass.kits import rng as randomness
+from windlass.kits.clock import SystemClock
+from windlass.observe import logs, metrics
+from windlass.observe.endpoint import Endpoint, parse_address
+from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.service import SchedulerService
+
+log = logs.get("scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """``metrics_bind`` ``HOST:PORT``, empty for none."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    metrics_bind: str = ""
+    leader_elect: bool = False
+    lease: LeaseOptions = field(default_factory=LeaseOptions)
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    log_style: str = "text"
+    log_level: str = "info"
+
+
+def run(options: ProcessOptions) -> int:
+    """Serve until told to stop. 0: stopped in order; 1: an error, told on standard error."""
+    logs.configure(style=options.log_style, level=options.log_level)
+    try:
+        _loop_factory()(serve(options))
+    except WindlassError as error:
+        log.error(error.message, code=error.code, evidence=error.evidence)
+        return 1
+    return 0
+
+
+def _loop_factory():  # noqa: ANN202 - a callable of uvloop or asyncio
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+async def serve(options: ProcessOptions) -> None:
+    """The process's body. Raises ``WindlassError`` (configuration, lost leadership)."""
+    clock, rng = SystemClock(), randomness.system()
+    connection = kubeconfig.load(options.kubeconfig, options.context)
+    client = Client(HttpTransport(connection), user_agent="windlass-scheduler", clock=clock, rng=rng)
+    registry = metrics.registry()
+    service = SchedulerService(client, clock=clock, rng=rng, options=options.scheduler, registry=registry)
+    endpoint = Endpoint(registry, service.ready.is_set)
+    if options.metrics_bind:
+        await endpoint.start(*parse_address(options.metrics_bind))
+    identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
+    election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
+    stopped = _stop_signal()
+    try:
+        await _until(stopped, _lead(service, election, options.leader_elect))
+    finally:
+        await endpoint.stop()
+        if options.leader_elect:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await election.release()
+        await client.close()
+
+
+async def _lead(service: SchedulerService, election: Election, elect: bool) -> None:
+    if elect:
+        await election.acquire()
+    service.metrics.leader.set(1)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(service.run(), name="scheduler")
+            if elect:
+                group.create_task(election.hold(), name="lease")
+    except* LeaderLost as lost:
+        raise lost.exceptions[0] from None
+    finally:
+        service.metrics.leader.set(0)
+
+
+async def _until(stopped: asyncio.Event, work: object) -> None:
+    task = asyncio.ensure_future(work)  # type: ignore[arg-type]
+    stop = asyncio.ensure_future(stopped.wait())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        for one in (task, stop):
+            one.cancel()
+        await asyncio.gather(task, stop, return_exceptions=True)
+
+
+def _stop_signal() -> asyncio.Event:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("true", "1", "yes"):
+        return True
+    if text.lower() in ("false", "0", "no"):
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of ``python -m windlass.scheduler.main``; ``windlass scheduler`` takes the same."""
+    parser = argparse.ArgumentParser(prog="windlass scheduler", description="Schedule pods on an API server.")
+    parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"))
+    parser.add_argument("--context")
+    parser.add_argument("--scheduler-name", action="append", help="serve pods that name it; may be repeated")
+    parser.add_argument("--leader-elect", type=_switch, default=False, metavar="BOOL", nargs="?", const=True)
+    parser.add_argument("--leader-elect-namespace", default=LeaseOptions.namespace)
+    parser.add_argument("--metrics-bind", default="", metavar="HOST:PORT")
+    parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
+    given = parser.parse_args(arguments)
+    names = tuple(given.scheduler_name or ("windlass",))
+    return run(
+        ProcessOptions(
+            kubeconfig=given.kubeconfig,
+            context=given.context,
+            metrics_bind=given.metrics_bind,
+            leader_elect=given.leader_elect,
+            lease=LeaseOptions(namespace=given.leader_elect_namespace),
+            scheduler=SchedulerOptions(scheduler_names=names),
+            log_style=given.log_format,
+            log_level=given.log_level,
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

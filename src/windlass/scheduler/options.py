@@ -1,0 +1,37 @@
+"""What the scheduler service may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.api import annotations as names
+from windlass.api.views import DEFAULT_SCHEDULER
+
+EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
+"""In embedded mode Windlass is also the cluster's own scheduler."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Times in seconds.
+
+    ``debounce_seconds``: how long changes are collected before a cycle. ``assume_seconds``: after this a
+    bind that was not seen is looked up. ``gang_seconds``: how long a gang may stand between its first
+    bind and its minimum without progress before its bound members are evicted. ``quiet_seconds``: so long
+    must a group have waited before its reason is written; ``rewrite_seconds`` lies between two writes of it,
+    ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
+    PodGroup from a controller.
+    """
+
+    scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
+    wait_for_group: tuple[str, ...] = ("volcano",)
+    debounce_seconds: float = 0.003
+    assume_seconds: float = 30.0
+    gang_seconds: float = 30.0
+    quiet_seconds: float = 0.5
+    rewrite_seconds: float = 5.0
+    pod_rewrite_seconds: float = 30.0
+    bind_concurrency: int = 32
+    bind_concurrency_max: int = 128
+    write_concurrency: int = 4
+    sync_warning_seconds: float = 30.0

@@ -1,0 +1,315 @@
+"""Shows why things wait, and how PodGroups and queues stand: conditions, annotations, phases, events.
+
+What is shown is true but calm. A reason is written once a group has waited for ``quiet_seconds``, and
+rewritten at most every ``rewrite_seconds``, only when its words changed; on pods of a gang, which may be
+thousands, every ``pod_rewrite_seconds``. A phase is written at once, mere counts once a second. What
+the informers show is compared first, so a restarted scheduler writes nothing again.
+
+Keys of the write queue: ``group NS/NAME``, ``pod NS/NAME``, ``queue NAME``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api import resources, views
+from windlass.api.quantities import from_units
+from windlass.api.reasons import Explanation, Reason
+from windlass.client.client import Client
+from windlass.client.recorder import EventRecorder, ObjectRef
+from windlass.engine.decision import QueueUsage
+from windlass.kits.clock import Clock
+from windlass.kits.timestamps import rfc3339
+from windlass.model import podgroups
+from windlass.model.cluster import ClusterModel
+from windlass.model.groups import PHASES_ADMITTED, is_implicit
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.writes import WriteQueue
+
+COUNTS_SECONDS = 1.0
+ECHO_SECONDS = 10.0
+"""For so long a written status is not written again while the informers do not show it yet."""
+
+
+@dataclass(slots=True)
+class _Wait:
+    """A waiting group. ``told`` is what is shown; ``at`` the (monotonic) moment of its writing."""
+
+    current: Explanation
+    due: float
+    told: Explanation | None = None
+    at: float = 0.0
+    pods_code: Reason | None = None
+    pods_message: str = ""
+    pods_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Echo:
+    status: podgroups.Status
+    at: float
+
+
+class Publisher:
+    """All writing that is not binding and not evicting."""
+
+    def __init__(
+        self,
+        client: Client,
+        model: ClusterModel,
+        recorder: EventRecorder,
+        metrics: SchedulerMetrics,
+        options: SchedulerOptions,
+        *,
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._client = client
+        self._model = model
+        self._recorder = recorder
+        self._metrics = metrics
+        self._options = options
+        self._clock = clock
+        self._waits: dict[str, _Wait] = {}
+        self._admitted: dict[str, bool] = {}
+        self._blocked: set[str] = set()
+        self._echoes: dict[str, _Echo] = {}
+        self._usage: dict[str, QueueUsage] = {}
+        self._transition = "0"
+        self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        await self._queue.run()
+
+    @property
+    def idle(self) -> bool:
+        return self._queue.idle
+
+    def waiting(self) -> list[str]:
+        """The reason of each waiting group."""
+        return [str(wait.current.code) for wait in self._waits.values()]
+
+    # ------------------------------------------------------------------ what is to be shown
+
+    def cycle(self, number: int) -> None:
+        """A new cycle: what conditions written from now on are stamped with."""
+        self._transition = str(number)
+
+    def group(self, key: str, admitted: bool, explanation: Explanation | None, blocked: bool) -> None:
+        """How a group stands. ``blocked``: it does not hold its minimum and waits."""
+        self._admitted[key] = admitted
+        if blocked:
+            self._blocked.add(key)
+        else:
+            self._blocked.discard(key)
+        self._explain(key, explanation)
+        view = self._model.groups.get(key)
+        if view is None:
+            return
+        wanted = self._wanted(view)
+        written = podgroups.current(view)
+        if wanted.urgent(written):
+            self._queue.wish(f"group {key}")
+        elif wanted != written:
+            self._queue.wish(f"group {key}", COUNTS_SECONDS)
+
+    def gone(self, key: str) -> None:
+        """The group and all its pods are gone."""
+        self._waits.pop(key, None)
+        self._admitted.pop(key, None)
+        self._echoes.pop(key, None)
+        self._blocked.discard(key)
+        self._queue.drop(f"group {key}")
+
+    def bound(self, pod: views.Pod) -> None:
+        """A pod is on its node: what was said about its waiting is no longer true."""
+        if names.EXPLANATION in pod.annotations:
+            self._queue.wish(f"pod {pod.key}")
+
+    def queue(self, usage: QueueUsage) -> None:
+        """A queue's figures changed."""
+        self._usage[usage.queue] = usage
+        self._queue.wish(f"queue {usage.queue}", COUNTS_SECONDS)
+
+    def queue_gone(self, name: str) -> None:
+        self._usage.pop(name, None)
+        self._queue.drop(f"queue {name}")
+
+    def _explain(self, key: str, explanation: Explanation | None) -> None:
+        wait = self._waits.get(key)
+        if explanation is None:
+            if wait is not None:
+                del self._waits[key]
+                if wait.told is not None:
+                    self._queue.wish(f"group {key}")
+            return
+        now = self._clock.monotonic()
+        if wait is None:
+            self._waits[key] = _Wait(explanation, now + self._options.quiet_seconds)
+            self._queue.wish(f"group {key}", self._options.quiet_seconds)
+            return
+        if explanation == wait.current:
+            return
+        wait.current = explanation
+        if wait.told is not None:
+            wait.due = max(now, wait.at + self._options.rewrite_seconds)
+            self._queue.wish(f"group {key}", wait.due - now)
+
+    def _tell(self, key: str) -> Explanation | None:
+        """What may be shown of a group's waiting now."""
+        wait = self._waits.get(key)
+        if wait is None:
+            return None
+        now = self._clock.monotonic()
+        if wait.told is not wait.current and now >= wait.due:
+            wait.told, wait.at = wait.current, now
+        return wait.told
+
+    def _wanted(self, view: views.PodGroup) -> podgroups.Status:
+        key = view.key
+        wait = self._waits.get(key)
+        standing = podgroups.Standing(
+            self._model.members(key),
+            self._admitted.get(key, False) or view.phase in PHASES_ADMITTED,
+            key in self._blocked,
+            wait.told if wait else None,
+        )
+        return podgroups.desired(view, standing, self._clock.now(), self._transition)
+
+    # ------------------------------------------------------------------ writing
+
+    async def _write(self, key: str) -> None:
+        what, _, name = key.partition(" ")
+        if what == "group":
+            await self._write_group(name)
+        elif what == "pod":
+            await self._write_pod(name)
+        else:
+            await self._write_queue(name)
+
+    async def _write_group(self, key: str) -> None:
+        told = self._tell(key)
+        self._tell_pods(key, told)
+        view = self._model.groups.get(key)
+        if view is None:
+            return
+        wanted = self._wanted(view)
+        if self._needs_writing(view, wanted):
+            await self._client.patch(
+                resources.POD_GROUPS, view.name, wanted.patch(), view.namespace, subresource="status"
+            )
+            self._echoes[key] = _Echo(wanted, self._clock.monotonic())
+            self._metrics.writes.labels("podgroup").inc()
+            self._announce(view, told)
+        await self._annotate(resources.POD_GROUPS, view.namespace, view.name, view.annotations, _record(told))
+
+    def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
+        if wanted == podgroups.current(view):
+            self._echoes.pop(view.key, None)
+            return False
+        echo = self._echoes.get(view.key)
+        if echo is None or self._clock.monotonic() - echo.at > ECHO_SECONDS:
+            return True
+        same = (echo.status.phase, echo.status.running, echo.status.succeeded, echo.status.failed) == (
+            wanted.phase,
+            wanted.running,
+            wanted.succeeded,
+            wanted.failed,
+        )
+        return not (same and podgroups.same_words(echo.status.conditions, wanted.conditions))
+
+    def _announce(self, view: views.PodGroup, told: Explanation | None) -> None:
+        if told is not None and view.key in self._blocked:
+            ref = ObjectRef(resources.POD_GROUPS.api_version, "PodGroup", view.namespace, view.name, view.uid)
+            self._recorder.event(ref, "Warning", podgroups.UNSCHEDULABLE, told.message)
+
+    def _tell_pods(self, key: str, told: Explanation | None) -> None:
+        """Wish the writing of the group's waiting pods where their words are old."""
+        if told is None:
+            return
+        wait = self._waits[key]
+        now = self._clock.monotonic()
+        calm = self._options.pod_rewrite_seconds
+        if told.code is wait.pods_code:
+            if told.message == wait.pods_message and now - wait.pods_at < calm:
+                return
+            if now - wait.pods_at < calm:
+                self._queue.wish(f"group {key}", wait.pods_at + calm - now)
+                return
+        wait.pods_code, wait.pods_message, wait.pods_at = told.code, told.message, now
+        for pod in self._model.pods_of(key):
+            if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
+                self._queue.wish(f"pod {pod.key}")
+
+    async def _write_pod(self, key: str) -> None:
+        pod = self._model.pods.get(key)
+        group = self._model.group_of(key)
+        if pod is None or group is None:
+            return
+        wait = self._waits.get(group)
+        waits = not (pod.node_name or pod.finished or pod.deleted or key in self._model.assumed)
+        told = wait.told if wait is not None and waits else None
+        if told is not None and not pod.shape.gates and pod.waiting_message != told.message:
+            await self._write_condition(pod, told)
+        if is_implicit(group):
+            await self._annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, _record(told))
+
+    async def _write_condition(self, pod: views.Pod, told: Explanation) -> None:
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": told.message,
+            "lastTransitionTime": rfc3339(self._clock.now()),
+        }
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        await self._client.patch(
+            resources.PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
+        )
+        self._metrics.writes.labels("pod").inc()
+        ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+        self._recorder.event(ref, "Warning", "FailedScheduling", told.message)
+
+    async def _annotate(
+        self,
+        resource: resources.Resource,
+        namespace: str,
+        name: str,
+        written: Mapping[str, str],
+        record: str | None,
+    ) -> None:
+        if written.get(names.EXPLANATION) == record:
+            return
+        patch: dict[str, Any] = {"metadata": {"annotations": {names.EXPLANATION: record}}}
+        await self._client.patch(resource, name, patch, namespace)
+        self._metrics.writes.labels("explanation").inc()
+
+    async def _write_queue(self, name: str) -> None:
+        usage = self._usage.get(name)
+        view = self._model.queues.get(name)
+        if usage is None or view is None:
+            return
+        wanted = {
+            resource: from_units(resource, units) for resource, units in usage.allocated.items() if units
+        }
+        if wanted == view.allocated:
+            return
+        change: dict[str, str | None] = dict.fromkeys(view.allocated)
+        change.update(wanted)
+        await self._client.patch(
+            resources.QUEUES, name, {"status": {"allocated": change}}, subresource="status"
+        )
+        self._metrics.writes.labels("queue").inc()
+
+
+def _record(told: Explanation | None) -> str | None:
+    """The Explanation as one JSON text, the same for the same record."""
+    return None if told is None else msgspec.json.encode(told.as_dict(), order="sorted").decode()

@@ -1,0 +1,356 @@
+"""The scheduler service: informers feed the engine, its decisions are carried out and shown.
+
+One task decides. Events of the informers mark what changed and wake it; a few milliseconds later one
+cycle takes all changes in, decides, and hands binds and evictions to their own tasks. What comes of them
+returns as deltas. There is no polling: between events the service sleeps until a moment that the
+engine, an assumed bind or an incomplete gang has named.
+
+Invariants: a decided bind counts as done until the pod shows it, its failure is known, or it was looked
+up; nothing is decided before every informer is synced; all state can be lost, a restart reads it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from random import Random
+
+from prometheus_client import CollectorRegistry
+
+from windlass.api import views
+from windlass.api.errors import StatusError
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
+from windlass.client.informers import SharedInformers
+from windlass.client.recorder import EventRecorder, ObjectRef
+from windlass.client.retries import RetryPolicy
+from windlass.engine import deltas
+from windlass.engine.decision import Bind, Decision, GroupStatus
+from windlass.engine.engine import Engine
+from windlass.kits.clock import Clock
+from windlass.model.cluster import ClusterModel
+from windlass.model.ledger import Ledger
+from windlass.observe import logs
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler import evictor as evictions
+from windlass.scheduler.announcer import Announcer
+from windlass.scheduler.binder import Binder, Outcome
+from windlass.scheduler.evictor import Evictor, Order
+from windlass.scheduler.feed import Feed
+from windlass.scheduler.gangs import GangWatch
+from windlass.scheduler.limiter import AdaptiveLimit
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.policy import default_engine
+from windlass.scheduler.publisher import Publisher
+from windlass.scheduler.waiting import Keeper, wait_for
+
+log = logs.get("scheduler")
+COMPONENT = "windlass-scheduler"
+_ONCE = RetryPolicy(attempts=1)
+
+
+class SchedulerService:
+    """``informers`` may be shared with other services of the process, which then run them; without, the
+    service runs its own. ``engine`` is the default policy unless given."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        rng: Random,
+        options: SchedulerOptions | None = None,
+        informers: SharedInformers | None = None,
+        engine: Engine | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.options = options or SchedulerOptions()
+        self.metrics = SchedulerMetrics(registry or CollectorRegistry())
+        self.model = ClusterModel(self.options.scheduler_names, wait_for_group=self.options.wait_for_group)
+        self.engine = engine or default_engine()
+        self.recorder = EventRecorder(client, COMPONENT, clock, rng)
+        self.last_decision = Decision(0)
+        self._clock = clock
+        self._own_informers = informers is None
+        self._informers = informers or SharedInformers(client, clock, rng)
+        self._wake = asyncio.Event()
+        self._keeper = Keeper()
+        self._ledger = Ledger()
+        self._gangs = GangWatch(self.options.gang_seconds)
+        self._inbox: list[deltas.Delta] = []
+        self._deadlines: deque[tuple[float, str, str]] = deque()
+        self._said: dict[str, GroupStatus] = {}
+        hasty = Client(  # without repeats: the binder wants to see every refusal for overload
+            client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT
+        )
+        limit = AdaptiveLimit(self.options.bind_concurrency, ceiling=self.options.bind_concurrency_max)
+        self._binder = Binder(
+            hasty,
+            self._bound,
+            clock=clock,
+            rng=rng,
+            limit=limit,
+            give_up_seconds=self.options.assume_seconds,
+        )
+        self._evictor = Evictor(client, self.recorder, self._evicted, clock=clock, rng=rng)
+        self._publisher = Publisher(
+            client, self.model, self.recorder, self.metrics, self.options, clock=clock, rng=rng
+        )
+        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy == 0)
+        self._feed = Feed(self._informers, self.model, self._pod_changed, self._wake.set)
+        self._start_monotonic = clock.monotonic()
+        self._start_time = clock.now()
+        self._counted_at = 0.0
+        self.ready = asyncio.Event()
+
+    # ------------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Schedule until cancelled. Raises what went wrong inside (a defect, never the server's doing)."""
+        keeper = self._keeper
+        try:
+            if self._own_informers:
+                keeper.start(self._informers.run(), "informers")
+            keeper.start(self.recorder.run(), "events")
+            keeper.start(self._publisher.run(), "publisher")
+            keeper.start(self._evictor.run(), "evictor")
+            keeper.start(self._binder.run(), "binder")
+            keeper.start(self._announcer.run(), "announcer")
+            keeper.start(self._decide(), "decisions")
+            await keeper.watch()
+        finally:
+            await keeper.stop()
+
+    async def _decide(self) -> None:
+        await self._sync()
+        pause: float | None = 0.0
+        while True:
+            await wait_for(self._wake, self._clock, pause)
+            await self._clock.sleep(self.options.debounce_seconds)
+            self._wake.clear()
+            pause = self._cycle()
+
+    async def _sync(self) -> None:
+        patience = self._keeper.start(self._complain(), "sync warning")
+        await self._feed.wait_synced()
+        patience.cancel()
+        model = self.model
+        log.info(
+            "synced",
+            nodes=len(model.nodes),
+            pods=len(model.pods),
+            groups=len(model.groups),
+            queues=len(model.queues),
+        )
+        self.ready.set()
+
+    async def _complain(self) -> None:
+        while True:
+            await self._clock.sleep(self.options.sync_warning_seconds)
+            log.warning("still waiting for the first lists", kinds=",".join(self._feed.unsynced()))
+
+    def _time(self) -> float:
+        """Unix seconds that never run backwards, whatever is done to the machine's clock."""
+        return self._start_time + (self._clock.monotonic() - self._start_monotonic)
+
+    # ------------------------------------------------------------------ one cycle
+
+    def _cycle(self) -> float | None:
+        """Take changes in, decide, hand out. Returns the seconds until the next cycle is due anyway."""
+        begun = self._clock.monotonic()
+        changes = self.model.take()
+        inbox, self._inbox = self._inbox, []
+        self.engine.apply([*changes, *inbox])
+        decision = self.engine.cycle(self._time())
+        self.last_decision = decision
+        self._carry_out(decision)
+        self._show(decision)
+        self._expire()
+        now = self._clock.monotonic()
+        self._measure(decision, len(changes) + len(inbox), now - begun)
+        if self._inbox:
+            self._wake.set()
+        moments = [deadline for deadline in (self._gangs.next_deadline(),) if deadline is not None]
+        if self._deadlines:
+            moments.append(self._deadlines[0][0])
+        if decision.wake_at is not None:
+            moments.append(now + decision.wake_at - self._time())
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _carry_out(self, decision: Decision) -> None:
+        for bind in decision.binds:
+            self.model.assume(bind.task, bind.uid, bind.node, tuple(share.index for share in bind.devices))
+        if decision.binds:
+            self._binder.submit(decision.binds)
+        for eviction in decision.evictions:
+            self._evictor.submit(evictions.order_for(eviction))
+
+    def _show(self, decision: Decision) -> None:
+        self._publisher.cycle(decision.cycle)
+        changed = dict.fromkeys(self.model.take_changed())
+        for status in decision.groups:
+            self._said[status.group] = status
+            changed[status.group] = None
+        now = self._clock.monotonic()
+        for key in changed:
+            self._show_group(key, now)
+        for usage in decision.queues:
+            self._publisher.queue(usage)
+            self.metrics.queue(
+                usage.queue,
+                {
+                    "allocated": usage.allocated,
+                    "requested": usage.requested,
+                    "deserved": usage.deserved,
+                    "guarantee": usage.guarantee,
+                    "capability": usage.capability,
+                    "fair_share": usage.fair_share,
+                },
+            )
+
+    def _show_group(self, key: str, now: float) -> None:
+        model = self.model
+        if not model.known(key):
+            self._said.pop(key, None)
+            self._gangs.forget(key)
+            self._publisher.gone(key)
+            return
+        said = self._said.get(key)
+        explanation = model.explanation(key) or (said.explanation if said else None)
+        blocked = explanation is not None and model.blocked(key)
+        self._publisher.group(key, said is not None and said.admitted, explanation, blocked)
+        view = model.groups.get(key)
+        if view is not None:
+            members = model.members(key)
+            self._gangs.observe(key, view.phase, view.min_member, members.scheduled, members.holding, now)
+
+    def _measure(self, decision: Decision, changes: int, seconds: float) -> None:
+        metrics = self.metrics
+        metrics.cycle_seconds.observe(seconds)
+        metrics.deltas.inc(changes)
+        metrics.decisions.labels("bind").inc(len(decision.binds))
+        metrics.decisions.labels("eviction").inc(len(decision.evictions))
+        metrics.decisions.labels("nomination").inc(len(decision.nominations))
+        now = self._clock.monotonic()
+        if now - self._counted_at >= 1.0 or not self._binder.busy:
+            self._counted_at = now
+            metrics.waiting(self._publisher.waiting())
+        metrics.assumed.set(len(self.model.assumed))
+        metrics.bind_limit.set(self._binder.limit.limit)
+
+    # ------------------------------------------------------------------ what comes back
+
+    def _pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
+        """The informer shows a change of a pod; the model has it already."""
+        self._ledger.change(old, new)
+        if new is None or not new.node_name or (old is not None and old.node_name):
+            return
+        assumed = self.model.assumed.get(new.key)
+        if assumed is not None and assumed.uid == new.uid:
+            self.model.forget(new.key, new.uid)
+            if assumed.node == new.node_name:
+                self._check_room(new)
+        self._publisher.bound(new)
+
+    def _check_room(self, pod: views.Pod) -> None:
+        """Our bind came through; did another scheduler's come first and take the room?"""
+        overflow = self._ledger.overflow(pod, self.model.nodes.get(pod.node_name))
+        if overflow is not None:
+            log.warning("another scheduler took the room", pod=pod.key, node=pod.node_name, why=overflow)
+            message = f"{overflow}: another scheduler's pod was bound there first"
+            self._evictor.submit(Order(pod.key, pod.uid, evictions.OVERCOMMITTED, message))
+
+    def _bound(self, outcome: Outcome) -> None:
+        bind = outcome.bind
+        pod = self.model.pods.get(bind.task)
+        seen = pod is not None and pod.uid == bind.uid and pod.node_name == bind.node
+        if outcome.bound or seen:
+            self._bind_succeeded(bind, outcome.seconds, pod)
+        else:
+            self._bind_failed(outcome)
+        self._wake.set()
+
+    def _bind_succeeded(self, bind: Bind, seconds: float, pod: views.Pod | None) -> None:
+        self.metrics.binds.labels("bound").inc()
+        self.metrics.bind_seconds.observe(seconds)
+        if pod is not None and pod.created:
+            self.metrics.wait_seconds.observe(max(0.0, self._clock.now() - pod.created))
+        message = f"Successfully assigned {bind.task} to {bind.node}"
+        self._announcer.say(_reference(bind), "Scheduled", message)
+        if bind.task in self.model.assumed:
+            due = self._clock.monotonic() + self.options.assume_seconds
+            self._deadlines.append((due, bind.task, bind.uid))
+
+    def _bind_failed(self, outcome: Outcome) -> None:
+        bind = outcome.bind
+        self.metrics.binds.labels("gone" if outcome.gone else "failed").inc()
+        log.warning("bind failed", pod=bind.task, node=bind.node, why=outcome.message)
+        if not self.model.forget(bind.task, bind.uid):
+            return
+        if outcome.pod is not None and outcome.pod.uid == bind.uid and outcome.pod.node_name:
+            self._learn(outcome.pod)
+            return
+        self._inbox.append(deltas.BindFailed(bind.task, bind.uid, outcome.message))
+        if not outcome.gone:
+            message = f"binding to {bind.node} failed: {outcome.message}"
+            self.recorder.event(_reference(bind), "Warning", "FailedScheduling", message)
+
+    def _learn(self, pod: views.Pod) -> None:
+        """A pod as it was looked up, unless the informer has shown as much since."""
+        known = self.model.pods.get(pod.key)
+        if known is not None and known.uid == pod.uid and not known.node_name:
+            self.model.upsert_pod(pod)
+
+    def _evicted(self, result: evictions.Result) -> None:
+        order = result.order
+        self.metrics.evictions.labels(order.reason, "done" if result.evicted else "failed").inc()
+        if not result.evicted:
+            log.warning("eviction failed", pod=order.key, why=result.message)
+            self._inbox.append(deltas.EvictionFailed(order.key, order.uid, result.message))
+            self._wake.set()
+
+    # ------------------------------------------------------------------ what does not come back
+
+    def _expire(self) -> None:
+        now = self._clock.monotonic()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, key, uid = self._deadlines.popleft()
+            assumed = self.model.assumed.get(key)
+            if assumed is not None and assumed.uid == uid:
+                self._keeper.start(self._look_up(key, uid), f"look up {key}")
+        for group in self._gangs.take_overdue(now):
+            self._evict_incomplete(group)
+
+    async def _look_up(self, key: str, uid: str) -> None:
+        """A bind that succeeded but was never seen: what became of the pod?"""
+        try:
+            pod = await self._binder.look_up(key)
+        except (StatusError, Unreachable) as error:
+            log.warning("look-up failed", pod=key, why=error.message)
+            self._deadlines.append((self._clock.monotonic() + self.options.assume_seconds, key, uid))
+            return
+        if not self.model.forget(key, uid):
+            return
+        if pod is not None and pod.uid == uid and pod.node_name:
+            self._learn(pod)
+        else:
+            self._inbox.append(deltas.BindFailed(key, uid, "the binding did not last"))
+        self._wake.set()
+
+    def _evict_incomplete(self, group: str) -> None:
+        view = self.model.groups.get(group)
+        if view is None:
+            return
+        message = (
+            f"gang {group} did not reach its {view.min_member} members within "
+            f"{self.options.gang_seconds:g} s of its last progress"
+        )
+        log.warning("gang incomplete", group=group, minimum=view.min_member)
+        for pod in self.model.pods_of(group):
+            if pod.node_name and not pod.finished and not pod.deleted:
+                self._evictor.submit(Order(pod.key, pod.uid, evictions.GANG_BIND_FAILED, message))
+
+
+def _reference(bind: Bind) -> ObjectRef:
+    namespace, _, name = bind.task.partition("/")
+    return ObjectRef("v1", "Pod", namespace, name, bind.uid)

@@ -1,0 +1,59 @@
+"""Waiting for an event or a time, and tasks whose failures are not lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from windlass.kits.clock import Clock
+
+
+async def wait_for(event: asyncio.Event, clock: Clock, seconds: float | None) -> None:
+    """Return when ``event`` is set or ``seconds`` have passed (None: never)."""
+    if event.is_set() or (seconds is not None and seconds <= 0):
+        return
+    if seconds is None:
+        await event.wait()
+        return
+    timer = asyncio.ensure_future(clock.sleep(seconds))
+    wake = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({timer, wake}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        timer.cancel()
+        wake.cancel()
+
+
+class Keeper:
+    """Background tasks of a service. The first that fails (not: is cancelled) makes :meth:`watch` raise."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
+            self._failed.set()
+
+    async def watch(self) -> None:
+        """Wait for the first failure and raise it."""
+        await self._failed.wait()
+        assert self._failure is not None
+        raise self._failure
+
+    async def stop(self) -> None:
+        """Cancel what runs and wait for its end."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
