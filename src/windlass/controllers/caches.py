@@ -1,0 +1,162 @@
+"""What reconcilers see of the server: informers with indexes, and the promise to see their own writes.
+
+A cache lags behind the server. A reconciler that has written must not look again before its caches show
+what it wrote, else it would do it twice or take its own new pod for one that somebody deleted. The
+:class:`Ledger` holds such a key back until the caches have caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from windlass.api.resources import Resource
+from windlass.client.informers import Informer
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 15.0
+"""How long a write may stay unseen before the key is looked at all the same (its event got lost)."""
+
+
+def metadata_of(record: Any) -> tuple[str, str, bool]:
+    """(uid, resourceVersion, being deleted) of a raw object or of a view."""
+    if isinstance(record, dict):
+        metadata = record["metadata"]
+        return (
+            metadata.get("uid", ""),
+            metadata.get("resourceVersion", ""),
+            bool(metadata.get("deletionTimestamp")),
+        )
+    return record.uid, record.resource_version, bool(getattr(record, "deleted", 0.0))
+
+
+class Index(Generic[T]):
+    """Records by something else than their key: ``by(record)`` names the groups that it belongs to."""
+
+    def __init__(
+        self, informer: Informer[T], by: Callable[[T], Iterable[str]], key: Callable[[T], str]
+    ) -> None:
+        self._by = by
+        self._key = key
+        self._groups: dict[str, dict[str, T]] = {}
+        informer.add_handler(self._add, self._update, self._remove)
+
+    def get(self, group: str) -> Mapping[str, T]:
+        """Key → record of one group; a live view that must not be changed."""
+        return self._groups.get(group, {})
+
+    def groups(self) -> Iterable[str]:
+        return self._groups.keys()
+
+    def _add(self, record: T) -> None:
+        key = self._key(record)
+        for group in self._by(record):
+            self._groups.setdefault(group, {})[key] = record
+
+    def _remove(self, record: T) -> None:
+        key = self._key(record)
+        for group in self._by(record):
+            held = self._groups.get(group)
+            if held is not None:
+                held.pop(key, None)
+                if not held:
+                    del self._groups[group]
+
+    def _update(self, old: T, new: T) -> None:
+        self._remove(old)
+        self._add(new)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer of the server to a write. ``gone``: it is deleted or being deleted."""
+
+    resource: Resource
+    key: str
+    uid: str
+    version: str
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class _Promise:
+    write: Written
+    until: float
+    seen_gone: bool = False
+
+
+class Ledger:
+    """Which writes of a controller its caches do not show yet, by the key that caused them."""
+
+    def __init__(self) -> None:
+        self._caches: dict[Resource, Mapping[str, Any]] = {}
+        self._open: dict[str, list[_Promise]] = {}
+        self._awaited: dict[tuple[Resource, str], list[_Promise]] = {}
+
+    def follow(self, informer: Informer[Any]) -> None:
+        """Promises about the informer's resource are kept from now on."""
+        resource = informer.resource
+        self._caches[resource] = informer.items
+        informer.add_handler(on_delete=lambda record: self._deleted(resource, record))
+
+    def _deleted(self, resource: Resource, record: Any) -> None:
+        uid = metadata_of(record)[0]
+        metadata = record["metadata"] if isinstance(record, dict) else None
+        key = _key(metadata) if metadata is not None else record.key
+        for promise in self._awaited.get((resource, key), ()):
+            if promise.write.uid == uid:
+                promise.seen_gone = True
+
+    def promise(self, cause: str, writes: Iterable[Written], now: float) -> None:
+        for write in writes:
+            if write.resource not in self._caches:
+                continue
+            promise = _Promise(write, now + PATIENCE_SECONDS)
+            self._open.setdefault(cause, []).append(promise)
+            self._awaited.setdefault((write.resource, write.key), []).append(promise)
+
+    def settled(self, cause: str, now: float) -> bool:
+        """Whether the caches show everything that was written because of this key."""
+        pending = self._open.get(cause)
+        if pending is None:
+            return True
+        while pending:
+            promise = pending[-1]
+            if not self._kept(promise) and now < promise.until:
+                return False
+            self._forget(promise)
+            pending.pop()
+        del self._open[cause]
+        return True
+
+    def _forget(self, promise: _Promise) -> None:
+        place = (promise.write.resource, promise.write.key)
+        held = self._awaited.get(place, [])
+        held[:] = [other for other in held if other is not promise]
+        if not held:
+            self._awaited.pop(place, None)
+
+    def _kept(self, promise: _Promise) -> bool:
+        write = promise.write
+        record = self._caches[write.resource].get(write.key)
+        if record is None:
+            return write.gone or promise.seen_gone
+        uid, version, deleting = metadata_of(record)
+        if uid != write.uid:
+            return True if write.gone or promise.seen_gone else _at_least(version, write.version)
+        if write.gone:
+            return deleting
+        return _at_least(version, write.version)
+
+
+def _at_least(seen: str, written: str) -> bool:
+    """resourceVersions are decimal numbers, on the embedded server and on Kubernetes."""
+    if seen.isdecimal() and written.isdecimal():
+        return int(seen) >= int(written)
+    return seen == written
+
+
+def _key(metadata: Mapping[str, Any]) -> str:
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else metadata["name"]

@@ -1,0 +1,36 @@
+"""Durations as Go writes them (``metav1.Duration``): ``10m``, ``1h30m``, ``1.5s``."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+
+
+def parse(text: str) -> float:
+    """Seconds. Raises ``ValueError`` on what Go's ``time.ParseDuration`` refuses."""
+    body = text.lstrip("+-") if text[:1] in "+-" else text
+    if body == "0":
+        return 0.0
+    total = 0.0
+    position = 0
+    while position < len(body):
+        match = _PART.match(body, position)
+        if match is None:
+            break
+        total += float(match[1]) * _UNITS[match[2]]
+        position = match.end()
+    if not body or position != len(body):
+        raise ValueError(f"{text!r} is not a duration: write 30s, 10m or 1h30m")
+    return -total if text.startswith("-") else total
+
+
+def write(seconds: float) -> str:
+    """Whole seconds as ``Duration.String`` writes them: ``1h0m5s``, ``45s``, ``0s``."""
+    total = max(0, int(seconds))
+    hours, rest = divmod(total, 3600)
+    minutes, left = divmod(rest, 60)
+    if hours:
+        return f"{hours}h{minutes}m{left}s"
+    return f"{minutes}m{left}s" if minutes else f"{left}s"

@@ -1,0 +1,230 @@
+"""The reconciler of Volcano Jobs: what it follows, and how it gathers what a step sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api.resources import (
+    COMMANDS,
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    SERVICES,
+    VOLCANO_JOBS,
+    Resource,
+)
+from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
+from windlass.client import answers
+from windlass.client.client import Client
+from windlass.client.informers import Informer
+from windlass.controllers.caches import Index
+from windlass.controllers.effects import Delete, Effects, controller_of
+from windlass.controllers.runner import Watch
+from windlass.controllers.vcjob import status as statuses
+from windlass.controllers.vcjob.members import Members, members
+from windlass.controllers.vcjob.policies import missing
+from windlass.controllers.vcjob.spec import read
+from windlass.controllers.vcjob.step import Observed, step
+from windlass.controllers.vcjob.table import RESTARTABLE
+from windlass.kits.clock import Clock
+
+Json = dict[str, Any]
+_STALE_CACHE_SECONDS = 0.2
+
+
+class Informers(Protocol):
+    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
+
+
+class JobController:
+    """``batch.volcano.sh`` Jobs. Keys are ``namespace/name`` of the Job."""
+
+    name = "vcjob"
+    pause_seconds = 0.0
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._jobs: Informer[Json] = informers.informer(VOLCANO_JOBS)
+        self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
+        self._groups: Informer[Json] = informers.informer(POD_GROUPS)
+        self._maps: Informer[Json] = informers.informer(CONFIG_MAPS, decode=_hosts_of_a_job)
+        self._services: Informer[Json] = informers.informer(SERVICES)
+        self._claims: Informer[Json] = informers.informer(PERSISTENT_VOLUME_CLAIMS)
+        self._commands: Informer[Json] = informers.informer(COMMANDS)
+        self._classes: Informer[PriorityClass] = informers.informer(
+            PRIORITY_CLASSES, decode=decode_priority_class
+        )
+        self._pods_of = Index(self._pods, _job_uid, lambda pod: pod.key)
+        self._commands_of = Index(self._commands, _command_keys, _key)
+        self._jobs_with_claim = Index(self._jobs, _claim_keys, _key)
+
+    def watches(self) -> Iterable[Watch]:
+        return (
+            Watch(self._jobs, lambda job: [_key(job)]),
+            Watch(self._pods, _pod_keys),
+            Watch(self._groups, _owner_keys),
+            Watch(self._maps, self._hosts_keys),
+            Watch(self._services, self._service_keys),
+            Watch(self._claims, self._keys_of_claim),
+            Watch(self._commands, _command_keys),
+        )
+
+    def first_keys(self) -> Iterable[str]:
+        return ()
+
+    def _hosts_keys(self, hosts: Json) -> list[str]:
+        key = _key(hosts).removesuffix("-svc")
+        return [key] if key in self._jobs.items else []
+
+    def _keys_of_claim(self, claim: Json) -> list[str]:
+        return [*_owner_keys(claim), *self._jobs_with_claim.get(_key(claim))]
+
+    def _service_keys(self, service: Json) -> list[str]:
+        """The job whose name the Service bears, whoever owns it."""
+        key = _key(service)
+        return [key] if key in self._jobs.items else []
+
+    async def look(self, key: str) -> Effects:
+        job = self._jobs.items.get(key)
+        commands = sorted(self._commands_of.get(key).values(), key=_age)
+        if job is None:
+            return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
+        pods = members(self._pods_of.get(job["metadata"]["uid"]).values())
+        if await self._caches_lag(job, pods):
+            return Effects(requeue_after=_STALE_CACHE_SECONDS)
+        return step(job, self._observe(job, pods, tuple(commands)))
+
+    def _observe(self, job: Json, pods: Members, commands: tuple[Json, ...]) -> Observed:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        uid = job["metadata"]["uid"]
+        objects: dict[tuple[str, str], Json] = {}
+        service = self._services.items.get(f"{namespace}/{name}")
+        if service is not None:
+            objects["Service", name] = service
+        hosts = self._maps.items.get(f"{namespace}/{name}-svc")
+        if hosts is not None:
+            objects["ConfigMap", f"{name}-svc"] = hosts
+        return Observed(
+            pods=pods,
+            group=self._groups.items.get(f"{namespace}/{name}-{uid}"),
+            objects=objects,
+            claims=_Names(self._claims.items, namespace),
+            commands=commands,
+            priorities={name: found.value for name, found in self._classes.items.items()},
+            now=self._clock.now(),
+        )
+
+    async def _caches_lag(self, job: Json, pods: Members) -> bool:
+        """Whether a pod that seems to be gone is there after all.
+
+        Taking a pod for evicted may restart a whole job, so it is not left to a cache that may be behind
+        (after a change of leader, after a broken watch).
+        """
+        try:
+            spec, state = read(job), statuses.load(job)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return False  # the step says what is wrong
+        if state.phase not in RESTARTABLE or not missing(spec, state, pods):
+            return False
+        selector = f"{names.JOB_NAME}={spec.name}"
+        found = await self._client.list(PODS, spec.namespace, labels=selector, type=_Identity)
+        there = {pod.metadata.name for pod in found.items if _controlled_by(pod, spec.uid)}
+        gone = {spec.pod_name(task.name, index) for task, index in missing(spec, state, pods)}
+        return bool(there & gone)
+
+
+class _Names:
+    """The names of one namespace's objects, as a container."""
+
+    __slots__ = ("_items", "_namespace")
+
+    def __init__(self, items: Mapping[str, Any], namespace: str) -> None:
+        self._items = items
+        self._namespace = namespace
+
+    def __contains__(self, name: object) -> bool:
+        return f"{self._namespace}/{name}" in self._items
+
+
+class _Owner(msgspec.Struct):
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    owner_references: list[_Owner] | None = None
+
+
+class _Identity(msgspec.Struct):
+    """Who a pod is and whose."""
+
+    metadata: _Meta
+
+
+def _controlled_by(pod: _Identity, uid: str) -> bool:
+    return any(owner.controller and owner.uid == uid for owner in pod.metadata.owner_references or ())
+
+
+def _key(obj: Json) -> str:
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def _age(command: Json) -> tuple[str, str]:
+    return command["metadata"].get("creationTimestamp") or "", command["metadata"]["name"]
+
+
+def _discard(command: Json) -> Delete:
+    """A Command for a job that does not exist has nothing to do."""
+    metadata = command["metadata"]
+    return Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid"))
+
+
+def _is_job(kind: str, api_version: str) -> bool:
+    return kind == VOLCANO_JOBS.kind and api_version.startswith(f"{VOLCANO_JOBS.group}/")
+
+
+def _job_uid(pod: Pod) -> Iterable[str]:
+    owner = pod.controller
+    return (owner.uid,) if owner is not None and _is_job(owner.kind, owner.api_version) else ()
+
+
+def _pod_keys(pod: Pod) -> Iterable[str]:
+    owner = pod.controller
+    if owner is None or not _is_job(owner.kind, owner.api_version):
+        return ()
+    return (f"{pod.namespace}/{owner.name}",)
+
+
+def _owner_keys(obj: Json) -> Iterable[str]:
+    owner = controller_of(obj)
+    if owner is None or not _is_job(owner.get("kind", ""), owner.get("apiVersion", "")):
+        return ()
+    return (f"{obj['metadata']['namespace']}/{owner['name']}",)
+
+
+def _command_keys(command: Json) -> Iterable[str]:
+    target = command.get("target") or {}
+    if not _is_job(target.get("kind") or "", target.get("apiVersion") or ""):
+        return ()
+    return (f"{command['metadata']['namespace']}/{target.get('name', '')}",)
+
+
+def _claim_keys(job: Json) -> Iterable[str]:
+    """The claims that a job names but does not make."""
+    namespace = job["metadata"].get("namespace", "")
+    volumes = (job.get("spec") or {}).get("volumes") or ()
+    return [f"{namespace}/{v['volumeClaimName']}" for v in volumes if v.get("volumeClaimName")]
+
+
+def _hosts_of_a_job(raw: msgspec.Raw) -> Json | None:
+    """ConfigMaps that bear the name of a job's host list; no other is kept."""
+    obj = answers.decode_any(raw)
+    return obj if obj["metadata"]["name"].endswith("-svc") else None

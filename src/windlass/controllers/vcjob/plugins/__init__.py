@@ -1,0 +1,40 @@
+"""The plugins of a Volcano Job that are served: ``env``, ``svc`` and ``pytorch``.
+
+A plugin decorates each pod and may want objects beside the job. Both are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.controllers.vcjob.plugins import env, pytorch, svc
+from windlass.controllers.vcjob.plugins.place import Place
+
+Json = dict[str, Any]
+
+
+def _no_objects(spec: object, arguments: Sequence[str]) -> list[Json]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """``decorate(pod, place, arguments)`` changes a pod that is being built; ``objects(spec, arguments)``
+    are kept beside the job while it is active. ``problems(arguments)``: what was not understood.
+    """
+
+    name: str
+    decorate: Callable[[Json, Place, Sequence[str]], None]
+    objects: Callable[[Any, Sequence[str]], list[Json]] = _no_objects
+    problems: Callable[[Sequence[str]], list[str]] = lambda arguments: []
+
+
+BUILT_IN: Mapping[str, Plugin] = {
+    "env": Plugin("env", env.decorate),
+    "svc": Plugin("svc", svc.decorate, svc.objects, svc.problems),
+    "pytorch": Plugin("pytorch", pytorch.decorate, problems=pytorch.problems),
+}
+
+__all__ = ["BUILT_IN", "Place", "Plugin"]

@@ -1,0 +1,80 @@
+"""Where a pod stands in its job, and the helpers that plugins share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.controllers.vcjob.spec import JobSpec, Task
+
+Json = dict[str, Any]
+Value = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    spec: JobSpec
+    task: Task
+    index: int
+
+
+def host_name(spec: JobSpec, task: Task, index: int) -> str:
+    """``<job>-<task>-<index>.<job>``, unless the template names host or subdomain itself."""
+    host = task.pod_spec.get("hostname") or spec.pod_name(task.name, index)
+    return f"{host}.{task.pod_spec.get('subdomain') or spec.name}"
+
+
+def containers(pod: Json, *, init: bool) -> Iterator[Json]:
+    """The pod's containers, with ``init`` the init containers too; each may be changed in place."""
+    yield from pod["spec"].get("containers") or ()
+    if init:
+        yield from pod["spec"].get("initContainers") or ()
+
+
+def add_env(container: Json, *variables: Json) -> None:
+    container["env"] = [*(container.get("env") or ()), *variables]
+
+
+def variable(name: str, value: object) -> Json:
+    return {"name": name, "value": str(value)}
+
+
+def parse_flags(
+    arguments: Sequence[str], defaults: Mapping[str, Value]
+) -> tuple[dict[str, Value], list[str]]:
+    """Go's ``flag`` package: ``--name=value``, ``--name value``, ``--name`` for a boolean; one or two dashes.
+
+    Returns the values and what is wrong; as there, parsing ends at the first thing that is wrong.
+    """
+    values = dict(defaults)
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if len(word) < 2 or not word.startswith("-") or word == "--":
+            break
+        name, equals, text = word.lstrip("-").partition("=")
+        if name not in defaults:
+            return values, [f"flag provided but not defined: -{name}"]
+        default = defaults[name]
+        if not equals and not isinstance(default, bool):
+            if not rest:
+                return values, [f"flag needs an argument: -{name}"]
+            text = rest.pop(0)
+        try:
+            values[name] = _value(default, text if equals or not isinstance(default, bool) else "true")
+        except ValueError:
+            return values, [f'invalid value "{text}" for flag -{name}']
+    return values, []
+
+
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def _value(default: Value, text: str) -> Value:
+    if isinstance(default, bool):
+        if text not in _TRUE | _FALSE:
+            raise ValueError(text)
+        return text in _TRUE
+    return int(text, 0) if isinstance(default, int) else text

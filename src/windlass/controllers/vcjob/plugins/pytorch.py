@@ -1,0 +1,88 @@
+"""Plugin ``pytorch``: what ``torch.distributed`` reads from the environment.
+
+``MASTER_ADDR`` (``<job>-master-0.<job>``), ``MASTER_PORT``, ``WORLD_SIZE`` (pods of the master and the
+worker task, not GPUs) and ``RANK`` (0 for the master, index + 1 for workers); the port is opened as
+``pytorchjob-port``. Pods of other tasks get no rank. A job without the master task gets nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from windlass.controllers.vcjob.plugins.place import (
+    Place,
+    Value,
+    add_env,
+    containers,
+    host_name,
+    parse_flags,
+    variable,
+)
+
+_DEFAULTS: dict[str, Value] = {
+    "master": "master",
+    "worker": "worker",
+    "port": 23456,
+    "wait-master-enabled": False,
+    "wait-master-timeout": 300,
+    "wait-master-image": "busybox:1.36.1",
+}
+_PORT_NAME = "pytorchjob-port"
+_WAITER = "wait-for-master"
+_WAIT_SCRIPT = """\
+echo "Waiting for master node {host}:{port} to be ready..."
+waited=0
+until {{ nc -z {host} {port} || echo > /dev/tcp/{host}/{port}; }} 2>/dev/null; do
+  if [ "$waited" -ge {timeout} ]; then
+    echo "Timeout waiting for master after {timeout} seconds"
+    exit 1
+  fi
+  sleep 2
+  waited=$((waited + 2))
+done
+echo "Master node is ready!"
+"""
+
+
+def problems(arguments: Sequence[str]) -> list[str]:
+    return parse_flags(arguments, _DEFAULTS)[1]
+
+
+def decorate(pod: dict[str, Any], place: Place, arguments: Sequence[str]) -> None:
+    spec, task = place.spec, place.task
+    flags, _ = parse_flags(arguments, _DEFAULTS)
+    master, worker = spec.task(str(flags["master"])), str(flags["worker"])
+    if master is None:
+        return
+    address, port = host_name(spec, master, 0), flags["port"]
+    world = sum(t.replicas for t in spec.tasks if t.name in (master.name, worker))
+    variables = [
+        variable("MASTER_ADDR", address),
+        variable("MASTER_PORT", port),
+        variable("WORLD_SIZE", world),
+    ]
+    if task.name == worker:
+        variables.append(variable("RANK", place.index + 1))
+    elif task.name == master.name:
+        variables.append(variable("RANK", 0))
+    for container in containers(pod, init=False):
+        _open_port(container, int(port))
+        add_env(container, *variables)
+    if task.name == worker and flags["wait-master-enabled"]:
+        _wait_for_master(pod, address, flags)
+
+
+def _open_port(container: dict[str, Any], port: int) -> None:
+    ports = container.get("ports") or ()
+    if not any(entry.get("containerPort") == port for entry in ports):
+        container["ports"] = [*ports, {"name": _PORT_NAME, "containerPort": port}]
+
+
+def _wait_for_master(pod: dict[str, Any], address: str, flags: dict[str, Value]) -> None:
+    present = pod["spec"].get("initContainers") or []
+    if any(container.get("name") == _WAITER for container in present):
+        return
+    script = _WAIT_SCRIPT.format(host=address, port=flags["port"], timeout=flags["wait-master-timeout"])
+    waiter = {"name": _WAITER, "image": flags["wait-master-image"], "command": ["sh", "-c", script]}
+    pod["spec"]["initContainers"] = [*present, waiter]

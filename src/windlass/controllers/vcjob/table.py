@@ -1,0 +1,145 @@
+"""The life cycle of a Volcano Job as one table: ``(phase, trigger) → transition``.
+
+A trigger is an *action* (asked for by a policy or by a Command) or a *fact* (seen in the pods). A pair
+that is not in the table changes nothing.
+
+Differences from Volcano, on purpose: a job that is restarting can be aborted, terminated and completed
+(there, such a request is lost); ``RestartJob`` of a job that restarts a part only widens the restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    ABORTING = "Aborting"
+    ABORTED = "Aborted"
+    TERMINATING = "Terminating"
+    TERMINATED = "Terminated"
+    COMPLETING = "Completing"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class Trigger(StrEnum):
+    # Actions; the values are those of policies and of Commands.
+    ABORT = "AbortJob"
+    RESTART = "RestartJob"
+    RESTART_TASK = "RestartTask"
+    RESTART_POD = "RestartPod"
+    RESTART_PARTITION = "RestartPartition"
+    TERMINATE = "TerminateJob"
+    COMPLETE = "CompleteJob"
+    RESUME = "ResumeJob"
+    # Facts.
+    STARTED = "Started"
+    """running + succeeded + failed ≥ minAvailable."""
+    STALLED = "Stalled"
+    """pending > replicas − minAvailable."""
+    ENOUGH_SUCCEEDED = "EnoughSucceeded"
+    """minSuccess is reached, or every pod has finished and enough of them well."""
+    TOO_FEW_SUCCEEDED = "TooFewSucceeded"
+    """Every pod has finished, and not enough of them well."""
+    RETRIES_SPENT = "RetriesSpent"
+    """retryCount ≥ maxRetry."""
+    CLEARED = "Cleared"
+    """What is to be restarted is gone or going, and replicas − terminating ≥ minAvailable."""
+    QUIET = "Quiet"
+    """No pod is pending, running or terminating."""
+
+
+ACTIONS = frozenset(
+    {
+        Trigger.ABORT,
+        Trigger.RESTART,
+        Trigger.RESTART_TASK,
+        Trigger.RESTART_POD,
+        Trigger.RESTART_PARTITION,
+        Trigger.TERMINATE,
+        Trigger.COMPLETE,
+        Trigger.RESUME,
+    }
+)
+TARGETED = frozenset({Trigger.RESTART_TASK, Trigger.RESTART_POD, Trigger.RESTART_PARTITION})
+
+
+class Scope(StrEnum):
+    """Which pods a restart replaces. Of a new restart the scope is added to one that is under way."""
+
+    NONE = "none"
+    ALL = "all"
+    TARGET = "target"
+    UNSUCCEEDED = "unsucceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """``retry``: counts as a retry. ``scope``: what is restarted."""
+
+    phase: Phase
+    retry: bool = False
+    scope: Scope = Scope.NONE
+
+
+_RESTART = Transition(Phase.RESTARTING, retry=True, scope=Scope.ALL)
+_RESTART_PART = Transition(Phase.RESTARTING, retry=True, scope=Scope.TARGET)
+_WIDEN_TO_ALL = Transition(Phase.RESTARTING, scope=Scope.ALL)
+_WIDEN = Transition(Phase.RESTARTING, scope=Scope.TARGET)
+_RESUME = Transition(Phase.RESTARTING, retry=True, scope=Scope.UNSUCCEEDED)
+_ABORT = Transition(Phase.ABORTING)
+_TERMINATE = Transition(Phase.TERMINATING)
+_COMPLETE = Transition(Phase.COMPLETING)
+
+TRANSITIONS: Mapping[tuple[Phase, Trigger], Transition] = {
+    (Phase.PENDING, Trigger.RESTART): _RESTART,
+    (Phase.PENDING, Trigger.RESTART_TASK): _RESTART_PART,
+    (Phase.PENDING, Trigger.RESTART_POD): _RESTART_PART,
+    (Phase.PENDING, Trigger.RESTART_PARTITION): _RESTART_PART,
+    (Phase.PENDING, Trigger.ABORT): _ABORT,
+    (Phase.PENDING, Trigger.TERMINATE): _TERMINATE,
+    (Phase.PENDING, Trigger.COMPLETE): _COMPLETE,
+    (Phase.PENDING, Trigger.STARTED): Transition(Phase.RUNNING),
+    (Phase.RUNNING, Trigger.RESTART): _RESTART,
+    (Phase.RUNNING, Trigger.RESTART_TASK): _RESTART_PART,
+    (Phase.RUNNING, Trigger.RESTART_POD): _RESTART_PART,
+    (Phase.RUNNING, Trigger.RESTART_PARTITION): _RESTART_PART,
+    (Phase.RUNNING, Trigger.ABORT): _ABORT,
+    (Phase.RUNNING, Trigger.TERMINATE): _TERMINATE,
+    (Phase.RUNNING, Trigger.COMPLETE): _COMPLETE,
+    (Phase.RUNNING, Trigger.ENOUGH_SUCCEEDED): Transition(Phase.COMPLETED),
+    (Phase.RUNNING, Trigger.TOO_FEW_SUCCEEDED): Transition(Phase.FAILED),
+    (Phase.RUNNING, Trigger.STALLED): Transition(Phase.PENDING),
+    (Phase.RESTARTING, Trigger.RETRIES_SPENT): Transition(Phase.FAILED),
+    (Phase.RESTARTING, Trigger.CLEARED): Transition(Phase.PENDING),
+    (Phase.RESTARTING, Trigger.RESTART): _WIDEN_TO_ALL,
+    (Phase.RESTARTING, Trigger.RESTART_TASK): _WIDEN,
+    (Phase.RESTARTING, Trigger.RESTART_POD): _WIDEN,
+    (Phase.RESTARTING, Trigger.RESTART_PARTITION): _WIDEN,
+    (Phase.RESTARTING, Trigger.ABORT): _ABORT,
+    (Phase.RESTARTING, Trigger.TERMINATE): _TERMINATE,
+    (Phase.RESTARTING, Trigger.COMPLETE): _COMPLETE,
+    (Phase.ABORTING, Trigger.RESUME): _RESUME,
+    (Phase.ABORTING, Trigger.QUIET): Transition(Phase.ABORTED),
+    (Phase.ABORTED, Trigger.RESUME): _RESUME,
+    (Phase.TERMINATING, Trigger.QUIET): Transition(Phase.TERMINATED),
+    (Phase.COMPLETING, Trigger.QUIET): Transition(Phase.COMPLETED),
+}
+
+ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING})
+"""The job wants its pods to be there."""
+RESTARTABLE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RESTARTING})
+"""Policies are listened to."""
+ENDING = frozenset({Phase.ABORTING, Phase.TERMINATING, Phase.COMPLETING})
+FINAL = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.TERMINATED})
+"""There is no way out."""
+
+
+def follow(phase: Phase, trigger: Trigger) -> Transition | None:
+    """Where a trigger leads; None: it changes nothing."""
+    return TRANSITIONS.get((phase, trigger))
