@@ -16,6 +16,9 @@ EXIT_CODE = "windlass.dev/exit-code"
 PLACEHOLDER = "windlass.dev/placeholder"
 """On a pod: the containers that ran a placeholder because nothing said what to run."""
 
+HOST_IMAGE = "windlass.dev/host"
+"""The image of a container that is meant to run in this machine's own environment, as ``windlass run`` asks."""
+
 # Groups and queues, of Volcano and KAI.
 GROUP_NAME = "scheduling.k8s.io/group-name"
 GROUP_NAME_VOLCANO = "scheduling.volcano.sh/group-name"

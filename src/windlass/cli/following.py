@@ -95,12 +95,14 @@ class Follower:
         *,
         phases: Phases,
         give_up: bool = False,
+        silent: bool = False,
     ) -> None:
         self._invocation = invocation
         self._job = job
         self._options = options
         self._phases = phases
         self._give_up = give_up
+        self._silent = silent
         self._printer = Printer(invocation.out, options, prefixed=_many(job, options))
         self._changes = Changes(invocation)
         self._streams: dict[_Start, str] = {}
@@ -164,7 +166,7 @@ class Follower:
             )
         self._job = found
         self._printer.prefixed = _many(found, self._options)
-        for pod in found.pods:
+        for pod in () if self._silent else found.pods:
             if wanted(pod, self._options):
                 self._begin(pod)
         self._tell()

@@ -1,0 +1,70 @@
+"""``windlass cancel``: end jobs; what they wrote stays."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.api.errors import WindlassError
+from windlass.cli import failures
+from windlass.cli.ending import end
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job, fetch, find
+from windlass.cli.options import completer, queue_flag, standard, yes_flag
+from windlass.cli.output import emit
+
+
+@click.command("cancel")
+@click.argument("jobs", nargs=-1, metavar="JOB...", shell_complete=completer("jobs"))
+@click.option("--all", "everything", is_flag=True, help="All jobs of the namespace that have not ended.")
+@queue_flag("With --all: only jobs of this queue.")
+@click.option("--reason", metavar="TEXT", default="cancelled by its user", help="Kept with the job.")
+@click.option("--wait", is_flag=True, help="Return when they have ended.")
+@yes_flag()
+@standard(all_namespaces=True)
+def command(
+    invocation: Invocation,
+    jobs: tuple[str, ...],
+    everything: bool,
+    queue: str | None,
+    reason: str,
+    wait: bool,
+    yes: bool,
+) -> int:
+    """End jobs; their logs stay."""
+    if bool(jobs) == everything:
+        raise WindlassError(
+            "WL-USE-400",
+            "name jobs, or say --all" if not jobs else "name jobs or say --all, not both",
+            remedies=("windlass cancel NAME", "windlass cancel --all -q QUEUE"),
+        )
+    chosen = _all(invocation, queue, yes) if everything else [find(invocation, name) for name in jobs]
+    records = []
+    for job in chosen:
+        done = end(invocation, job, reason)
+        records.append({"name": job.name, "namespace": job.namespace, "result": done})
+        if not invocation.structured:
+            invocation.out.line(f"{job.name} {done}")
+    if wait:
+        _wait(invocation, chosen)
+    if invocation.structured:
+        emit(invocation, {"items": records}, names=[f"job/{job.name}" for job in chosen])
+    return failures.OK
+
+
+def _all(invocation: Invocation, queue: str | None, yes: bool) -> list[Job]:
+    jobs = [job for job in fetch(invocation, invocation.listed_namespace) if not job.finished]
+    jobs = [job for job in jobs if queue is None or job.queue == queue]
+    if jobs and not yes and invocation.out.interactive:
+        click.confirm(f"End {len(jobs)} job(s)?", abort=True, err=True)
+    return jobs
+
+
+def _wait(invocation: Invocation, jobs: list[Job]) -> None:
+    from windlass.cli.jobs import refresh
+
+    left = jobs
+    while left:
+        now = [refresh(invocation, job) for job in left]
+        left = [job for job in now if job is not None and not job.finished]
+        if left:
+            invocation.clock.pause(0.1)

@@ -1,0 +1,35 @@
+"""``windlass submit``: queue a command as a job and return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import emit
+from windlass.cli.submitting import job_flags, make, wish_of
+
+CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@click.command("submit", context_settings=CONTEXT)
+@job_flags
+@click.option("--wait", is_flag=True, help="Return when the job has ended, with its exit status.")
+@standard(short_namespace=False)
+def command(invocation: Invocation, wait: bool, **given: Any) -> int:
+    """Queue a command as a job and return."""
+    job = make(invocation, wish_of(given), invocation.note)
+    name = job["metadata"]["name"]
+    if invocation.structured:
+        emit(invocation, job, names=[f"job.batch.volcano.sh/{name}"])
+    else:
+        invocation.out.line(name)
+        if invocation.err.interactive:
+            invocation.note(f"follow: windlass logs -f {name}   why it waits: windlass explain {name}")
+    if not wait:
+        return 0
+    from windlass.cli.waiting import until_end
+
+    return until_end(invocation, name)

@@ -1,0 +1,134 @@
+"""What ``run`` and ``submit`` share: their flags, starting the control plane, creating the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import PRIORITY_CLASSES, VOLCANO_JOBS
+from windlass.cli.invocation import Invocation
+from windlass.cli.loglines import duration_seconds
+from windlass.cli.options import completer, queue_flag
+from windlass.cli.submission import (
+    Wish,
+    base_name,
+    check_amounts,
+    check_capacity,
+    check_command,
+    job_of,
+    no_gpus,
+)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_TRIES = 5
+
+
+def job_flags(function: Function) -> Function:
+    """What a job is and needs."""
+    for decorator in reversed(
+        (
+            click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND..."),
+            click.option("-g", "--gpus", type=click.IntRange(0), default=0, help="GPUs per rank."),
+            click.option(
+                "-n", "--nodes", type=click.IntRange(1), default=1, help="Ranks; they start together or not."
+            ),
+            click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
+            click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
+            queue_flag("Queue (default: default)."),
+            click.option(
+                "--priority",
+                default="",
+                metavar="CLASS",
+                help="Priority class: high-priority.",
+                shell_complete=completer("priorityclasses"),
+            ),
+            click.option("--name", default="", metavar="NAME", help="Name (default: from the command)."),
+            click.option(
+                "-e",
+                "--env",
+                "environment",
+                multiple=True,
+                metavar="NAME[=VALUE]",
+                help="A variable; without a value the caller's own.",
+            ),
+            click.option("--workdir", default="", metavar="DIR", help="Working directory (default: here)."),
+            click.option(
+                "-t", "--time", "time", default="", metavar="DURATION", help="Longest run: 30m, 2h."
+            ),
+            click.option("--image", default="", metavar="IMAGE", help="Container image, on a cluster."),
+        )
+    ):
+        function = decorator(function)
+    return function
+
+
+def wish_of(given: dict[str, Any]) -> Wish:
+    """The flags as a wish. Raises :class:`WindlassError` on values that cannot be meant."""
+    time = given.pop("time")
+    words = given.pop("words")
+    queue = given.pop("queue") or "default"
+    wish = Wish(
+        command=tuple(words), queue=queue, time_seconds=duration_seconds(time) if time else 0, **given
+    )
+    check_amounts(wish)
+    return wish
+
+
+def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> dict[str, Any]:
+    """Start the control plane if need be, check, create. The created job. Raises :class:`WindlassError`."""
+    on_box = not invocation.target.remote
+    if on_box:
+        check_command(wish, os.environ)
+        _ensure_running(invocation, wish, progress)
+    elif not wish.image:
+        raise WindlassError(
+            "WL-USE-400",
+            "a job on a cluster needs an image",
+            evidence="--kubeconfig or --context was given, so the command does not run on this box",
+            remedies=("windlass run --image IMAGE -- …",),
+        )
+    check_capacity(invocation, wish)
+    return _create(invocation, wish, on_box)
+
+
+def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> None:
+    from windlass.cli.starting import has_gpus, is_running, start
+
+    if is_running(invocation.target.state):
+        return
+    if wish.gpus and not has_gpus():
+        raise no_gpus(wish.gpus, running=False)
+    progress("starting the control plane")
+    start(invocation.target.state, progress=progress)
+
+
+def _create(invocation: Invocation, wish: Wish, on_box: bool) -> dict[str, Any]:
+    from windlass.kits import rng as chance
+
+    rng = chance.system()
+    for attempt in range(_TRIES):
+        name = wish.name or f"{base_name(wish.command)}-{chance.name_suffix(rng)}"
+        job = job_of(wish, name, namespace=invocation.home_namespace, on_box=on_box, environ=os.environ)
+        try:
+            return invocation.client.create(VOLCANO_JOBS, job, field_validation="Strict")
+        except StatusError as error:
+            if error.reason == "AlreadyExists" and not wish.name and attempt + 1 < _TRIES:
+                continue
+            if wish.priority and "priority" in error.message.lower() and error.code in (403, 404, 422):
+                raise _no_priority(invocation, wish, error) from error
+            raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _no_priority(invocation: Invocation, wish: Wish, error: StatusError) -> WindlassError:
+    known = [item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items]
+    return WindlassError(
+        "WL-PRIORITY-404",
+        f'there is no priority class "{wish.priority}"',
+        evidence=f"{error.message}; classes there are: {', '.join(sorted(known))}",
+        remedies=("windlass get priorityclasses",),
+    )
