@@ -1,0 +1,302 @@
+"""The users' manifests do on one box what was promised: outcome, warnings, gang, and each note.
+
+Every manifest is applied by ``windlass apply`` and by the stock kubectl.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import acceptance
+import pytest
+import yaml
+from box import Box
+
+WHOLE = (2, 4, 5, 6, 9, 13, 14, 15, 16, 20, 26, 29, 30, 31, 32, 33)
+NEEDS = {5: (4,), 6: (4,), 30: (29,)}
+TOOLS = ("windlass", "kubectl")
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    acceptance.folder()
+    with Box("--gpus", "none") as one:
+        one.windlass(
+            "apply", "-f", "-", stdin="{apiVersion: v1, kind: Namespace, metadata: {name: ai-team-a}}"
+        )
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def clean(box: Box) -> Iterator[None]:
+    """Each test leaves the box as it found it."""
+    before = {kind: _names(box, kind) for kind in ("nodes", "queues", "priorityclasses")}
+    yield
+    for kind in ("vcjobs", "podgroups", "pods"):
+        box.windlass("delete", kind, "--all", "-n", "default", check=False)
+    box.windlass("delete", "resourcequotas", "--all", "-n", "default", check=False)
+    box.windlass("delete", "resourcequotas", "--all", "-n", "ai-team-a", check=False)
+    box.wait_for("no pods are left", lambda: not box.items("pods"))
+    for kind, names in before.items():
+        for extra in _names(box, kind) - names:
+            box.windlass("delete", f"{kind}/{extra}")
+
+
+def _names(box: Box, kind: str) -> set[str]:
+    return {item["metadata"]["name"] for item in box.items(kind)}
+
+
+def add_nodes(box: Box, number: int) -> None:
+    """The nodes of ``expect.json``, simulated."""
+    for index, shape in enumerate(acceptance.expectation(number)["nodes"]):
+        count, gpu_count = str(shape["count"]), str(shape.get("gpus", 0))
+        cpu, memory = str(shape.get("cpu", 64)), shape.get("memory", "256Gi")
+        command = [
+            "node",
+            "add-simulated",
+            "--count",
+            count,
+            "--gpus",
+            gpu_count,
+            "--prefix",
+            f"y{number}-{index}",
+        ]
+        command += ["--cpu", cpu, "--memory", memory]
+        for key, value in shape.get("labels", {}).items():
+            command += ["--label", f"{key}={value}"]
+        for taint in shape.get("taints", ()):
+            command += ["--taint", taint]
+        for name, amount in shape.get("extended", {}).items():
+            command += ["--resource", f"{name}={amount}"]
+        box.windlass(*command)
+
+
+def apply(box: Box, tool: str, text: str) -> list[str]:
+    """Apply ``text`` with either tool; the warnings that it printed."""
+    if tool == "kubectl" and not shutil.which("kubectl"):
+        pytest.skip("no kubectl on this machine")
+    done = box.run([tool if tool == "kubectl" else "windlass", "apply", "-f", "-"], stdin=text)
+    lines = [line.strip() for line in done.stderr.splitlines()]
+    return [line.removeprefix("Warning: ").removeprefix("warning: ") for line in lines if "arning: " in line]
+
+
+def prepare(box: Box, number: int) -> None:
+    for needed in NEEDS.get(number, ()):
+        box.windlass("apply", "-f", str(acceptance.manifest_path(needed)))
+
+
+def running_pods(box: Box) -> list[dict[str, Any]]:
+    return [pod for pod in box.items("pods") if pod["spec"].get("nodeName")]
+
+
+def gpus(pod: dict[str, Any]) -> int:
+    containers = pod["spec"]["containers"]
+    return sum(int(c.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)) for c in containers)
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("number", WHOLE)
+def test_is_accepted_with_exactly_the_promised_warnings(box: Box, number: int, tool: str):
+    prepare(box, number)
+    warnings = apply(box, tool, acceptance.manifest_path(number).read_text())
+    expected = acceptance.expected_warnings(number)
+    # a text may go on where the shorter one of another manifest ends
+    assert len(warnings) == len(expected), warnings
+    assert all(any(w.startswith(text) for w in warnings) for text in expected), (warnings, expected)
+
+
+@pytest.mark.parametrize("number", WHOLE)
+def test_strict_refuses_aliases_and_defaults_and_nothing_else(box: Box, number: int):
+    prepare(box, number)
+    done = box.windlass("apply", "--strict", "-f", str(acceptance.manifest_path(number)), check=False)
+    refused = any(t.startswith(("alias:", "default:")) for t in acceptance.expected_warnings(number))
+    assert (done.returncode != 0) == refused, done.stderr
+    if refused:
+        assert "error[WL-" in done.stderr
+        assert "try:" in done.stderr
+        for document in acceptance.documents(number):
+            kind = document["kind"]
+            plural = {"Job": "vcjobs", "Queue": "queues", "Pod": "pods"}[kind]
+            assert document["metadata"]["name"] not in _names(box, plural)
+
+
+@pytest.mark.parametrize("number", [n for n in WHOLE if n in (2, 6, 9, 20, 26, 30)])
+def test_the_gang_starts_whole_on_the_stated_nodes(box: Box, number: int):
+    prepare(box, number)
+    entry = acceptance.expectation(number)
+    if number == 30:  # one cluster that holds its nine GPUs
+        box.windlass(
+            "node", "add-simulated", "--count", "1", "--gpus", "9", "--cpu", "80", "--memory", "300Gi"
+        )
+    else:
+        add_nodes(box, number)
+    box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
+    groups = entry["gang"]["podgroups"]
+    pods, whole = sum(g["pods"] for g in groups), sum(g["gpus"] for g in groups)
+    box.wait_for(f"{pods} pods run", lambda: len(running_pods(box)) == pods)
+    assert sum(map(gpus, running_pods(box))) == whole
+    assert len(box.items("pods")) == pods
+    if number in (6, 30):
+        (group,) = box.items("podgroups")
+        assert group["spec"]["minMember"] == groups[0]["minMember"]
+        if number == 6:
+            assert group["spec"]["minTaskMember"] == {"master": 1, "worker": 4}
+
+
+@pytest.mark.parametrize("number", [6, 30])
+def test_one_gpu_too_few_and_nothing_of_the_gang_starts(box: Box, number: int):
+    prepare(box, number)
+    shapes = [(3, 4), (1, 1)] if number == 6 else [(1, 8)]
+    for index, (count, each) in enumerate(shapes):
+        box.windlass("node", "add-simulated", "--count", str(count), "--gpus", str(each), "--cpu", "80",
+                     "--memory", "300Gi", "--prefix", f"few{index}")  # fmt: skip
+    box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
+    name = acceptance.documents(number)[0]["metadata"]["name"]
+    text = box.wait_for("a reason", lambda: _explained(box, name))
+    assert "nvidia.com/gpu" in text
+    assert running_pods(box) == []
+
+
+def _explained(box: Box, name: str) -> str:
+    done = box.windlass("explain", name, "-o", "json", check=False)
+    return done.stdout if done.returncode == 0 and '"code"' in done.stdout else ""
+
+
+def test_02_stays_restart_always_and_needs_no_group_object(box: Box):
+    add_nodes(box, 2)
+    box.windlass("apply", "-f", str(acceptance.manifest_path(2)))
+    (pod,) = box.items("pods")
+    assert pod["spec"]["restartPolicy"] == "Always"
+    box.wait_for("it runs", lambda: running_pods(box))
+    assert box.items("podgroups") == []
+
+
+def test_04_guarantee_is_readable_where_volcano_has_it(box: Box):
+    box.windlass("apply", "-f", str(acceptance.manifest_path(4)))
+    queue = box.get("queue/default-queue")
+    assert queue["spec"]["guarantee"]["resource"] == {"cpu": "20", "memory": "100G", "nvidia.com/gpu": "10"}
+    assert queue["spec"]["deserved"] == queue["spec"]["guarantee"]["resource"]
+    assert "guaranteed" not in queue["spec"]
+    box.wait_for("it opens", lambda: box.get("queue/default-queue").get("status", {}).get("state") == "Open")
+
+
+def test_05_waits_for_eight_pods_with_the_stated_roles(box: Box):
+    prepare(box, 5)
+    add_nodes(box, 2)
+    box.windlass("apply", "-f", str(acceptance.manifest_path(5)))
+
+    def pod(role: str, index: int) -> str:
+        return yaml.safe_dump({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": f"{role}-{index}", "annotations": {
+                "scheduling.k8s.io/group-name": "training-job-group", "volcano.sh/task-spec": role}},
+            "spec": {"schedulerName": "volcano", "containers": [
+                {"name": "c", "image": "i", "command": ["true"], "resources": {"requests": {"cpu": "1"}}}]},
+        })  # fmt: skip
+
+    members = [pod("master", 0), *(pod("worker", i) for i in range(6))]
+    box.windlass("apply", "-f", "-", stdin="---\n".join(members))
+    text = box.wait_for("a reason", lambda: _explained(box, "training-job-group"))
+    assert json.loads(text)["explanation"]["code"] == "WaitingForMembers"
+    assert running_pods(box) == []
+    box.windlass("apply", "-f", "-", stdin=pod("worker", 6))
+    box.wait_for("eight run", lambda: len(running_pods(box)) == 8)
+
+
+def test_09_is_pending_for_want_of_the_rdma_device(box: Box):
+    box.windlass("node", "add-simulated", "--count", "1", "--gpus", "8")
+    box.windlass("apply", "-f", str(acceptance.manifest_path(9)))
+    text = box.wait_for("a reason", lambda: _explained(box, "rdma-pod"))
+    assert "rdma/roce_v2" in text
+    described = box.kubectl("describe", "pod", "rdma-pod").stdout
+    assert "Insufficient rdma/roce_v2" in described
+    assert "rdma-network" in described
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("product", ["NVIDIA-H100-80GB", "NVIDIA-H100-80GB-HBM3"])
+def test_10_two_copies_land_on_two_hosts(box: Box, tool: str, product: str):
+    labels = ["--label", f"nvidia.com/gpu.product={product}", "--label", "topology.kubernetes.io/zone=zone-a"]
+    box.windlass("node", "add-simulated", "--count", "2", "--gpus", "8", "--prefix", "h100", *labels)
+    pod = acceptance.merged(10)
+    pod["metadata"]["labels"] = {"app": "training-job"}
+    warnings: list[str] = []
+    for name in ("one", "two"):
+        pod["metadata"]["name"] = name
+        warnings = apply(box, tool, yaml.safe_dump(pod))
+    assert sorted(warnings) == sorted(acceptance.expected_warnings(10))
+    box.wait_for("both run", lambda: len(running_pods(box)) == 2)
+    assert len({pod["spec"]["nodeName"] for pod in running_pods(box)}) == 2
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_13_all_entries_are_kept_and_six_are_counted(box: Box, tool: str):
+    apply(box, tool, acceptance.manifest_path(13).read_text())
+    quota = box.wait_for("usage is counted", lambda: _used(box, "gpu-quota", "ai-team-a"))
+    assert len(quota["spec"]["hard"]) == 7
+    assert set(quota["status"]["used"]) == set(quota["spec"]["hard"]) - {"limits.nvidia.com/gpu"}
+
+
+def _used(box: Box, name: str, namespace: str) -> dict[str, Any] | None:
+    quota = box.get(f"resourcequota/{name}", "-n", namespace)
+    return quota if quota.get("status", {}).get("used") else None
+
+
+def test_16_is_the_default_of_later_pods_and_the_only_one(box: Box):
+    box.windlass("apply", "-f", str(acceptance.manifest_path(16)))
+    box.windlass("apply", "-f", str(acceptance.manifest_path(2)))
+    (pod,) = box.items("pods")
+    assert (pod["spec"]["priority"], pod["spec"]["priorityClassName"]) == (100, "low-priority-training")
+    (second,) = acceptance.documents(16)
+    second["metadata"]["name"] = "another-default"
+    done = box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(second), check=False)
+    assert done.returncode != 0
+    assert "globalDefault" in done.stderr or "default" in done.stderr
+
+
+def test_17_the_taint_is_no_label_and_explain_says_so(box: Box):
+    taints = ["gpu-node=true:NoSchedule", "gpu-type=A100:NoSchedule"]
+    box.windlass("node", "add-simulated", "--count", "1", "--gpus", "4", "--prefix", "gpu-node",
+                 "--taint", taints[0], "--taint", taints[1])  # fmt: skip
+    assert apply(box, "windlass", yaml.safe_dump(acceptance.merged(17))) == []
+    text = box.wait_for("a reason", lambda: _explained(box, "gpu-pod"))
+    assert "gpu-type" in text
+    assert "label" in text
+    (node,) = [n for n in _names(box, "nodes") if n.startswith("gpu-node")]
+    box.kubectl("label", "node", node, "gpu-type=A100")
+    box.wait_for("it runs", lambda: running_pods(box))
+
+
+def test_26_has_an_automatic_group_of_one(box: Box):
+    add_nodes(box, 26)
+    box.windlass("apply", "-f", str(acceptance.manifest_path(26)))
+    box.wait_for("it runs", lambda: running_pods(box))
+    (group,) = box.items("podgroups")
+    assert group["spec"]["minMember"] == 1
+    assert group["metadata"]["name"].startswith("podgroup-")
+
+
+def test_30_is_found_by_its_short_name(box: Box):
+    prepare(box, 30)
+    box.windlass("apply", "-f", str(acceptance.manifest_path(30)))
+    shown = box.kubectl("get", "vjob", "pytorch-distributed-gang", "-o", "yaml").stdout
+    assert "status" in shown
+    assert yaml.safe_load(shown)["status"]["state"]["phase"] == "Pending"
+    box.windlass("node", "add-simulated", "--count", "1", "--gpus", "9", "--cpu", "80", "--memory", "300Gi")
+    box.wait_for("it runs", lambda: box.job_phase("pytorch-distributed-gang") == "Running")
+
+
+def test_33_caps_the_class_only(box: Box):
+    box.windlass("apply", "-f", str(acceptance.manifest_path(33)))
+    box.windlass("apply", "-f", str(acceptance.manifest_path(32)))
+    pod = acceptance.documents(2)[0]
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 65
+    box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))  # another class: not counted
+    pod["metadata"]["name"] = "slurm-pod"
+    pod["spec"]["priorityClassName"] = "slurm-high-priority"
+    done = box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod), check=False)
+    assert done.returncode != 0
+    assert "exceeded quota: gpu-quota" in done.stderr

@@ -1,0 +1,159 @@
+"""Every example runs as it stands, and the training in the first one is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from box import ROOT, Box
+
+EXAMPLES = ROOT / "examples"
+DIGITS = EXAMPLES / "01-distributed-digits"
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with Box("--gpus", "simulated:4") as one:
+        pack = subprocess.run(
+            [sys.executable, DIGITS / "pack.py"], capture_output=True, text=True, check=True
+        )
+        one.windlass("apply", "-f", "-", stdin=pack.stdout)
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def clean(box: Box) -> Iterator[None]:
+    yield
+    box.windlass("delete", "vcjobs", "--all", check=False)
+    box.windlass("delete", "pods", "--all", check=False)
+    box.wait_for("no pods are left", lambda: not box.items("pods"))
+
+
+def submit(box: Box, manifest: Path, name: str, *extra: str) -> None:
+    """Apply a job manifest under another name, with more arguments for its program."""
+    job = yaml.safe_load(manifest.read_text())
+    job["metadata"]["name"] = name
+    for task in job["spec"]["tasks"]:
+        task["template"]["spec"]["containers"][0]["command"].extend(extra)
+    box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(job))
+
+
+def test_four_ranks_train_together_and_name_their_peers(box: Box):
+    submit(box, DIGITS / "job.yaml", "digits")
+    done = box.windlass("logs", "digits", "-f", "--all", timeout=90)
+    log = done.stdout
+    ranks = re.findall(r"rank (\d) of 4 on (\S+) \(([\d.]+)\), device (\d), peers (.+)", log)
+    assert sorted(rank for rank, *_ in ranks) == ["0", "1", "2", "3"], log
+    addresses = {rank: address for rank, _, address, _, _ in ranks}
+    assert len(set(addresses.values())) == 4
+    assert sorted(device for *_, device, _ in ranks) == ["0", "1", "2", "3"]
+    for rank, host, _, _, peers in ranks:
+        assert host == ("digits-master-0" if rank == "0" else f"digits-worker-{int(rank) - 1}")
+        assert {peer.split("=")[1] for peer in peers.split()} == set(addresses.values()) - {addresses[rank]}
+    digests = re.findall(r"parameters ([0-9a-f]{12}), equal on all ranks", log)
+    assert len(digests) == 4
+    assert len(set(digests)) == 1
+    (accuracy,) = re.findall(r"test accuracy ([\d.]+) %", log)
+    assert float(accuracy) >= 95
+    box.wait_for("it completes", lambda: box.job_phase("digits") == "Completed")
+
+
+def test_without_the_all_reduce_the_parameters_differ(box: Box):
+    submit(box, DIGITS / "job.yaml", "apart", "--no-all-reduce", "--engine", "numpy")
+    box.wait_for("it fails for good", lambda: box.job_phase("apart") == "Failed", 90)
+    log = box.windlass("logs", "apart", "--all").stdout
+    assert "DIFFERENT between all ranks" in log
+
+
+def test_a_rank_killed_in_the_middle_restarts_the_whole_gang(box: Box):
+    submit(box, DIGITS / "job.yaml", "hurt", "--seconds-per-epoch", "0.1", "--engine", "numpy")
+    box.wait_for(
+        "it trains", lambda: "epoch   0" in box.windlass("logs", "hurt-master-0", check=False).stdout
+    )
+    first = {pod["metadata"]["uid"] for pod in box.items("pods")}
+    os.kill(rank_process(box, "hurt-worker-1"), 9)
+    box.wait_for("the gang is started again", lambda: box.get("vcjob/hurt")["status"].get("retryCount") == 1)
+    box.wait_for("it completes after all", lambda: box.job_phase("hurt") == "Completed", 90)
+    assert not first & {pod["metadata"]["uid"] for pod in box.items("pods")}
+
+
+def rank_process(box: Box, pod: str) -> int:
+    """The process of this machine that trains in ``pod``."""
+    for entry in Path("/proc").iterdir():
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"/digits/train.py" in command and f"HOSTNAME={pod}".encode() in environment:
+            return int(entry.name)
+    raise AssertionError(f"no process of {pod}\n{box.logs()}")
+
+
+def test_a_gang_that_does_not_fit_waits_whole_and_runs_afterwards(box: Box):
+    submit(box, DIGITS / "job.yaml", "first", "--seconds-per-epoch", "0.08", "--engine", "numpy")
+    box.wait_for("the first gang runs", lambda: box.job_phase("first") == "Running")
+    box.windlass("apply", "-f", str(EXAMPLES / "02-waiting-gang/job.yaml"))
+
+    def record() -> dict:
+        done = box.windlass("explain", "waiting-gang", "-o", "json", check=False)
+        return json.loads(done.stdout).get("explanation") or {} if done.returncode == 0 else {}
+
+    explanation = box.wait_for("it says why it waits", record)
+    assert explanation["code"] == "InsufficientResources"
+    assert explanation["waitingHelps"] == "yes"
+    assert explanation["position"] == 1
+    assert any("first" in holder for holder in explanation["holders"])
+    (blocker,) = [b for b in explanation["blockers"] if b.get("resource") == "nvidia.com/gpu"]
+    assert (blocker["needed"], blocker["available"]) == ("3", "0")
+    held = [pod for pod in box.items("pods") if pod["metadata"]["name"].startswith("waiting-gang")]
+    assert not any(pod["spec"].get("nodeName") for pod in held)
+    shown = next(line for line in box.windlass("ps").stdout.splitlines() if line.startswith("waiting-gang"))
+    assert "#1" in shown
+    box.wait_for("it ran when the first had ended", lambda: box.job_phase("waiting-gang") == "Completed", 60)
+    log = box.windlass("logs", "waiting-gang", "--all").stdout
+    assert len(re.findall(r"waiting-gang-worker-\d on device \d sees(?: [\d.]+){3}", log)) == 3
+
+
+def test_queues_limit_and_say_at_once_what_can_never_run(box: Box):
+    box.windlass("apply", "-f", str(EXAMPLES / "03-queues/queues.yaml"))
+    box.windlass("apply", "-f", str(EXAMPLES / "03-queues/jobs.yaml"))
+    box.wait_for("the fitting job completes", lambda: box.job_phase("sweep") == "Completed")
+    explanation = json.loads(box.windlass("explain", "too-wide", "-o", "json").stdout)["explanation"]
+    assert explanation["code"] == "ExceedsQueueLimit"
+    assert explanation["waitingHelps"] == "no"
+    assert "4" in explanation["message"]
+    assert "3" in explanation["message"]
+
+
+def test_bare_pods_keep_apart_and_keep_to_their_node(box: Box):
+    add = ("node", "add-simulated", "--count", "1", "--gpus", "2", "--prefix")
+    box.windlass(*add, "a100", "--label", "gpu-type=A100", "--taint", "gpu-node=true:NoSchedule")
+    box.windlass("apply", "-f", str(EXAMPLES / "04-bare-pods/pods.yaml"))
+
+    def placed() -> dict[str, str]:
+        return {
+            p["metadata"]["name"]: p["spec"]["nodeName"]
+            for p in box.items("pods")
+            if p["spec"].get("nodeName")
+        }
+
+    box.wait_for("what fits is placed", lambda: len(placed()) == 2)
+    (tainted,) = [
+        n["metadata"]["name"] for n in box.items("nodes") if n["metadata"]["name"].startswith("a100")
+    ]
+    assert placed().pop("tolerant") == tainted
+    box.windlass(*add, "plain")
+    box.wait_for("the second replica has its own host", lambda: len(placed()) == 3)
+    where = placed()
+    assert where["replica-a"] != where["replica-b"]
+    for node in [n["metadata"]["name"] for n in box.items("nodes")]:
+        if node.startswith(("a100", "plain")):
+            box.windlass("delete", f"node/{node}")
