@@ -1,0 +1,68 @@
+"""All reconcilers of one control plane, on one set of informers.
+
+On a real cluster kube-controller-manager looks after namespaces, garbage, quota and nodes; embedded,
+Windlass does (``embedded=True``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from windlass.client.client import Client
+from windlass.client.informers import SharedInformers
+from windlass.client.recorder import EventRecorder
+from windlass.controllers.podgroup.controller import PodGroupController
+from windlass.controllers.queue.controller import QueueController
+from windlass.controllers.runner import Reconciler, Runner, Surroundings
+from windlass.controllers.vcjob.controller import JobController
+from windlass.kits.clock import Clock
+
+COMPONENT = "windlass-controllers"
+
+
+class ControllerManager:
+    """Made once per process. ``informers``: those of the process, which somebody else runs; None: its own.
+
+    The informers must not have been started when the manager is made, else it gets streams of its own.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        clock: Clock,
+        rng: Random,
+        embedded: bool,
+        informers: SharedInformers | None = None,
+    ) -> None:
+        self._own_informers = informers is None
+        self.informers = informers or SharedInformers(client, clock, rng)
+        self._recorder = EventRecorder(client, COMPONENT, clock, rng)
+        around = Surroundings(client, self._recorder, clock, rng)
+        self.runners = {
+            reconciler.name: Runner(reconciler, around)
+            for reconciler in _reconcilers(client, self.informers, clock, embedded)
+        }
+
+    async def run(self) -> None:
+        """Work until cancelled. Raises (in an exception group) what no single key is to blame for."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run(), name="controller events")
+            if self._own_informers:
+                group.create_task(self.informers.run(), name="controller informers")
+            for runner in self.runners.values():
+                group.create_task(runner.run(), name=f"controller {runner.name}")
+
+
+def _reconcilers(
+    client: Client, informers: SharedInformers, clock: Clock, embedded: bool
+) -> list[Reconciler]:
+    reconcilers: list[Reconciler] = [
+        QueueController(informers),
+        PodGroupController(client, informers),
+        JobController(client, informers, clock),
+    ]
+    if embedded:
+        reconcilers += []
+    return reconcilers

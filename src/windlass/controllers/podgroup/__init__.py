@@ -1,0 +1,1 @@
+"""Groups for pods that ask for Volcano's scheduler and have none."""

@@ -1,0 +1,173 @@
+"""The automatic PodGroup of a bare pod.
+
+A pod of scheduler ``volcano`` without a group gets ``podgroup-<uid of its controller, or its own>``; pods
+of one controller share it. The group's owner is that controller or the pod, so it goes with the last
+of them by garbage collection. The group is made first, then the pod is told of it.
+
+As in Volcano: minimum member 1 (or ``scheduling.volcano.sh/group-min-member``, here read from the pod
+itself), minimum resources of so many pods like this one (or ``…/group-min-resources``, JSON), priority
+class of the pod, queue by the annotation ``scheduling.volcano.sh/queue-name`` of the pod or else of its
+namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api.quantities import QuantityError, from_units, to_vector
+from windlass.api.resources import POD_GROUPS, PODS
+from windlass.api.views import decode_pod
+from windlass.controllers.effects import (
+    NOTHING,
+    Create,
+    Effects,
+    Event,
+    Patch,
+    Plan,
+    controller_of,
+    controller_reference,
+    reference,
+)
+
+Json = dict[str, Any]
+SCHEDULER = "volcano"
+MIN_MEMBER = "scheduling.volcano.sh/group-min-member"
+MIN_RESOURCES = "scheduling.volcano.sh/group-min-resources"
+_TOPOLOGY_MODE = "volcano.sh/network-topology-mode"
+_TOPOLOGY_TIER = "volcano.sh/network-topology-highest-tier"
+_ANNOTATIONS = (names.PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
+_LABELS = (names.PREEMPTABLE, "volcano.sh/cooldown-time")
+_BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``exists``: the group is there. ``namespace_queue``: the namespace's queue annotation, or ""."""
+
+    exists: bool
+    namespace_queue: str = ""
+
+
+def wants_group(pod: Json) -> bool:
+    """Whether the pod is one of those that get a group."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    notes = metadata.get("annotations") or {}
+    return (
+        (pod.get("spec") or {}).get("schedulerName") == SCHEDULER
+        and not (notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO))
+        and not metadata.get("deletionTimestamp")
+        and status.get("phase") not in ("Succeeded", "Failed")
+    )
+
+
+def group_name(pod: Json) -> str:
+    owner = controller_of(pod)
+    return f"podgroup-{owner['uid'] if owner else pod['metadata']['uid']}"
+
+
+def step(pod: Json, seen: Observed) -> Effects:
+    """Look at a pod once. Pure."""
+    if not wants_group(pod):
+        return NOTHING
+    plan = Plan(about=reference(PODS, pod))
+    metadata = pod["metadata"]
+    name = group_name(pod)
+    if not seen.exists:
+        plan.stage(Create(POD_GROUPS, _group(pod, name, seen.namespace_queue, plan)))
+    note = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
+    plan.stage(Patch(PODS, metadata["name"], note, metadata["namespace"], uid=metadata["uid"]))
+    return plan.done()
+
+
+def _group(pod: Json, name: str, namespace_queue: str, plan: Plan) -> Json:
+    metadata = pod["metadata"]
+    notes: Mapping[str, str] = metadata.get("annotations") or {}
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    least = _min_member(notes, plan)
+    spec: Json = {
+        "minMember": least,
+        "queue": notes.get(names.QUEUE_NAME_VOLCANO) or namespace_queue or "default",
+        "minResources": _min_resources(pod, notes, least, plan),
+    }
+    if pod["spec"].get("priorityClassName"):
+        spec["priorityClassName"] = pod["spec"]["priorityClassName"]
+    topology = _topology(notes)
+    if topology:
+        spec["networkTopology"] = topology
+    kept = {key: notes[key] for key in _ANNOTATIONS if key in notes}
+    budget = next((key for key in _BUDGETS if key in notes), None)
+    if budget is not None:
+        kept[budget] = notes[budget]
+    return {
+        "apiVersion": POD_GROUPS.api_version,
+        "kind": POD_GROUPS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "annotations": kept,
+            "labels": {key: labels[key] for key in _LABELS if key in labels},
+            "ownerReferences": _owners(pod),
+        },
+        "spec": spec,
+    }
+
+
+def _owners(pod: Json) -> list[Json]:
+    """Those of the pod if it has a controller, else the pod itself."""
+    if controller_of(pod) is not None:
+        return list(pod["metadata"]["ownerReferences"])
+    return [controller_reference(PODS, pod)]
+
+
+def _min_member(notes: Mapping[str, str], plan: Plan) -> int:
+    text = notes.get(MIN_MEMBER)
+    if text is None:
+        return 1
+    if not text.isdecimal():
+        _warn(plan, f"annotation {MIN_MEMBER}: {text!r} is not a whole number of at least 0; 1 is used")
+        return 1
+    return int(text)
+
+
+def _min_resources(pod: Json, notes: Mapping[str, str], least: int, plan: Plan) -> Json:
+    text = notes.get(MIN_RESOURCES)
+    if text is not None:
+        try:
+            wanted = msgspec.json.decode(text, type=dict[str, str | int | float])
+            to_vector(wanted)
+        except (msgspec.DecodeError, QuantityError) as error:
+            _warn(plan, f"annotation {MIN_RESOURCES}: {error}; the pod's own requests are used")
+        else:
+            return {name: str(amount) for name, amount in wanted.items()}
+    shape = decode_pod(msgspec.json.encode(pod)).shape
+    return {name: from_units(name, units * least) for name, units in sorted(shape.request.items())}
+
+
+def _topology(notes: Mapping[str, str]) -> Json | None:
+    mode, tier = notes.get(_TOPOLOGY_MODE), notes.get(_TOPOLOGY_TIER)
+    if mode is None and tier is None:
+        return None
+    topology: Json = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
+    if tier is not None and tier.isdecimal():
+        topology["highestTierAllowed"] = int(tier)
+    return topology
+
+
+def _warn(plan: Plan, message: str) -> None:
+    assert plan.about is not None
+    plan.event(Event(plan.about, "Warning", "InvalidAnnotation", message, lasting=True))
+
+
+def class_missing(group: Json, classes: Mapping[str, Any]) -> Effects:
+    """A group that names a PriorityClass which does not exist counts as priority 0, and is told so."""
+    wanted = (group.get("spec") or {}).get("priorityClassName")
+    if not wanted or wanted in classes or group["metadata"].get("deletionTimestamp"):
+        return NOTHING
+    words = f"PriorityClass {wanted} does not exist: the group counts as priority 0"
+    about = reference(POD_GROUPS, group)
+    return Effects(events=(Event(about, "Warning", "PriorityClassNotFound", words, lasting=True),))

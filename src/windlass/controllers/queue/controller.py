@@ -1,0 +1,113 @@
+"""The reconciler of Queues: what it follows, and how it gathers what a step sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, Resource
+from windlass.client.informers import Informer
+from windlass.controllers.caches import Index
+from windlass.controllers.effects import Delete, Effects
+from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, Observed, make, step
+from windlass.controllers.runner import Watch
+
+Json = dict[str, Any]
+PAUSE_SECONDS = 0.2
+"""Counts of a queue under load are written at most five times a second."""
+_NO_ROOT_YET_SECONDS = 0.1
+
+
+class Informers(Protocol):
+    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
+
+
+class Tally:
+    """Groups per queue and phase, kept up by the informer's changes."""
+
+    def __init__(self, informer: Informer[Json]) -> None:
+        self._counts: dict[str, dict[str, int]] = {}
+        informer.add_handler(
+            lambda group: self._count(group, 1),
+            lambda old, new: (self._count(old, -1), self._count(new, 1)),
+            lambda group: self._count(group, -1),
+        )
+
+    def _count(self, group: Json, by: int) -> None:
+        counts = self._counts.setdefault(queue_of(group), {})
+        phase = ((group.get("status") or {}).get("phase") or "Pending").lower()
+        counts[phase] = counts.get(phase, 0) + by
+
+    def of(self, queue: str) -> Mapping[str, int]:
+        return dict(self._counts.get(queue, {}))
+
+
+class QueueController:
+    """Keys are queue names."""
+
+    name = "queue"
+    pause_seconds = PAUSE_SECONDS
+
+    def __init__(self, informers: Informers) -> None:
+        self._queues: Informer[Json] = informers.informer(QUEUES)
+        self._groups: Informer[Json] = informers.informer(POD_GROUPS)
+        self._commands: Informer[Json] = informers.informer(COMMANDS)
+        self._tally = Tally(self._groups)
+        self._children = Index(self._queues, lambda queue: [_parent(queue)], _name)
+        self._commands_of = Index(self._commands, _command_keys, _command_key)
+
+    def watches(self) -> Iterable[Watch]:
+        return (
+            Watch(self._queues, lambda queue: [_name(queue), *self._children.get(_name(queue))]),
+            Watch(self._groups, lambda group: [queue_of(group)]),
+            Watch(self._commands, _command_keys),
+        )
+
+    def first_keys(self) -> Iterable[str]:
+        return REQUIRED
+
+    async def look(self, key: str) -> Effects:
+        queue = self._queues.items.get(key)
+        commands = tuple(sorted(self._commands_of.get(key).values(), key=_age))
+        if queue is None:
+            if key == DEFAULT and ROOT not in self._queues.items:
+                return Effects(requeue_after=_NO_ROOT_YET_SECONDS)
+            if key in REQUIRED:
+                return make(key)
+            return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
+        parent = None if key == ROOT else self._queues.items.get(_parent(queue))
+        return step(queue, Observed(parent, self._tally.of(key), commands))
+
+
+def queue_of(group: Json) -> str:
+    return (group.get("spec") or {}).get("queue") or DEFAULT
+
+
+def _name(queue: Json) -> str:
+    return queue["metadata"]["name"]
+
+
+def _parent(queue: Json) -> str:
+    return (queue.get("spec") or {}).get("parent") or ROOT
+
+
+def _command_keys(command: Json) -> Iterable[str]:
+    target = command.get("target") or {}
+    if target.get("kind") != QUEUES.kind:
+        return ()
+    if not (target.get("apiVersion") or "").startswith(f"{QUEUES.group}/"):
+        return ()
+    return (target.get("name") or "",)
+
+
+def _command_key(command: Json) -> str:
+    return f"{command['metadata'].get('namespace', '')}/{command['metadata']['name']}"
+
+
+def _age(command: Json) -> tuple[str, str]:
+    return command["metadata"].get("creationTimestamp") or "", command["metadata"]["name"]
+
+
+def _discard(command: Json) -> Delete:
+    metadata = command["metadata"]
+    return Delete(COMMANDS, metadata["name"], metadata.get("namespace"), metadata.get("uid"))
