@@ -11,6 +11,7 @@ from windlass.store.index import field_position
 from windlass.store.records import Entry
 
 _NAME, _NAMESPACE = -1, -2
+_SAME_FIELD = {"status.podIPs": "status.podIP"}
 
 
 class UnknownField(ValueError):
@@ -38,7 +39,8 @@ class Filter(msgspec.Struct, frozen=True):
             elif term.path == "metadata.namespace":
                 position = _NAMESPACE
             else:
-                found = field_position(resource, term.path)
+                path = _SAME_FIELD.get(term.path, term.path)
+                found = field_position(resource, path)
                 if found is None:
                     raise UnknownField(term.path)
                 position = found

@@ -80,6 +80,15 @@ def encode(obj: Mapping[str, Any], rv: int) -> bytes:
     return _encode(out)
 
 
+def preview(namespace: str, name: str, obj: Mapping[str, Any], head: Entry | None = None) -> Entry:
+    """What would be stored, for a dry run: at ``head``'s version, or without one."""
+    if head is not None:
+        return Entry(namespace, name, head.rv, head.row, encode(obj, head.rv), head.labels, head.fields)
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    rest = {key: value for key, value in obj.items() if key not in _OUTSIDE}
+    return Entry(namespace, name, 0, 0, _encode({"metadata": metadata, **rest}), {}, ())
+
+
 def restamp(data: bytes, rv: int) -> bytes:
     """``data`` with another resourceVersion. Raises ``ValueError`` if it is not in the stored form."""
     if not data.startswith(_HEAD):

@@ -166,20 +166,25 @@ class Store:
         """A snapshot of committed versions among which all matches are; the caller filters, at leisure."""
         return self._table(resource).candidates(wanted)
 
-    def span(self, resource: str, namespace: str | None, start: str = "") -> tuple[list[str], int, int]:
-        """The keys in order, and the range of ``namespace`` from ``start`` on; valid until an ``await``."""
-        return self._table(resource).span(namespace, start)
+    def remaining(self, resource: str, namespace: str | None, start: str) -> int:
+        """How many objects there are from key ``start`` on."""
+        _, low, high = self._table(resource).span(namespace, start)
+        return high - low
 
-    def current(self, resource: str) -> Mapping[str, Entry]:
-        """The committed versions by key (``ns/name`` or ``name``). Valid until the next ``await``."""
-        return self._table(resource).current
+    def versions(
+        self, resource: str, namespace: str | None, start: str = "", *, at: int | None = None
+    ) -> Iterator[Entry]:
+        """Objects in key order from ``start`` on, now or as of version ``at``; use them before an ``await``.
 
-    def snapshot_at(self, resource: str, rv: int, namespace: str | None, start: str = "") -> list[Entry]:
-        """What was visible at version ``rv``. Raises :class:`~windlass.store.errors.Expired`."""
+        Raises :class:`~windlass.store.errors.Expired` at once if ``at`` is no longer known.
+        """
         table = self._table(resource)
-        if rv < table.ring.start_rv:
-            raise errors.Expired(rv, table.ring.start_rv)
-        return table.snapshot_at(rv, namespace, start)
+        if at is not None:
+            if at < table.ring.start_rv:
+                raise errors.Expired(at, table.ring.start_rv)
+            if table.ring.after(at) == table.ring.end:
+                at = None
+        return table.versions(namespace, start, at)
 
     # -- reading what is on its way (for read-modify-write)
 
@@ -373,6 +378,12 @@ class Store:
         table = self._table(resource)
         return min(table.ring.start_rv, self._retention[table.family.name].compacted)
 
+    def end_watches(self) -> None:
+        """Close every watch; their streams end cleanly."""
+        for table in self._tables.values():
+            for watcher in tuple(table.watchers):
+                watcher.close()
+
     # -- upkeep
 
     async def maintain(self) -> None:
@@ -431,9 +442,7 @@ class Store:
         if self.failure is None:
             await self.settled()
         self._closed = True
-        for table in self._tables.values():
-            for watcher in tuple(table.watchers):
-                watcher.close()
+        self.end_watches()
         self._writer.stop()
         if self.failure is not None:
             self._database.abandon()

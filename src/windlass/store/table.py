@@ -7,6 +7,9 @@ is safe because a commit that fails ends all writing.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
 
 from windlass.store.families import Family
 from windlass.store.filters import Filter
@@ -133,19 +136,33 @@ class Table:
             return list(map(self.current.__getitem__, keys))
         return [self.current[key] for key in keys[low:high]]
 
-    def snapshot_at(self, rv: int, namespace: str | None, start: str = "") -> list[Entry]:
-        """The same as of version ``rv``, which must not be older than ``ring.start_rv``."""
+    def versions(self, namespace: str | None, start: str, rv: int | None) -> Iterator[Entry]:
+        """In key order from ``start`` on: what is committed, or with ``rv`` what was visible at that version.
+
+        Lazy; to be used before the next ``await``. ``rv`` must not be older than ``ring.start_rv``.
+        """
         undone: dict[str, Entry | None] = {}
-        for event in self.ring.newer(rv):
-            undone[event.entry.key] = event.previous if event.op is not Op.ADDED else None
+        if rv is not None:
+            for event in self.ring.newer(rv):
+                undone[event.entry.key] = event.previous if event.op is not Op.ADDED else None
+        keys, low, high = self.span(namespace, start)
+        current = self.current
         if not undone:
-            return self.snapshot(namespace, start)
-        entries = [entry for entry in self.snapshot(namespace, start) if entry.key not in undone]
-        for key, entry in undone.items():
-            if entry is not None and key >= start and namespace in (None, entry.namespace):
-                entries.append(entry)
-        entries.sort(key=lambda entry: entry.key)
-        return entries
+            for position in range(low, high):
+                yield current[keys[position]]
+            return
+        gone = sorted(
+            key
+            for key, entry in undone.items()
+            if entry is not None
+            and key not in current
+            and key >= start
+            and namespace in (None, entry.namespace)
+        )
+        for key in merge(islice(keys, low, high), gone):
+            entry = undone[key] if key in undone else current[key]
+            if entry is not None:
+                yield entry
 
     def candidates(self, wanted: Filter) -> list[Entry]:
         """Committed versions among which all matches of ``wanted`` are (one lookup where a name is given)."""

@@ -97,9 +97,20 @@ class Watcher(Wakeable):
         self.wake()
 
     @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
     def position(self) -> int:
         """Position in the ring up to which changes have been given."""
         return self._position
+
+    @property
+    def seen_rv(self) -> int | None:
+        """The version up to which everything has been given; ``None`` while it is behind."""
+        if not self._live or self._position != self._table.ring.end:
+            return None
+        return max(self._since, self._store.rv)
 
     async def batch(self) -> list[Change]:
         """The next changes; waits for one. An empty list: interrupted, or closed.

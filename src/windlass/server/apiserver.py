@@ -1,0 +1,183 @@
+"""The server without HTTP: a request and a user in, an answer out.
+
+Errors leave as Status objects. Whatever is not served answers 404, as on a real server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+
+from windlass.api.errors import StatusError, WindlassError, failure
+from windlass.client.transport import Request, Response
+from windlass.kits.clock import Clock
+from windlass.server import answers, authorization, pages, reviews
+from windlass.server.binding import BINDINGS, bind
+from windlass.server.core import Admitter, Call, Core, ServerOptions
+from windlass.server.create import create
+from windlass.server.eviction import evict
+from windlass.server.lists import get, list_collection
+from windlass.server.logsource import LogSource
+from windlass.server.negotiation import negotiate
+from windlass.server.podlog import read_log
+from windlass.server.remove import delete, delete_collection
+from windlass.server.routing import NotServed, is_write_only, register_write_only, route
+from windlass.server.telemetry import Telemetry
+from windlass.server.update import patch, update
+from windlass.server.users import UserInfo
+from windlass.server.watching import watch
+from windlass.store.store import Store
+
+_log = logging.getLogger("windlass.server")
+_Handler = Callable[[Core, Call], Awaitable[Response]]
+register_write_only(BINDINGS)
+
+_COLLECTION: Mapping[str, _Handler] = {
+    "list": list_collection,
+    "watch": watch,
+    "create": create,
+    "deletecollection": delete_collection,
+}
+_OBJECT: Mapping[str, _Handler] = {
+    "get": get,
+    "watch": watch,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+}
+_SUBRESOURCES: Mapping[str, Mapping[str, _Handler]] = {
+    "status": {"get": get, "update": update, "patch": patch},
+    "finalize": {"update": update},
+    "binding": {"create": bind},
+    "eviction": {"create": evict},
+    "log": {"get": read_log},
+}
+
+
+class ApiServer:
+    """``handle`` answers one request. Call :meth:`stop` before the store is closed."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Clock,
+        rng: Random,
+        logs: LogSource | None = None,
+        options: ServerOptions | None = None,
+        admission: Admitter | None = None,
+    ) -> None:
+        self.core = Core(
+            store,
+            clock,
+            rng,
+            admission or _admission(store, clock, rng),
+            options or ServerOptions(),
+            logs,
+        )
+        self.telemetry = Telemetry(store)
+        self._rng = rng
+
+    @property
+    def options(self) -> ServerOptions:
+        return self.core.options
+
+    def stop(self) -> None:
+        """End watches and followed logs cleanly; ``/readyz`` says no from now on."""
+        self.core.stop()
+
+    async def handle(self, request: Request, user: UserInfo) -> Response:
+        """Never raises but for cancellation: every error becomes an answer."""
+        begin = self.core.clock.monotonic()
+        verb, resource = request.method.lower(), ""
+        call: Call | None = None
+        try:
+            response = self._page(request, user)
+            if response is None:
+                call = Call.of(request, route(request.path), user)
+                verb, resource = authorization.verb_of(call), call.target.table
+                response = await self._resource(call, verb)
+        except NotServed:
+            response = answers.text(404, "404 page not found\n")
+        except StatusError as error:
+            response = answers.refusal(error, call.form if call is not None else None)
+        except WindlassError as error:
+            _log.error("%s: %s (%s)", error.code, error.message, error.evidence)
+            response = answers.refusal(failure(500, "InternalError", f"{error.code}: {error.message}"))
+        except Exception:
+            _log.exception("%s %s failed", request.method, request.path)
+            message = "Internal error occurred: see the server's log"
+            response = answers.refusal(failure(500, "InternalError", message))
+        if call is not None and call.warnings:
+            response = answers.with_warnings(response, call.warnings)
+        seconds = None if response.stream is not None else self.core.clock.monotonic() - begin
+        self.telemetry.answered(verb, resource, response.status, seconds)
+        response.headers = {
+            "audit-id": f"{self._rng.getrandbits(128):032x}",
+            "cache-control": "no-cache, private",
+            **response.headers,
+        }
+        return response
+
+    def _page(self, request: Request, user: UserInfo) -> Response | None:
+        """The answer to a path that names no resource; ``None`` for the others."""
+        path = request.path
+        if _names_resource(path):
+            return None
+        authorization.check_path(user, request.method, path)
+        found = pages.health(self.core, path)
+        if found is not None:
+            return found
+        if path == "/version":
+            return pages.version(self.core)
+        if path == "/metrics":
+            return pages.metrics(self.telemetry)
+        return pages.described(request)
+
+    async def _resource(self, call: Call, verb: str) -> Response:
+        authorization.check(call)
+        target = call.target
+        handler = self._handler(call, verb)
+        if target.subresource != "log":  # its answer is text, whatever the client would like
+            call.form = negotiate(call.request.headers.get("accept", ""))
+        if verb == "watch" and call.form.yaml:
+            raise failure(406, "NotAcceptable", "a watch is streamed as application/json only", {})
+        if handler is None:
+            return reviews.review(call)
+        return await handler(self.core, call)
+
+    def _handler(self, call: Call, verb: str) -> _Handler | None:
+        """What carries out ``verb``; ``None`` for reviews. Raises 405."""
+        target = call.target
+        if is_write_only(target.resource):
+            if verb == "create" and not target.name:
+                return bind if target.resource is BINDINGS else None
+            raise not_allowed()
+        if target.subresource:
+            handlers = _SUBRESOURCES[target.subresource]
+        else:
+            handlers = _OBJECT if target.name else _COLLECTION
+        handler = handlers.get(verb)
+        if handler is None or (not target.subresource and verb not in target.resource.verbs):
+            raise not_allowed()
+        return handler
+
+
+def _admission(store: Store, clock: Clock, rng: Random) -> Admitter:
+    from windlass.server.admission.chain import Admission
+    from windlass.server.admission.objects import StoreObjects
+
+    return Admission(StoreObjects(store), clock=clock, rng=rng)
+
+
+def _names_resource(path: str) -> bool:
+    if path.startswith("/apis/"):
+        return path.rstrip("/").count("/") > 3
+    return path.startswith("/api/") and path.rstrip("/").count("/") > 2
+
+
+def not_allowed() -> StatusError:
+    return failure(
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+    )

@@ -1,0 +1,51 @@
+"""Who may do what: administrators everything, everybody else the health pages."""
+
+from __future__ import annotations
+
+from windlass.api.errors import StatusError, failure, forbidden
+from windlass.server.core import Call
+from windlass.server.users import UserInfo
+
+PUBLIC = ("/healthz", "/livez", "/readyz")
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "HEAD": "get"}
+
+
+def check_path(user: UserInfo, method: str, path: str) -> None:
+    """For paths that name no resource. Raises 403."""
+    if user.is_admin or path in PUBLIC or path.startswith(tuple(f"{page}/" for page in PUBLIC)):
+        return
+    verb = {"GET": "get", "DELETE": "delete", **_VERBS}.get(method, method.lower())
+    raise failure(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})
+
+
+def check(call: Call) -> None:
+    """For resources. Raises 403."""
+    if not call.user.is_admin:
+        raise _refusal(call)
+
+
+def verb_of(call: Call) -> str:
+    """The verb in the words of role-based access."""
+    method, target = call.request.method, call.target
+    if method == "GET":
+        if target.watch or (not target.name and call.params.get("watch", "") not in ("", "0", "false")):
+            return "watch"
+        return "get" if target.name else "list"
+    if method == "DELETE":
+        return "delete" if target.name else "deletecollection"
+    return _VERBS.get(method, method.lower())
+
+
+def _refusal(call: Call) -> StatusError:
+    target, resource = call.target, call.target.resource
+    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+    plural = f"{resource.plural}/{target.subresource}" if target.subresource else resource.plural
+    why = (
+        f'User "{call.user.name}" cannot {verb_of(call)} resource "{plural}" '
+        f'in API group "{resource.group}" {where}'
+    )
+    if target.name:
+        return forbidden(resource, target.name, why)
+    details = {"group": resource.group} if resource.group else {}
+    details["kind"] = resource.plural
+    return failure(403, "Forbidden", f"{resource.qualified} is forbidden: {why}", details)

@@ -1,0 +1,207 @@
+"""What every verb works with: the store, the clock, randomness, admission; and one request's facts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.api.errors import FieldError, StatusError, bad_request, conflict, failure, invalid
+from windlass.api.resources import Resource
+from windlass.client.transport import Request
+from windlass.kits.clock import Clock
+from windlass.server.logsource import LogSource
+from windlass.server.negotiation import PLAIN, Representation
+from windlass.server.params import parse_query
+from windlass.server.present import ObjectPresenter
+from windlass.server.routing import Target
+from windlass.server.users import UserInfo
+from windlass.store import errors as store_errors
+from windlass.store.records import Entry
+from windlass.store.store import Store
+
+_decode = msgspec.json.Decoder().decode
+
+_SHARED_CHUNKS = 8
+_AS_STORED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Limits and periods, in seconds. ``git_version`` is what ``/version`` tells."""
+
+    git_version: str = "v1.36.0+windlass"
+    bookmark_seconds: float = 60.0
+    watch_min_seconds: float = 1800.0
+    """A watch without ``timeoutSeconds`` ends after this long to twice as long."""
+    future_wait_seconds: float = 3.0
+    """How long a read waits for a resourceVersion that does not exist yet."""
+    chunk_objects: int = 500
+    body_limit_bytes: int = 3 * 2**20
+    log_limit_seconds: float | None = None
+
+
+class Reviewed(Protocol):
+    """What admission returns: the object as it shall be stored, and warnings for the caller."""
+
+    @property
+    def object(self) -> dict[str, Any]: ...
+
+    @property
+    def warnings(self) -> list[str]: ...
+
+
+class Admitter(Protocol):
+    """Mutates and checks objects on their way in. Raises StatusError."""
+
+    def review(
+        self,
+        operation: str,
+        resource: Resource,
+        new: dict[str, Any] | None,
+        old: dict[str, Any] | None,
+        context: AdmissionContext,
+    ) -> Reviewed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionContext:
+    """Facts about the request under review. ``subresource`` is ``""`` for the object itself."""
+
+    user: UserInfo
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way through the server."""
+
+    request: Request
+    target: Target
+    user: UserInfo
+    params: dict[str, str] = field(default_factory=dict)
+    form: Representation = PLAIN
+    warnings: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(request: Request, target: Target, user: UserInfo) -> Call:
+        return Call(request, target, user, parse_query(request.query))
+
+    @property
+    def content_type(self) -> str:
+        return self.request.headers.get("content-type", "")
+
+
+@dataclass(slots=True)
+class Core:
+    """The parts, and the helpers that most verbs share."""
+
+    store: Store
+    clock: Clock
+    rng: Random
+    admission: Admitter
+    options: ServerOptions
+    logs: LogSource | None = None
+    plain: dict[Resource, ObjectPresenter] = field(default_factory=dict)
+    open_watches: int = 0
+    stopping: bool = False
+    """Set at shutdown: watches and followed logs end."""
+    _chunks: dict[tuple[str, str, int, int], bytes] = field(default_factory=dict)
+
+    _stopped: asyncio.Future[None] | None = None
+
+    def stopped(self) -> asyncio.Future[None]:
+        """Done when the server shuts down. Not to be cancelled."""
+        if self._stopped is None:
+            self._stopped = asyncio.get_running_loop().create_future()
+            if self.stopping:
+                self._stopped.set_result(None)
+        return self._stopped
+
+    def stop(self) -> None:
+        """End all streams cleanly."""
+        self.stopping = True
+        if self._stopped is not None and not self._stopped.done():
+            self._stopped.set_result(None)
+        self.store.end_watches()
+
+    def shared_chunk(self, key: tuple[str, str, int, int]) -> bytes | None:
+        """Watch lines already made for another watcher: (table, form, from position, to position)."""
+        return self._chunks.get(key)
+
+    def share_chunk(self, key: tuple[str, str, int, int], data: bytes) -> None:
+        if len(self._chunks) >= _SHARED_CHUNKS:
+            del self._chunks[next(iter(self._chunks))]
+        self._chunks[key] = data
+
+    def admit(
+        self,
+        call: Call,
+        operation: str,
+        new: dict[str, Any] | None,
+        old: dict[str, Any] | None,
+        *,
+        dry_run: bool = False,
+        name: str = "",
+    ) -> dict[str, Any]:
+        """Let admission mutate and check; its warnings are added to the answer. Raises StatusError."""
+        target = call.target
+        context = AdmissionContext(
+            call.user, target.namespace, name or target.name, target.subresource, dry_run
+        )
+        reviewed = self.admission.review(operation, target.stored, new, old, context)
+        call.warnings.extend(reviewed.warnings)
+        return reviewed.object
+
+    def head(self, target: Target) -> Entry | None:
+        return self.store.head(target.table, target.namespace, target.name)
+
+
+def decoded(resource: Resource, entry: Entry) -> dict[str, Any]:
+    """A fresh dict of a stored object, with kind and apiVersion."""
+    obj: dict[str, Any] = {"kind": resource.kind, "apiVersion": resource.api_version}
+    obj.update(_decode(entry.data))
+    return obj
+
+
+def translated(error: store_errors.StoreError, resource: Resource, name: str) -> StatusError:
+    """What the store refused, as the wire tells it."""
+    from windlass.api.errors import already_exists, not_found
+
+    if isinstance(error, store_errors.Exists):
+        return already_exists(resource, name)
+    if isinstance(error, store_errors.Missing):
+        return not_found(resource, name)
+    if isinstance(error, store_errors.Conflict):
+        return conflict(resource, name, _AS_STORED)
+    if isinstance(error, store_errors.Unindexable):
+        return bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {error}'
+        )
+    return failure(500, "InternalError", str(error))
+
+
+def metadata_of(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object's metadata, made if absent. Raises 400 if it is no object."""
+    found = obj.setdefault("metadata", {})
+    if found is None:
+        found = obj["metadata"] = {}
+    if not isinstance(found, dict):
+        raise bad_request("metadata of the object is not an object")
+    return found
+
+
+def require_name(resource: Resource, metadata: Mapping[str, Any]) -> str:
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise invalid(
+            resource, "", [FieldError.required("metadata.name", "name or generateName is required")]
+        )
+    return name

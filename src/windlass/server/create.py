@@ -1,0 +1,110 @@
+"""POST: making objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api import decode, fields
+from windlass.api.errors import StatusError, bad_request, failure
+from windlass.api.resources import EVENTS_V1, Resource
+from windlass.client.transport import Response
+from windlass.kits.rng import name_suffix
+from windlass.server import answers, rules
+from windlass.server.core import Call, Core, metadata_of, require_name, translated
+from windlass.server.eventview import to_core
+from windlass.server.params import write_options
+from windlass.server.present import object_presenter
+from windlass.store import errors as store_errors
+from windlass.store.records import Entry, preview
+
+_GENERATED_BASE = 58
+"""What is kept of a ``generateName``: 63 less the five random characters."""
+_GENERATE_ATTEMPTS = 8
+
+
+async def create(core: Core, call: Call) -> Response:
+    """Raises StatusError."""
+    target = call.target
+    options = write_options(call.params, "CreateOptions")
+    obj = inbound(call, options.validation)
+    metadata = metadata_of(obj)
+    _place(target.resource, target.namespace, metadata)
+    generated = not metadata.get("name") and bool(metadata.get("generateName"))
+    for attempt in range(_GENERATE_ATTEMPTS):
+        candidate = {**obj, "metadata": {**metadata}} if generated else obj
+        if generated:
+            candidate["metadata"]["name"] = generated_name(core, str(metadata["generateName"]))
+        try:
+            entry = await create_object(core, call, candidate, dry_run=options.dry_run)
+        except StatusError as error:
+            if not (generated and error.reason == "AlreadyExists") or attempt + 1 == _GENERATE_ATTEMPTS:
+                raise
+        else:
+            break
+    return answers.body(201, object_presenter(target.resource).single(entry), call.form)
+
+
+async def create_object(core: Core, call: Call, obj: dict[str, Any], *, dry_run: bool) -> Entry:
+    """Admit and store a new object in the stored form. Raises StatusError."""
+    resource, target = call.target.stored, call.target
+    name = str(obj["metadata"].get("name") or "")
+    rules.prepare_create(resource, obj, core.rng, core.clock.now())
+    admitted = core.admit(call, "CREATE", obj, None, dry_run=dry_run, name=name)
+    name = require_name(resource, admitted["metadata"])
+    store = core.store
+    try:
+        if dry_run:
+            if store.head(target.table, target.namespace, name) is not None:
+                raise store_errors.Exists(name)
+            return preview(target.namespace, name, admitted)
+        return await store.create(target.table, target.namespace, name, admitted)
+    except store_errors.StoreError as error:
+        raise translated(error, resource, name)
+
+
+def inbound(call: Call, validation: str, *, patch: bool = False) -> dict[str, Any]:
+    """Decode and review a body; the result is in the stored form. Raises 400, 415, 422."""
+    target = call.target
+    body = call.request.body
+    obj = decode.decode_body(target.resource, call.content_type, body)
+    return reviewed(call, obj, validation, patch=patch)
+
+
+def reviewed(call: Call, obj: dict[str, Any], validation: str, *, patch: bool = False) -> dict[str, Any]:
+    """Field review of an object of the URL's kind, and conversion to the stored form."""
+    target = call.target
+    shape = target.resource
+    if shape is EVENTS_V1:
+        report = fields.review(shape, obj)
+        call.warnings.extend(fields.enforce(shape, report, validation, patch=patch))
+        return to_core(report.object)
+    if target.stored is not shape:
+        obj["apiVersion"] = target.stored.api_version
+        call.warnings.append(f"alias: {shape.api_version} -> {target.stored.version}")
+    report = fields.review(target.stored, obj)
+    call.warnings.extend(fields.enforce(target.stored, report, validation, patch=patch))
+    return report.object
+
+
+def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None:
+    given = metadata.get("namespace")
+    if not resource.namespaced:
+        if given:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata.pop("namespace", None)
+        return
+    if not namespace:
+        raise failure(
+            405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {}
+        )
+    if given and given != namespace:
+        raise bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    metadata["namespace"] = namespace
+
+
+def generated_name(core: Core, base: str) -> str:
+    return base[:_GENERATED_BASE] + name_suffix(core.rng)

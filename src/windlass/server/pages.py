@@ -1,0 +1,58 @@
+"""Paths that name no resource: health, version, metrics, discovery, OpenAPI."""
+
+from __future__ import annotations
+
+import platform
+
+from windlass.client.transport import Request, Response
+from windlass.server import answers
+from windlass.server.core import Core
+from windlass.server.telemetry import Telemetry
+
+_HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+def health(core: Core, path: str) -> Response | None:
+    """Health pages; ``None`` for other paths. Bad when the store has failed or the server stops."""
+    page = next((page for page in _HEALTH if path == page or path.startswith(f"{page}/")), None)
+    if page is None:
+        return None
+    failure = core.store.failure
+    if failure is not None:
+        return answers.text(500, f"[-]store failed: {failure.message}\n{page.lstrip('/')} check failed\n")
+    if page == "/readyz" and core.stopping:
+        return answers.text(500, "[-]shutdown failed: the server is stopping\nreadyz check failed\n")
+    return answers.text(200, "ok")
+
+
+def version(core: Core) -> Response:
+    git = core.options.git_version
+    major, minor, *_ = git.lstrip("v").split(".")
+    return answers.json(
+        200,
+        {
+            "major": major,
+            "minor": minor,
+            "gitVersion": git,
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "",
+            "compiler": "cpython",
+            "platform": f"linux/{_machine()}",
+        },
+    )
+
+
+def _machine() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def metrics(telemetry: Telemetry) -> Response:
+    content_type, body = telemetry.text()
+    return Response(200, {"content-type": content_type}, body)
+
+
+def described(request: Request) -> Response | None:
+    """Discovery and OpenAPI; ``None`` for paths that are neither."""
+    return None

@@ -1,0 +1,15 @@
+"""Which representation a request gets."""
+
+from __future__ import annotations
+
+from windlass.server.core import Call, Core
+from windlass.server.negotiation import Shape
+from windlass.server.present import MetadataPresenter, Presenter, object_presenter
+
+
+def presenter_for(core: Core, call: Call, *, collection: bool) -> Presenter:
+    """The presenter of the negotiated form for the URL's kind."""
+    form, resource = call.form, call.target.resource
+    if form.shape in (Shape.METADATA, Shape.METADATA_LIST):
+        return MetadataPresenter(form.version)
+    return core.plain.get(resource) or core.plain.setdefault(resource, object_presenter(resource))
