@@ -1,0 +1,13 @@
+"""A few seeded rounds of each fault; `make chaos` runs them all."""
+
+from __future__ import annotations
+
+import pytest
+from chaos_rounds import FAULTS, run_round
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_is_lost_started_or_given_twice(fault: str):
+    outcome = run_round(20260101, fault)
+    assert outcome.problems == [], outcome
