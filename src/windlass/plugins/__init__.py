@@ -1,1 +1,1 @@
-"""The built-in policies, each through spi exactly as a third party's would be."""
+"""The built-in policies, each through ``spi`` exactly as a third party's would be."""

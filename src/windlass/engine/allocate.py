@@ -1,0 +1,161 @@
+"""The action ``allocate``: give waiting groups what they ask for next, as long as it can be had.
+
+One attempt is one group's next step inside one statement: a gang's missing minimum, all or nothing,
+or one more task of an elastic group. A gang of several classes that does not fit in task order is
+tried once more with the scarcest class first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from windlass.engine.groups import GroupEntry, Run, Step, TaskEntry
+from windlass.engine.parking import Waits
+from windlass.engine.placing import Placer
+from windlass.engine.policies import Policies
+from windlass.engine.statement import Statement
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.spi.plugins import Refusal, StepView
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of a step. ``placed`` tasks stand in the statement if ``done``, else nothing does.
+
+    ``reached``: how many of the missing members could be placed at best.
+    """
+
+    done: bool
+    reached: int = 0
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+class Allocation:
+    def __init__(self, table: NodeTable, policies: Policies, placer: Placer) -> None:
+        self._placer = placer
+        self._admissions = policies.admissions
+        self._nodes = TableView(table)
+
+    def attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+        """Try a group's step. On failure the statement is as it was before."""
+        if step.extra:
+            return self._one_more(statement, group, step)
+        if len(step.runs) == 1 and self._hopeless(step):
+            refusals = self._refusals(group, step.runs[0], step.members, extra=False)
+            return Attempt(False, min(step.runs[0].cls.total, step.members), refusals)
+        mark = statement.checkpoint()
+        first = self._gang(statement, group, step, step.runs)
+        if first.done:
+            return first
+        statement.rollback(mark)
+        if not step.single_class:
+            scarcest = sorted(step.runs, key=lambda run: run.cls.total)
+            if scarcest != step.runs:
+                second = self._gang(statement, group, step, scarcest)
+                if second.done:
+                    return second
+                statement.rollback(mark)
+                first.reached = max(first.reached, second.reached)
+        return first
+
+    def _hopeless(self, step: Step) -> bool:
+        """Whether the nodes taken one by one hold too few: then nothing needs to be tried."""
+        cls = step.runs[0].cls
+        cls.refresh()
+        return cls.total < step.members
+
+    def _one_more(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+        refusals: list[Refusal] = []
+        for run in step.runs:
+            refused = self._refusals(group, run, 1, extra=True)
+            if refused:
+                refusals += refused
+            elif self._placer.place(statement, group, run.cls, run.entries):
+                return Attempt(True, 1)
+        return Attempt(False, 0, refusals)
+
+    def _gang(self, statement: Statement, group: GroupEntry, step: Step, runs: Sequence[Run]) -> Attempt:
+        """Place until the minimum is reached: what roles lack, and any task for the rest."""
+        roles = dict(step.roles)
+        free = max(0, step.members - sum(roles.values()))
+        result = Attempt(False)
+        for run in runs:
+            lacking = roles.get(run.role, 0)
+            wanted = min(len(run.entries), lacking + free)
+            if not wanted:
+                continue
+            refused = self._refusals(group, run, wanted, extra=False)
+            if refused:
+                result.refusals += refused
+                wanted = self._admitted(group, run, wanted)
+            placed = self._placer.place(statement, group, run.cls, _first(run.entries, wanted))
+            result.reached += placed
+            for_role = min(lacking, placed)
+            if for_role:
+                roles[run.role] = lacking - for_role
+            free -= placed - for_role
+            if not free and not any(roles.values()):
+                result.done = True
+                return result
+        return result
+
+    # ------------------------------------------------------------------ admission
+
+    def _refusals(self, group: GroupEntry, run: Run, n: int, *, extra: bool) -> list[Refusal]:
+        """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
+        if not self._admissions or group.queue is None or group.group is None:
+            return []
+        request = run.cls.request
+        if n > 1:
+            request = {name: units * n for name, units in run.cls.items}
+        return self.refusals_of(group, StepView(group.group, request, n, extra))
+
+    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
+        """What the policies say against a step, the queues being as they are."""
+        if group.queue is None:
+            return []
+        path = group.queue.path
+        found = []
+        for plugin in self._admissions:
+            refusal = plugin.admits(view, path, self._nodes)
+            if refusal is not None:
+                found.append(refusal)
+        return found
+
+    def _admitted(self, group: GroupEntry, run: Run, refused: int) -> int:
+        """The largest number below ``refused`` that is admitted."""
+        low, high = 0, refused
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._refusals(group, run, middle, extra=False):
+                high = middle
+            else:
+                low = middle
+        return low
+
+
+def _first(entries: list[TaskEntry], n: int) -> list[TaskEntry]:
+    return entries if n == len(entries) else entries[:n]
+
+
+def waits_for(step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
+    """What would help a step that failed."""
+    waits = Waits()
+    for refusal in refusals:
+        if refusal.queue:
+            waits.queues.add(refusal.queue)
+        elif not refusal.permanent:
+            waits.anything = True
+    classes = {run.cls for run in step.runs}
+    for cls in classes:
+        cls.refresh()
+        if placer.constraints(cls):
+            waits.domains.add(cls)
+    (first, *others) = classes
+    if not others and not waits.domains and first.total < step.members:
+        waits.room[first] = step.members
+    elif not refusals or others or waits.domains:
+        waits.any_room |= classes
+    return waits

@@ -1,0 +1,19 @@
+"""What the engine may be told from outside, besides its plugins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """``binds_per_cycle`` bounds one cycle's work (0: no bound); what is left runs in the next, asked
+    for through ``Decision.wake_at``. A group whose binds fail pauses ``backoff_seconds`` times two to
+    the number of failures before, at most ``backoff_cap_seconds``."""
+
+    binds_per_cycle: int = 0
+    backoff_seconds: float = 1.0
+    backoff_cap_seconds: float = 300.0
+    explain_holders: int = 5
+    explain_ahead: int = 5
+    class_caches: int = 1024

@@ -1,0 +1,148 @@
+"""Which device of a node is whose.
+
+Per node and device resource two bit sets (Python integers, bit = device index): what is ``healthy``
+and what is ``free`` (healthy and held by nobody). An index that two tasks claim (only the outside
+world can cause that) is counted, so that it is free only after both have gone. Exact indices are
+picked lowest first and never given twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from windlass.engine.decision import DeviceShare
+from windlass.spi.objects import Node
+from windlass.spi.quantities import is_device
+
+WHOLE = 1000
+
+
+@dataclass(slots=True)
+class Slots:
+    """The devices of one resource on one node."""
+
+    known: int = 0
+    healthy: int = 0
+    free: int = 0
+    taken: int = 0
+    surplus: dict[int, int] = field(default_factory=dict)
+    """Index → holders beyond the first."""
+
+    @property
+    def unusable(self) -> int:
+        """How many devices are unhealthy and held by nobody: they count as allocatable but are not."""
+        return (self.known & ~self.healthy & ~self.taken).bit_count()
+
+    def take(self, mask: int) -> None:
+        both = mask & self.taken
+        if both:
+            for index in bits(both):
+                self.surplus[index] = self.surplus.get(index, 0) + 1
+        self.taken |= mask
+        self.free &= ~mask
+
+    def give(self, mask: int) -> None:
+        if self.surplus:
+            for index in bits(mask):
+                if index in self.surplus:
+                    mask &= ~(1 << index)
+                    self.surplus[index] -= 1
+                    if not self.surplus[index]:
+                        del self.surplus[index]
+        self.taken &= ~mask
+        self.free = self.healthy & ~self.taken
+
+    def pick(self, count: int) -> int:
+        """The ``count`` lowest free devices as a mask; 0 if there are fewer."""
+        free = self.free
+        if count == 1:
+            return free & -free
+        mask = 0
+        for _ in range(count):
+            lowest = free & -free
+            if not lowest:
+                return 0
+            mask |= lowest
+            free ^= lowest
+        return mask
+
+
+def bits(mask: int) -> list[int]:
+    """The indices of the set bits, rising."""
+    found = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
+
+
+def slots_of(node: Node) -> dict[str, Slots]:
+    """The device sets of a node; anonymous devices 0…n-1 where it lists none of a resource."""
+    found: dict[str, Slots] = {}
+    for device in node.devices:
+        slots = found.setdefault(device.resource, Slots())
+        slots.known |= 1 << device.index
+        if device.healthy:
+            slots.healthy |= 1 << device.index
+    for resource, units in node.allocatable.items():
+        if resource not in found and is_device(resource) and units >= WHOLE:
+            every = (1 << (units // WHOLE)) - 1
+            found[resource] = Slots(known=every, healthy=every)
+    for slots in found.values():
+        slots.free = slots.healthy
+    return found
+
+
+class DeviceTable:
+    """The device sets of all rows, and the shares handed out as shared, immutable tuples."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Slots]] = []
+        self._shares: dict[tuple[str, int], tuple[DeviceShare, ...]] = {}
+
+    def resize(self, capacity: int) -> None:
+        self.rows.extend({} for _ in range(capacity - len(self.rows)))
+
+    def shares(self, resource: str, mask: int) -> tuple[DeviceShare, ...]:
+        key = (resource, mask)
+        found = self._shares.get(key)
+        if found is None:
+            found = tuple(DeviceShare(index, resource) for index in bits(mask))
+            if len(self._shares) > 100_000:
+                self._shares.clear()
+            self._shares[key] = found
+        return found
+
+    def locate(self, row: int, wanted: Iterable[tuple[str, int]], indices: Iterable[int]) -> Masks:
+        """Device indices that a running task reports, sorted under the device resources it asks for.
+
+        An index unknown to the node counts under the first of them.
+        """
+        resources = [resource for resource, _ in wanted]
+        if not resources:
+            return ()
+        masks = dict.fromkeys(resources, 0)
+        for index in indices:
+            bit = 1 << index
+            home = next(
+                (r for r in resources if (s := self.rows[row].get(r)) is not None and s.known & bit),
+                resources[0],
+            )
+            masks[home] |= bit
+        return tuple((resource, mask) for resource, mask in masks.items() if mask)
+
+    def take(self, row: int, masks: Masks) -> None:
+        slots = self.rows[row]
+        for resource, mask in masks:
+            slots.setdefault(resource, Slots()).take(mask)
+
+    def give(self, row: int, masks: Masks) -> None:
+        slots = self.rows[row]
+        for resource, mask in masks:
+            slots[resource].give(mask)
+
+
+Masks = tuple[tuple[str, int], ...]
+"""What a task holds on its node: (device resource, bit set)."""

@@ -1,0 +1,313 @@
+"""Why a group waits: all of it, and true.
+
+Three layers, all always looked at: the group itself (on hold, short of members, pausing), its queue
+(missing, closed, limits), and the nodes (every obstacle on every node, asked of every policy; what an
+empty cluster could hold). The most severe decides the code; the others are listed with their numbers.
+
+A verdict on the nodes is kept per class while the node table stands still, so ten thousand groups that
+wait for the same are diagnosed once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
+from windlass.engine import wording
+from windlass.engine.allocate import Allocation
+from windlass.engine.enrolment import closed_reason
+from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
+from windlass.engine.holders import holders_of
+from windlass.engine.nodes_verdict import NodesVerdict, judge_nodes
+from windlass.engine.parking import ParkingLot
+from windlass.engine.placing import Placer
+from windlass.engine.remedies import remedies_for
+from windlass.engine.statement import Statement
+from windlass.engine.world import World
+from windlass.spi.objects import TaskState
+from windlass.spi.plugins import Refusal, StepView
+from windlass.spi.quantities import from_units
+
+_ORDER = {reason: position for position, reason in enumerate(Reason)}
+_CLASSES_JUDGED = 8
+"""Of a group with more classes than this, the first ones are judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """One reason of the group as a whole, with a sentence and the figures behind it."""
+
+    code: Reason
+    sentence: str
+    blockers: tuple[Blocker, ...] = ()
+
+    @property
+    def severity(self) -> tuple[int, int]:
+        return FACTS[self.code].tier, _ORDER[self.code]
+
+
+class Diagnosis:
+    def __init__(
+        self,
+        world: World,
+        lot: ParkingLot,
+        placer: Placer,
+        allocation: Allocation,
+        statement: Statement,
+    ) -> None:
+        self._world = world
+        self._lot = lot
+        self._placer = placer
+        self._allocation = allocation
+        self._statement = statement
+        self._verdicts: dict[tuple[int, int], NodesVerdict] = {}
+        self._version = -1
+
+    def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
+        """The explanation of a group that waits; ``None`` if nothing of it does.
+
+        ``in_full`` computes everything anew and adds the position in the queue; otherwise groups of
+        one parked bucket share the explanation that was made when it was parked.
+        """
+        if not _waits(group):
+            return None
+        bucket = group.bucket
+        if not in_full and bucket is not None:
+            if not bucket.parked:
+                return _not_yet()
+            if bucket.explanation is None:
+                bucket.explanation = self._explain(group, now)
+            return bucket.explanation
+        explanation = self._explain(group, now)
+        return self._with_position(group, explanation) if in_full else explanation
+
+    # ------------------------------------------------------------------ putting it together
+
+    def _explain(self, group: GroupEntry, now: float) -> Explanation:
+        step = next_step(group) if group.group is not None else None
+        obstacles = self._of_group(group, step, now) + self._of_queue(group)
+        verdicts: list[NodesVerdict] = []
+        if isinstance(step, Step):
+            obstacles += self._of_limits(group, step)
+            verdicts = self._verdicts_on_nodes(step)
+            obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
+        else:
+            verdicts = self._verdicts_on_pending(group)
+            obstacles += [wording_obstacle for v in verdicts if (wording_obstacle := _never(v)) is not None]
+        if not obstacles:
+            return _not_yet()
+        obstacles.sort(key=lambda obstacle: obstacle.severity)
+        first = obstacles[0]
+        nearest = next((v.nearest for v in verdicts if v.nearest is not None), None)
+        return Explanation(
+            code=first.code,
+            message=" ".join(obstacle.sentence for obstacle in obstacles),
+            blockers=tuple(dict.fromkeys(b for obstacle in obstacles for b in obstacle.blockers)),
+            nearest=NearMiss(*nearest) if nearest else None,
+            holders=self._holders(first.code, group, verdicts),
+            remedies=remedies_for([o.code for o in obstacles], group, self._world, verdicts, step),
+            nodes_considered=int(self._world.table.live.sum()),
+        )
+
+    def _with_position(self, group: GroupEntry, explanation: Explanation) -> Explanation:
+        queue = group.queue
+        if queue is None or group.group is None:
+            return explanation
+        mine = self._world.group_order(group)
+        ahead = []
+        for other in queue.groups.values():
+            if other is not group and other.group is not None and _waits(other):
+                order = other.order_key or self._world.group_order(other)
+                if order < mine:
+                    ahead.append((order, other.key))
+        ahead.sort()
+        return Explanation(
+            code=explanation.code,
+            message=explanation.message,
+            blockers=explanation.blockers,
+            nearest=explanation.nearest,
+            holders=explanation.holders,
+            position=len(ahead) + 1,
+            ahead=tuple(key for _, key in ahead[-self._world.config.explain_ahead :]),
+            remedies=explanation.remedies,
+            nodes_considered=explanation.nodes_considered,
+        )
+
+    # ------------------------------------------------------------------ the group
+
+    def _of_group(self, group: GroupEntry, step: Step | Shortage | None, now: float) -> list[Obstacle]:
+        spec = group.group
+        if spec is None:
+            return [_obstacle(Reason.WAITING_FOR_MEMBERS, wording.unknown_group(group.key))]
+        found = []
+        if spec.held:
+            found.append(_obstacle(Reason.ON_HOLD, "It is on hold."))
+        if group.not_before > now:
+            sentence = wording.bind_failed(group.failure, group.failures, group.not_before - now)
+            found.append(_obstacle(Reason.BIND_FAILED, sentence))
+        if not group.tasks and not group.ready():
+            step = Shortage("", spec.min_member, 0, 0)
+        if isinstance(step, Shortage):
+            code = Reason.SCHEDULING_GATED if _gates_decide(step) else Reason.WAITING_FOR_MEMBERS
+            blocker = Blocker(
+                code, resource=step.role or "tasks", needed=str(step.needed), available=str(step.there)
+            )
+            found.append(Obstacle(code, wording.shortage(step), (blocker,)))
+        return found
+
+    # ------------------------------------------------------------------ the queue
+
+    def _of_queue(self, group: GroupEntry) -> list[Obstacle]:
+        queue = group.queue
+        if queue is None:
+            return []
+        reason = closed_reason(queue)
+        if reason is None:
+            return []
+        missing = next((a.name for a in queue.path if a.missing), queue.name)
+        codes = {"missing": Reason.QUEUE_NOT_FOUND, "parent-missing": Reason.QUEUE_NOT_FOUND}
+        codes |= {"not-leaf": Reason.QUEUE_NOT_LEAF, "closed": Reason.QUEUE_CLOSED}
+        shut = next((a for a in queue.path if a.spec.state != "Open"), queue)
+        sentence = {
+            "missing": f"Queue {queue.name} does not exist.",
+            "parent-missing": f"Queue {missing}, above queue {queue.name}, does not exist.",
+            "not-leaf": f"Queue {queue.name} has queues below it; work goes into one of those.",
+            "closed": f"Queue {shut.name} is {shut.spec.state.value.lower()} and takes no new work.",
+        }[reason]
+        return [_obstacle(codes[reason], sentence, detail=missing if "missing" in reason else shut.name)]
+
+    def _of_limits(self, group: GroupEntry, step: Step) -> list[Obstacle]:
+        """What the queues and policies say against the whole step."""
+        found = []
+        for refusal in self._allocation.refusals_of(group, whole_step(group, step)):
+            found.append(_refused(refusal))
+        return found
+
+    # ------------------------------------------------------------------ the nodes
+
+    def _verdicts_on_nodes(self, step: Step) -> list[NodesVerdict]:
+        wanted: dict[int, int] = {}
+        for run in step.runs:
+            wanted[run.cls.number] = wanted.get(run.cls.number, 0) + len(run.entries)
+        classes = {run.cls.number: run.cls for run in step.runs}
+        single = len(classes) == 1
+        return [
+            self._verdict(cls, step.members if single else 1)
+            for cls, _ in ((classes[n], w) for n, w in list(wanted.items())[:_CLASSES_JUDGED])
+        ]
+
+    def _verdicts_on_pending(self, group: GroupEntry) -> list[NodesVerdict]:
+        return [self._verdict(cls, 1) for cls in list(group.pending_classes)[:_CLASSES_JUDGED]]
+
+    def _verdict(self, cls, wanted: int) -> NodesVerdict:
+        table = self._world.table
+        if self._version != table.version:
+            self._verdicts.clear()
+            self._version = table.version
+        key = (cls.number, wanted)
+        found = self._verdicts.get(key)
+        if found is None:
+            found = judge_nodes(self._world, self._placer, cls, wanted)
+            # Bringing the class up to date does not change the table, so the version still stands.
+            self._verdicts[key] = found
+        return found
+
+    def _of_nodes(
+        self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict], *, certain: bool
+    ) -> list[Obstacle]:
+        found = []
+        for verdict in verdicts:
+            obstacle = _never(verdict) or _now(verdict)
+            if obstacle is not None:
+                found.append(obstacle)
+        if not found and not certain and group.bucket is not None and group.bucket.parked:
+            found.append(self._together(group, step, verdicts))
+        return found
+
+    def _together(self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict]) -> Obstacle:
+        """Every pod fits on its own, all of them do not: say how many do."""
+        reached = self._allocation.attempt(self._statement, group, step)
+        self._statement.rollback()
+        sentence = wording.not_together(reached.reached, step.members)
+        blocker = Blocker(
+            Reason.INSUFFICIENT_RESOURCES,
+            resource="tasks",
+            needed=str(step.members),
+            available=str(reached.reached),
+            detail="placed together",
+        )
+        blockers = tuple(b for verdict in verdicts for b in verdict.blockers)
+        return Obstacle(Reason.INSUFFICIENT_RESOURCES, sentence, (blocker, *blockers))
+
+    def _holders(self, code: Reason, group: GroupEntry, verdicts: list[NodesVerdict]) -> tuple[str, ...]:
+        if FACTS[code].waiting_helps == "no":
+            return ()
+        limit = self._world.config.explain_holders
+        return holders_of(self._world, group, verdicts, limit)
+
+
+def whole_step(group: GroupEntry, step: Step) -> StepView:
+    """The least that the step asks for in sum: the tasks that would be taken in task order."""
+    if group.group is None:
+        raise ValueError(f"group {group.key} is only named, not known")
+    request: dict[str, int] = {}
+    roles, free, tasks = dict(step.roles), max(0, step.members - sum(step.roles.values())), 0
+    for run in step.runs[:1] if step.extra else step.runs:
+        lacking = roles.get(run.role, 0)
+        n = min(len(run.entries), lacking + free)
+        if not n:
+            continue
+        for_role = min(lacking, n)
+        if for_role:
+            roles[run.role] = lacking - for_role
+        free -= n - for_role
+        tasks += n
+        for name, units in run.cls.items:
+            request[name] = request.get(name, 0) + units * n
+    return StepView(group.group, request, tasks, step.extra)
+
+
+def _waits(group: GroupEntry) -> bool:
+    """Whether anything of the group is still to be placed or to come."""
+    if group.pending:
+        return True
+    if not group.tasks:
+        return group.group is not None and not group.ready()
+    if len(group.tasks) == group.active:
+        return False
+    return any(e.state is TaskState.PENDING for e in group.tasks.values())
+
+
+def _not_yet() -> Explanation:
+    return Explanation(Reason.PENDING_EVALUATION, "It has not been looked at yet.")
+
+
+def _gates_decide(shortage: Shortage) -> bool:
+    return shortage.gated > 0 and shortage.there + shortage.gated >= shortage.needed
+
+
+def _obstacle(code: Reason, sentence: str, detail: str = "") -> Obstacle:
+    return Obstacle(code, sentence, (Blocker(code, detail=detail),))
+
+
+def _refused(refusal: Refusal) -> Obstacle:
+    resource = refusal.resource
+    needed = from_units(resource, refusal.needed) if resource else ""
+    available = from_units(resource, refusal.available) if resource else ""
+    blocker = Blocker(
+        refusal.code, resource=resource, needed=needed, available=available, detail=refusal.detail
+    )
+    return Obstacle(refusal.code, wording.refusal(refusal), (blocker,))
+
+
+def _never(verdict: NodesVerdict) -> Obstacle | None:
+    """That no waiting helps: the nodes, even empty, do not hold it."""
+    if verdict.never is None:
+        return None
+    return Obstacle(verdict.never, verdict.sentence, verdict.blockers)
+
+
+def _now(verdict: NodesVerdict) -> Obstacle | None:
+    if verdict.now is None:
+        return None
+    return Obstacle(verdict.now, verdict.sentence, verdict.blockers)

@@ -1,0 +1,119 @@
+"""From a group's state to its place among those that wait."""
+
+from __future__ import annotations
+
+import heapq
+
+from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
+from windlass.engine.parking import ParkingLot, Signature
+from windlass.engine.queues import QueueEntry
+from windlass.engine.turns import Turns
+from windlass.engine.world import World
+from windlass.spi.objects import QueueState
+
+
+class Enrolment:
+    """Puts groups into buckets, or leaves them out while they cannot take a step at all: on hold,
+    short of members, in a queue that takes no work, or pausing after failed binds."""
+
+    def __init__(self, world: World, lot: ParkingLot, turns: Turns) -> None:
+        self._world = world
+        self._lot = lot
+        self._turns = turns
+        self._pauses: list[tuple[float, str]] = []
+
+    def settle(self, group: GroupEntry, now: float) -> None:
+        """Bring a group's place in line with its state."""
+        if group.newly_failed:
+            self._begin_pause(group, now)
+        elif group.failures and not group.pending and all_confirmed(group):
+            group.failures = 0
+        step = self.step(group, now)
+        if step is None:
+            self._lot.leave(group)
+            group.order_key = None
+            return
+        signature = signature_of(group, step)
+        order_key = self._world.group_order(group)
+        bucket = group.bucket
+        if bucket is not None and bucket.signature == signature and group.order_key == order_key:
+            return
+        self._lot.leave(group)
+        group.order_key = order_key
+        queue = group.queue
+        if queue is None:
+            raise RuntimeError(f"group {group.key} has no queue")
+        bucket = self._lot.enter(signature, queue, group)
+        if not bucket.parked:
+            self._turns.push(bucket)
+
+    def step(self, group: GroupEntry, now: float) -> Step | None:
+        """The step that may be tried now."""
+        spec = group.group
+        if spec is None or not group.pending or spec.held or group.not_before > now:
+            return None
+        if group.queue is None or closed_reason(group.queue) is not None:
+            return None
+        step = next_step(group)
+        return None if isinstance(step, Shortage) else step
+
+    def due(self, now: float) -> list[GroupEntry]:
+        """Groups whose pause is over."""
+        found = []
+        while self._pauses and self._pauses[0][0] <= now:
+            not_before, key = heapq.heappop(self._pauses)
+            group = self._world.groups.get(key)
+            if group is not None and group.not_before == not_before:
+                group.not_before = 0.0
+                found.append(group)
+        return found
+
+    def next_due(self) -> float | None:
+        return self._pauses[0][0] if self._pauses else None
+
+    def resume_pause(self, group: GroupEntry, not_before: float) -> None:
+        """A pause that was running when the engine's state was written down."""
+        group.not_before = not_before
+        heapq.heappush(self._pauses, (not_before, group.key))
+
+    def _begin_pause(self, group: GroupEntry, now: float) -> None:
+        config = self._world.config
+        group.newly_failed = False
+        group.failures += 1
+        pause = min(config.backoff_cap_seconds, config.backoff_seconds * 2.0 ** min(group.failures - 1, 40))
+        self.resume_pause(group, now + pause)
+
+
+def all_confirmed(group: GroupEntry) -> bool:
+    """Whether the world has confirmed every placement of the group."""
+    return all(entry.task.node or entry.row < 0 for entry in group.tasks.values())
+
+
+def closed_reason(queue: QueueEntry) -> str | None:
+    """Why the queue takes no new work: ``missing``, ``parent-missing``, ``not-leaf`` or ``closed``."""
+    if queue.missing:
+        return "missing"
+    if any(not child.missing for child in queue.children.values()):
+        return "not-leaf"
+    for ancestor in queue.path:
+        if ancestor.missing:
+            return "parent-missing"
+        if ancestor.spec.state is not QueueState.OPEN:
+            return "closed"
+    return None
+
+
+def signature_of(group: GroupEntry, step: Step) -> Signature:
+    """Equal for groups whose steps have equal chances: queue, standing, classes, roles and numbers."""
+    spec = group.group
+    if spec is None or group.queue is None:
+        raise ValueError(f"group {group.key} cannot wait anywhere")
+    standing = (group.queue.name, spec.priority, spec.preemptible, step.extra, step.members)
+    runs = step.runs
+    if len(runs) == 1 and not step.roles:
+        return (*standing, runs[0].cls.number)
+    return (
+        *standing,
+        tuple(sorted(step.roles.items())),
+        tuple((run.cls.number, run.role, len(run.entries)) for run in runs),
+    )

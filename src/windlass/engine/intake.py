@@ -1,0 +1,224 @@
+"""Deltas in: what the world reports, entered in the books.
+
+Reports may lag behind decisions. A task that is assumed on a node stays so while the world still calls
+it pending, and one that is being evicted stays so while the world still calls it running; only the
+matching failure report, a new incarnation (uid) or its end undoes a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from windlass.engine import deltas as d
+from windlass.engine.devices import bits
+from windlass.engine.groups import OCCUPYING, TaskEntry
+from windlass.engine.world import World
+from windlass.spi.objects import Group, Node, Task, TaskState
+
+PENDING = TaskState.PENDING
+ASSUMED = TaskState.ASSUMED
+
+
+class Intake:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._ledger = world.ledger
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            d.NodeUpserted: lambda delta: self._node(delta.node),
+            d.NodeRemoved: lambda delta: self._node_removed(delta.name),
+            d.QueueUpserted: lambda delta: self._world.queues.upsert(delta.queue),
+            d.QueueRemoved: lambda delta: self._world.queues.remove(delta.name),
+            d.GroupUpserted: lambda delta: self._group(delta.group),
+            d.GroupRemoved: lambda delta: self._group_removed(delta.key),
+            d.TaskUpserted: lambda delta: self._task(delta.task),
+            d.TaskRemoved: lambda delta: self._task_removed(delta.key, delta.uid),
+            d.BindFailed: self._bind_failed,
+            d.EvictionFailed: self._eviction_failed,
+        }
+
+    def apply(self, deltas: Iterable[d.Delta]) -> None:
+        """Enter deltas in the order given. Raises ``TypeError`` on anything that is none."""
+        handlers = self._handlers
+        for delta in deltas:
+            handler = handlers.get(type(delta))
+            if handler is None:
+                raise TypeError(f"not a delta: {delta!r}")
+            handler(delta)
+
+    # ------------------------------------------------------------------ nodes
+
+    def _node(self, node: Node) -> None:
+        self._world.table.upsert(node)
+        self._world.relabel()
+
+    def _node_removed(self, name: str) -> None:
+        self._world.table.remove(name)
+        self._world.relabel()
+
+    # ------------------------------------------------------------------ groups
+
+    def _group(self, group: Group) -> None:
+        world = self._world
+        entry = world.group(group.key)
+        if entry.group == group:
+            return
+        entry.set_group(group)
+        if entry.queue is None or entry.queue.name != group.queue:
+            self._ledger.leave_queue(entry)
+            self._ledger.join_queue(entry, world.queues.get(group.queue))
+        world.dirty[group.key] = entry
+
+    def _group_removed(self, key: str) -> None:
+        entry = self._world.groups.get(key)
+        if entry is None or entry.group is None:
+            return
+        self._ledger.leave_queue(entry)
+        entry.group = None
+        entry.roles_enforced = {}
+        self._world.dirty[key] = entry
+        if not entry.tasks:
+            del self._world.groups[key]
+
+    # ------------------------------------------------------------------ tasks
+
+    def _task(self, task: Task) -> None:
+        entry = self._world.tasks.get(task.key)
+        if entry is None:
+            self._add(task)
+            return
+        known = entry.task
+        if known.uid != task.uid:
+            self._remove(entry)
+            self._add(task)
+            return
+        if (
+            known.needs != task.needs
+            or known.group != task.group
+            or known.gated != task.gated
+            or known.role != task.role
+            or known.priority != task.priority
+            or known.index != task.index
+        ):
+            self._replace(entry, task)
+            return
+        entry.task = task
+        self._follow(entry, task)
+
+    def _add(self, task: Task, carried: tuple[TaskState, str, tuple[int, ...]] | None = None) -> None:
+        """Enter a new task. ``carried``: its state, node and devices here, ahead of the report."""
+        world = self._world
+        cls = world.classes.get(task.needs)
+        group = world.group(task.group) if task.group else None
+        entry = TaskEntry(task, cls, group, world.task_order(task))
+        cls.tasks += 1
+        world.tasks[task.key] = entry
+        if group is not None:
+            group.tasks[task.key] = entry
+            world.dirty[group.key] = group
+        state, node, indices = carried or (task.state, task.node, task.devices)
+        if state in OCCUPYING and node:
+            self._ledger.occupy(entry, world.table.row(node), state, indices)
+        else:
+            entry.state = _unplaced(state)
+            self._ledger.add_waiting(entry)
+
+    def _remove(self, entry: TaskEntry) -> None:
+        world, group = self._world, entry.group
+        if entry.row >= 0:
+            self._ledger.vacate(entry, TaskState.FAILED)
+        self._ledger.remove_waiting(entry)
+        del world.tasks[entry.key]
+        entry.cls.tasks -= 1
+        if group is not None:
+            del group.tasks[entry.key]
+            world.dirty[group.key] = group
+            if not group.tasks and group.group is None:
+                world.groups.pop(group.key, None)
+
+    def _replace(self, entry: TaskEntry, task: Task) -> None:
+        """What the task asks for has changed: enter it anew, in the state it has here."""
+        ahead = (entry.state is ASSUMED and not task.node) or (
+            entry.state is TaskState.RELEASING and task.state in OCCUPYING
+        )
+        if not ahead:
+            self._remove(entry)
+            self._add(task)
+            return
+        carried = (entry.state, self._world.table.names[entry.row], _indices(entry))
+        self._remove(entry)
+        self._add(task, carried)
+
+    def _follow(self, entry: TaskEntry, task: Task) -> None:
+        """The same task, reported again."""
+        ledger, before, after = self._ledger, entry.state, task.state
+        if after in OCCUPYING and task.node:
+            row = self._world.table.row(task.node)
+            if entry.row < 0:
+                ledger.remove_waiting(entry)
+                ledger.occupy(entry, row, after, task.devices)
+            elif entry.row != row:
+                ledger.vacate(entry, TaskState.FAILED)
+                ledger.remove_waiting(entry)
+                ledger.occupy(entry, self._world.table.row(task.node), after, task.devices)
+            else:
+                if task.devices:
+                    ledger.rename_devices(entry, task.devices)
+                if before is after or before is TaskState.RELEASING:
+                    return
+                ledger.change_state(entry, after)
+                group = entry.group
+                if after is not TaskState.RELEASING and (group is None or not group.failures):
+                    return
+                if after is TaskState.RELEASING:
+                    self._world.table.improved.add(row)
+        else:
+            after = _unplaced(after)
+            if after is before or (after is PENDING and before is ASSUMED):
+                return
+            if entry.row >= 0:
+                ledger.vacate(entry, after)
+            else:
+                ledger.remove_waiting(entry)
+                entry.state = after
+                ledger.add_waiting(entry)
+        if entry.group is not None:
+            self._world.dirty[entry.group.key] = entry.group
+
+    def _task_removed(self, key: str, uid: str) -> None:
+        entry = self._world.tasks.get(key)
+        if entry is not None and (not uid or entry.task.uid == uid):
+            self._remove(entry)
+
+    # ------------------------------------------------------------------ failures
+
+    def _bind_failed(self, delta: d.BindFailed) -> None:
+        entry = self._world.tasks.get(delta.key)
+        if entry is None or entry.state is not ASSUMED or entry.task.uid != delta.uid:
+            return
+        self._ledger.vacate(entry, PENDING)
+        group = entry.group
+        if group is not None:
+            group.newly_failed = True
+            group.failure = delta.message
+            self._world.dirty[group.key] = group
+
+    def _eviction_failed(self, delta: d.EvictionFailed) -> None:
+        entry = self._world.tasks.get(delta.key)
+        if entry is None or entry.task.uid != delta.uid or entry.state is not TaskState.RELEASING:
+            return
+        if entry.task.state in OCCUPYING and entry.task.state is not TaskState.RELEASING:
+            self._ledger.change_state(entry, entry.task.state)
+            if entry.group is not None:
+                self._world.dirty[entry.group.key] = entry.group
+
+
+def _unplaced(state: TaskState) -> TaskState:
+    """The state of a task that is on no node: one that ends without ever having run counts as failed."""
+    if state is TaskState.RELEASING:
+        return TaskState.FAILED
+    return PENDING if state in OCCUPYING else state
+
+
+def _indices(entry: TaskEntry) -> tuple[int, ...]:
+    return tuple(index for _, mask in entry.masks for index in bits(mask))

@@ -1,0 +1,273 @@
+"""The books: every placement passes here, whoever decided it.
+
+One placement is entered in five places, which always agree (``invariants`` checks it): the node's
+amounts, its devices, the class's tasks by row, the sums of the queue and its ancestors, the group's
+counters. What was really given back (not merely undone) is noted, for the groups that wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.engine.classes import ClassIndex, TaskClass
+from windlass.engine.devices import Masks
+from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry
+from windlass.engine.policies import Policies
+from windlass.engine.queues import QueueEntry, QueueTree
+from windlass.engine.table import PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.objects import TaskState
+
+PENDING = TaskState.PENDING
+ASSUMED = TaskState.ASSUMED
+
+
+class Ledger:
+    def __init__(self, table: NodeTable, queues: QueueTree, classes: ClassIndex, policies: Policies) -> None:
+        self.table = table
+        self.queues = queues
+        self.classes = classes
+        self.domains = policies.domains
+        self.moved: set[int] = set()
+        """Classes of which a task came to or left a node since the engine last looked."""
+
+    # ------------------------------------------------------------------ decided placements
+
+    def assume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
+        """Place pending tasks of one class, of one group, on a node. They must fit."""
+        n = len(entries)
+        table = self.table
+        cells = table.planes[row, USED]
+        cells += cls.vector if n == 1 else cls.vector * n
+        table.version += 1
+        table.amounts.entries.append(row)
+        cls.placed[row] = cls.placed.get(row, 0) + n
+        queue = group.queue
+        if queue is not None:
+            self.queues.start(queue, cls.items, n)
+        group.active += n
+        on_row = table.tasks[row]
+        roles = group.roles_enforced
+        for entry in entries:
+            entry.state = ASSUMED
+            entry.row = row
+            on_row[entry.key] = entry
+            group.drop_pending(entry)
+            if roles:
+                role = entry.task.role
+                group.active_roles[role] = group.active_roles.get(role, 0) + 1
+        if cls.device_requests:
+            self._hand_out(cls, row, entries)
+        for plugin in self.domains:
+            plugin.add(cls.number, row, n)
+
+    def _hand_out(self, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
+        devices = self.table.devices
+        home = devices.rows[row]
+        for entry in entries:
+            masks = []
+            shares = ()
+            for resource, count in cls.device_requests:
+                slots = home[resource]
+                mask = slots.pick(count)
+                if not mask:
+                    raise RuntimeError(
+                        f"{self.table.names[row]} has fewer free {resource} than its books say"
+                    )
+                slots.free &= ~mask
+                slots.taken |= mask
+                masks.append((resource, mask))
+                shares += devices.shares(resource, mask)
+            entry.masks = tuple(masks)
+            entry.devices = shares
+
+    def unassume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
+        """The inverse of :meth:`assume`: the tasks are pending again, nothing counts as given back."""
+        n = len(entries)
+        table = self.table
+        table.planes[row, USED] -= cls.vector * n
+        table.touch(row)
+        self._count_placed(cls, row, -n)
+        if group.queue is not None:
+            self.queues.start(group.queue, cls.items, -n)
+        group.active -= n
+        for entry in entries:
+            entry.state = PENDING
+            entry.row = -1
+            del table.tasks[row][entry.key]
+            if entry.masks:
+                table.devices.give(row, entry.masks)
+                entry.masks = ()
+                entry.devices = ()
+            group.add_pending(entry)
+            if group.roles_enforced:
+                group.active_roles[entry.task.role] -= 1
+        for plugin in self.domains:
+            plugin.add(cls.number, row, -n)
+
+    # ------------------------------------------------------------------ promises
+
+    def promise(self, entry: TaskEntry, row: int) -> None:
+        """Keep room on ``row``, part of which is still being freed, for a pending task."""
+        self.table.planes[row, PROMISED] += entry.cls.vector
+        self.table.touch(row)
+        entry.promised = row
+
+    def unpromise(self, entry: TaskEntry) -> None:
+        row, entry.promised = entry.promised, -1
+        self.table.planes[row, PROMISED] -= entry.cls.vector
+        self.table.touch(row)
+
+    # ------------------------------------------------------------------ what the world reports
+
+    def occupy(self, entry: TaskEntry, row: int, state: TaskState, indices: tuple[int, ...]) -> None:
+        """A task is on a node, whether it fits or not."""
+        table, cls = self.table, entry.cls
+        cls.fit_vector()
+        table.planes[row, USED] += cls.vector
+        if state is TaskState.RELEASING:
+            table.planes[row, RELEASING] += cls.vector
+        entry.row = row
+        entry.state = state
+        table.tasks[row][entry.key] = entry
+        if indices and cls.device_requests:
+            wanted = sum(count for _, count in cls.device_requests)
+            self._hold(entry, table.devices.locate(row, cls.device_requests, indices[:wanted]))
+        table.touch(row)
+        self._count_placed(cls, row, 1)
+        for plugin in self.domains:
+            plugin.add(cls.number, row, 1)
+        self.moved.add(cls.number)
+        self._count_group(entry, state, 1)
+
+    def vacate(self, entry: TaskEntry, state: TaskState) -> None:
+        """A task has left its node: what it held is free, its state is ``state``."""
+        table, cls, row = self.table, entry.cls, entry.row
+        table.planes[row, USED] -= cls.vector
+        if entry.state is TaskState.RELEASING:
+            table.planes[row, RELEASING] -= cls.vector
+        self._count_group(entry, entry.state, -1)
+        entry.state = state
+        entry.row = -1
+        del table.tasks[row][entry.key]
+        if entry.masks:
+            table.devices.give(row, entry.masks)
+            entry.masks = ()
+            entry.devices = ()
+            self._settle_health(row)
+        table.touch(row)
+        table.improved.add(row)
+        self._count_placed(cls, row, -1)
+        for plugin in self.domains:
+            plugin.add(cls.number, row, -1)
+        self.moved.add(cls.number)
+        self._count_group(entry, state, 1)
+        table.release_row(row)
+
+    def rename_devices(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
+        """The world says which devices a task holds; that counts."""
+        if not entry.cls.device_requests or not indices:
+            return
+        devices = self.table.devices
+        wanted = sum(count for _, count in entry.cls.device_requests)
+        masks = devices.locate(entry.row, entry.cls.device_requests, indices[:wanted])
+        if set(masks) != set(entry.masks):
+            devices.give(entry.row, entry.masks)
+            self._hold(entry, masks)
+            self.table.touch(entry.row)
+
+    def change_state(self, entry: TaskEntry, state: TaskState) -> None:
+        """Between states that hold resources (assumed, bound, running, releasing)."""
+        if entry.state is not state:
+            self._enter_state(entry, state)
+
+    def add_waiting(self, entry: TaskEntry) -> None:
+        """A new task appears that holds nothing."""
+        self._count_group(entry, entry.state, 1, new=True)
+
+    def remove_waiting(self, entry: TaskEntry) -> None:
+        """A task that holds nothing disappears."""
+        if entry.promised >= 0:
+            row = entry.promised
+            self.unpromise(entry)
+            self.table.improved.add(row)
+        self._count_group(entry, entry.state, -1)
+
+    # ------------------------------------------------------------------ queues
+
+    def join_queue(self, group: GroupEntry, queue: QueueEntry) -> None:
+        """The group's tasks count for this queue from now on."""
+        group.queue = queue
+        queue.groups[group.key] = group
+        for entry in group.tasks.values():
+            self._count_queue(queue, entry, 1)
+
+    def leave_queue(self, group: GroupEntry) -> None:
+        queue = group.queue
+        if queue is None:
+            return
+        for entry in group.tasks.values():
+            self._count_queue(queue, entry, -1)
+        del queue.groups[group.key]
+        group.queue = None
+        self.queues.drop_if_unused(queue)
+
+    # ------------------------------------------------------------------ parts
+
+    def _enter_state(self, entry: TaskEntry, state: TaskState) -> None:
+        group, before = entry.group, entry.state
+        if before in ACTIVE and state in ACTIVE:
+            entry.state = state
+            return
+        sign = (state is TaskState.RELEASING) - (before is TaskState.RELEASING)
+        if sign:
+            self.table.planes[entry.row, RELEASING] += sign * entry.cls.vector
+            self.table.touch(entry.row)
+            if group is not None and group.queue is not None:
+                self.queues.release(group.queue, entry.cls.items, sign)
+        if group is not None:
+            group.count(entry, before, -1)
+            group.count(entry, state, 1)
+        entry.state = state
+
+    def _count_group(self, entry: TaskEntry, state: TaskState, sign: int, *, new: bool = False) -> None:
+        """Enter a task in its group's counters and its queue's sums as being in ``state``."""
+        group = entry.group
+        if group is None:
+            return
+        group.count(entry, state, sign)
+        if state is PENDING and not entry.task.gated:
+            if sign > 0:
+                group.add_pending(entry, new=new)
+            else:
+                group.drop_pending(entry)
+        if group.queue is not None:
+            self._count_queue(group.queue, entry, sign, state)
+
+    def _count_queue(
+        self, queue: QueueEntry, entry: TaskEntry, sign: int, state: TaskState | None = None
+    ) -> None:
+        state = state or entry.state
+        if state in OCCUPYING:
+            self.queues.allocate(queue, entry.cls.items, sign)
+            if state is TaskState.RELEASING:
+                self.queues.release(queue, entry.cls.items, sign)
+        elif state is PENDING and not entry.task.gated:
+            self.queues.ask(queue, entry.cls.items, sign)
+
+    def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
+        left = cls.placed.get(row, 0) + n
+        if left:
+            cls.placed[row] = left
+        else:
+            del cls.placed[row]
+
+    def _hold(self, entry: TaskEntry, masks: Masks) -> None:
+        devices = self.table.devices
+        devices.take(entry.row, masks)
+        entry.masks = masks
+        entry.devices = tuple(share for resource, mask in masks for share in devices.shares(resource, mask))
+        self._settle_health(entry.row)
+
+    def _settle_health(self, row: int) -> None:
+        if any(slots.known != slots.healthy for slots in self.table.devices.rows[row].values()):
+            self.table.settle_allocatable(row)

@@ -1,0 +1,228 @@
+"""What the nodes say to a class of tasks: every obstacle on every node, counted.
+
+``never``: why even the empty nodes do not hold it; ``now``: why they do not at present. At most one of
+the two is set; neither if enough tasks of the class fit, taken on their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.api.reasons import Blocker, Reason
+from windlass.engine import wording
+from windlass.engine.classes import UNLIMITED, TaskClass
+from windlass.engine.placing import Placer
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.engine.world import World
+from windlass.spi.plugins import Finding
+from windlass.spi.quantities import from_units, is_device
+
+PODS = "pods"
+
+
+@dataclass(slots=True)
+class NodesVerdict:
+    cls: TaskClass
+    wanted: int
+    nodes: int
+    """Live nodes."""
+    matching: NDArray[np.int64]
+    """Rows that pass every static policy."""
+    fitting: int
+    """How many tasks of the class fit now."""
+    ever: int
+    """How many would fit on the matching nodes if they were empty."""
+    short: tuple[str, ...] = ()
+    """The resources that are too scarce, on some matching node."""
+    largest: tuple[tuple[str, int], ...] = ()
+    """Per requested resource, the most that a matching node has in all."""
+    blockers: tuple[Blocker, ...] = ()
+    nearest: tuple[str, str] | None = None
+    never: Reason | None = None
+    now: Reason | None = None
+    sentence: str = ""
+
+
+def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: int) -> NodesVerdict:
+    """Judge ``wanted`` tasks of a class, as if nothing else wanted to be placed."""
+    table = world.table
+    cls.refresh()
+    live = np.flatnonzero(table.live[: table.height])
+    view = TableView(table, live)
+    matching = live[cls.static[live]]
+    domains = placer.constraints(cls)
+    mask = placer.domain_mask(cls, domains) if domains else None
+    count = cls.count[live] if mask is None else cls.count[live] * mask[live]
+    ever = _empty_count(world, cls, matching)
+    verdict = NodesVerdict(
+        cls,
+        wanted,
+        nodes=len(live),
+        matching=matching,
+        fitting=int(count.sum()),
+        ever=int(ever.sum()),
+        largest=_largest(table, cls, matching),
+    )
+    findings = [f for plugin in world.policies.findings for f in plugin.findings(cls.needs, view)]
+    verdict.short = tuple(
+        dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
+    )
+    _decide(verdict, table, findings)
+    verdict.blockers = _blockers(verdict, table, findings)
+    if verdict.never is not None or verdict.now is not None:
+        verdict.nearest = _nearest(table, cls, live, findings)
+        verdict.sentence = wording.nodes_sentence(verdict, findings)
+    return verdict
+
+
+def _empty_count(world: World, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    view = TableView(world.table, rows, empty=True)
+    count = np.full(len(rows), UNLIMITED, dtype=np.int64)
+    for plugin in world.policies.capacities:
+        limit = plugin.capacity(cls.needs, view)
+        if limit is not None:
+            np.minimum(count, limit, out=count)
+    return np.maximum(count, 0)
+
+
+def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
+    if not len(matching):
+        return ()
+    view = TableView(table, matching)
+    return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.items)
+
+
+def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> None:
+    if not len(verdict.matching):
+        verdict.never = Reason.NO_MATCHING_NODE
+    elif verdict.ever == 0:
+        verdict.never = Reason.EXCEEDS_EVERY_NODE
+    elif verdict.ever < verdict.wanted:
+        verdict.never = Reason.EXCEEDS_CLUSTER
+    elif verdict.fitting < verdict.wanted:
+        verdict.now = _present_reason(verdict, table, findings)
+
+
+def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> Reason:
+    """The reason of those nodes that could serve: amounts, scattered devices, or other pods."""
+    cls = verdict.cls
+    if cls.total >= verdict.wanted:
+        codes = [f.code for f in findings if not f.resource and f.blocked.any()]
+        for code in (
+            Reason.POD_ANTI_AFFINITY_CONFLICT,
+            Reason.POD_AFFINITY_MISMATCH,
+            Reason.HOST_PORT_TAKEN,
+        ):
+            if code in codes:
+                return code
+    if _scattered(verdict, table):
+        return Reason.DEVICES_FRAGMENTED
+    return Reason.INSUFFICIENT_RESOURCES
+
+
+def _scattered(verdict: NodesVerdict, table: NodeTable) -> bool:
+    """Whether there is enough free of everything in sum, and only devices are short on each node."""
+    view = TableView(table, verdict.matching)
+    for name, units in verdict.cls.items:
+        if int(np.maximum(view.available(name), 0).sum()) < units * verdict.wanted:
+            return False
+    return any(is_device(name) for name in verdict.short)
+
+
+def _blockers(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> tuple[Blocker, ...]:
+    """The reason as a whole, then each obstacle with the number of nodes it holds on."""
+    found = [*_summary(verdict, table)]
+    per_node = []
+    for finding in findings:
+        nodes = int(finding.blocked.sum())
+        if not nodes:
+            continue
+        needed = available = ""
+        if finding.resource and finding.available is not None:
+            needed = from_units(finding.resource, finding.needed)
+            available = from_units(finding.resource, int(finding.available[finding.blocked].max()))
+        per_node.append(Blocker(finding.code, nodes, finding.resource, needed, available, finding.detail))
+    per_node.sort(key=lambda b: (-b.nodes, b.code, b.resource, b.detail))
+    return (*found, *per_node)
+
+
+def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
+    code = verdict.never or verdict.now
+    if code is None:
+        return []
+    if code is Reason.NO_MATCHING_NODE:
+        return [Blocker(code, verdict.nodes)]
+    if code is Reason.EXCEEDS_EVERY_NODE:
+        largest = dict(verdict.largest)
+        over = [
+            Blocker(
+                code,
+                verdict.nodes,
+                name,
+                from_units(name, units),
+                from_units(name, largest.get(name, 0)),
+                "the most that one node has",
+            )
+            for name, units in verdict.cls.items
+            if units > largest.get(name, 0)
+        ]
+        return over or [Blocker(code, verdict.nodes, detail="no node has all of it together")]
+    if code is Reason.EXCEEDS_CLUSTER:
+        return [
+            Blocker(
+                code,
+                verdict.nodes,
+                "tasks",
+                str(verdict.wanted),
+                str(verdict.ever),
+                "what the matching nodes would hold if they were empty",
+            )
+        ]
+    return [
+        Blocker(
+            code,
+            verdict.nodes,
+            "tasks",
+            str(verdict.wanted),
+            str(min(verdict.fitting, verdict.wanted)),
+            "what the nodes hold now",
+        )
+    ]
+
+
+def _nearest(
+    table: NodeTable, cls: TaskClass, live: NDArray[np.int64], findings: list[Finding]
+) -> tuple[str, str] | None:
+    """The node that lacks least: fewest obstacles, then the smallest share of the request missing."""
+    if not len(live) or not findings:
+        return None
+    obstacles = np.zeros(len(live))
+    missing = np.zeros(len(live))
+    for finding in findings:
+        if finding.resource and finding.available is not None and finding.needed:
+            lack = np.where(finding.blocked, finding.needed - finding.available, 0)
+            missing += lack / finding.needed
+        else:
+            obstacles += finding.blocked
+    blocked = np.zeros(len(live), dtype=np.bool_)
+    for finding in findings:
+        blocked |= finding.blocked
+    if not blocked.any():
+        return None
+    table.ranking.settle()
+    order = np.lexsort((-table.ranking.tie[live], missing, obstacles, ~blocked))
+    at = int(order[0])
+    lacks = []
+    for finding in findings:
+        if not finding.blocked[at]:
+            continue
+        if finding.resource and finding.available is not None:
+            short = finding.needed - int(finding.available[at])
+            lacks.append(f"{from_units(finding.resource, short)} {finding.resource}")
+        else:
+            lacks.append(finding.detail or wording.short_meaning(finding.code))
+    return table.names[int(live[at])], ", ".join(lacks)

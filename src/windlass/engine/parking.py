@@ -1,0 +1,203 @@
+"""Where groups wait.
+
+Groups of one queue that ask for the same next step stand in one *bucket*, in their order: what the
+first cannot have, none behind it can. A bucket is either *active* (its first group is to be tried) or
+*parked*: then it names what would help, and only that wakes it. Ten thousand groups that wait for the
+same thing are one bucket and cost nothing until it happens.
+
+What may help: enough room for a class of tasks (``room``), any room for one of several classes
+(``any_room``), a queue giving something back (``queues``), pods of certain classes coming or going
+(``domains``), or anything at all (``anything``, for third-party refusals that do not say).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import GroupEntry
+from windlass.engine.queues import QueueEntry, QueueTree
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.plugins import Domain
+
+Signature = tuple[Hashable, ...]
+
+
+@dataclass(slots=True)
+class Waits:
+    """What would help; any one of it is reason enough to try again."""
+
+    room: dict[TaskClass, int] = field(default_factory=dict)
+    """Class → how many tasks of it the cluster must take."""
+    any_room: set[TaskClass] = field(default_factory=set)
+    queues: set[str] = field(default_factory=set)
+    domains: set[TaskClass] = field(default_factory=set)
+    anything: bool = False
+
+
+class Bucket:
+    """Groups of equal next step in one queue, in order."""
+
+    __slots__ = ("explanation", "heap", "members", "parked", "queue", "signature", "ticket", "waits")
+
+    def __init__(self, signature: Signature, queue: QueueEntry) -> None:
+        self.signature = signature
+        self.queue = queue
+        self.members: dict[str, GroupEntry] = {}
+        self.heap: list[tuple[Any, str]] = []
+        self.parked = False
+        self.waits = Waits()
+        self.explanation: Any = None
+        self.ticket = -1
+
+    def add(self, group: GroupEntry) -> None:
+        self.members[group.key] = group
+        group.bucket = self
+        heapq.heappush(self.heap, (group.order_key, group.key))
+
+    def head(self) -> GroupEntry | None:
+        """The first group in order; entries of groups that have left are dropped on the way."""
+        heap, members = self.heap, self.members
+        while heap:
+            order_key, key = heap[0]
+            group = members.get(key)
+            if group is not None and group.order_key == order_key:
+                return group
+            heapq.heappop(heap)
+        return None
+
+    def __repr__(self) -> str:
+        return f"<Bucket {self.queue.name} {len(self.members)} {'parked' if self.parked else 'active'}>"
+
+
+class ParkingLot:
+    def __init__(self, table: NodeTable, queues: QueueTree, domains: list[Domain]) -> None:
+        self._table = table
+        self._queues = queues
+        self._domains = domains
+        self.buckets: dict[Signature, Bucket] = {}
+        self.by_class: dict[TaskClass, dict[Bucket, None]] = {}
+        self.by_queue: dict[str, dict[Bucket, None]] = {}
+        self.by_domain: dict[TaskClass, dict[Bucket, None]] = {}
+        self.by_anything: dict[Bucket, None] = {}
+        self._matrix: NDArray[np.int64] | None = None
+        self._matrix_classes: list[TaskClass] = []
+
+    # ------------------------------------------------------------------ membership
+
+    def enter(self, signature: Signature, queue: QueueEntry, group: GroupEntry) -> Bucket:
+        """Put a group, its order key set, into the bucket of its signature."""
+        bucket = self.buckets.get(signature)
+        if bucket is None:
+            bucket = self.buckets[signature] = Bucket(signature, queue)
+        bucket.add(group)
+        return bucket
+
+    def leave(self, group: GroupEntry) -> None:
+        bucket = group.bucket
+        if bucket is None:
+            return
+        group.bucket = None
+        del bucket.members[group.key]
+        if not bucket.members:
+            if bucket.parked:
+                self._forget(bucket)
+            del self.buckets[bucket.signature]
+
+    # ------------------------------------------------------------------ parking and waking
+
+    def park(self, bucket: Bucket, waits: Waits) -> None:
+        bucket.parked = True
+        bucket.waits = waits
+        for cls in (*waits.room, *waits.any_room):
+            if cls not in self.by_class:
+                self.by_class[cls] = {}
+                self._matrix = None
+            self.by_class[cls][bucket] = None
+        for name in waits.queues:
+            self.by_queue.setdefault(name, {})[bucket] = None
+        for cls in waits.domains:
+            self.by_domain.setdefault(cls, {})[bucket] = None
+        if waits.anything:
+            self.by_anything[bucket] = None
+
+    def unpark(self, bucket: Bucket) -> None:
+        self._forget(bucket)
+        bucket.parked = False
+        bucket.waits = Waits()
+
+    def _forget(self, bucket: Bucket) -> None:
+        waits = bucket.waits
+        for cls in {*waits.room, *waits.any_room}:
+            self._drop(self.by_class, cls, bucket)
+            if cls not in self.by_class:
+                self._matrix = None
+        for name in waits.queues:
+            self._drop(self.by_queue, name, bucket)
+        for cls in waits.domains:
+            self._drop(self.by_domain, cls, bucket)
+        self.by_anything.pop(bucket, None)
+
+    @staticmethod
+    def _drop(index: dict[Any, dict[Bucket, None]], key: Any, bucket: Bucket) -> None:
+        entries = index.get(key)
+        if entries is not None:
+            entries.pop(bucket, None)
+            if not entries:
+                del index[key]
+
+    def wake(self, moved: set[int]) -> list[Bucket]:
+        """The parked buckets that what has happened since the last call may help; now active.
+
+        ``moved``: classes of which tasks came or went.
+        """
+        improved, self._table.improved = self._table.improved, set()
+        freed, self._queues.freed = self._queues.freed, {}
+        woken: dict[Bucket, None] = {}
+        if improved and self.by_class:
+            self._wake_by_room(improved, woken)
+        for name in freed:
+            woken.update(self.by_queue.get(name, {}))
+        if moved and self.by_domain:
+            self._wake_by_domain(moved, woken)
+        if self.by_anything and (improved or freed or moved):
+            woken.update(self.by_anything)
+        for bucket in woken:
+            self.unpark(bucket)
+        return list(woken)
+
+    def _wake_by_room(self, improved: set[int], woken: dict[Bucket, None]) -> None:
+        rows = np.fromiter(improved, dtype=np.int64, count=len(improved))
+        for cls in self._candidates(rows):
+            cls.refresh()
+            here = bool((cls.count[rows] > 0).any())
+            if not here:
+                continue
+            for bucket in self.by_class[cls]:
+                needed = bucket.waits.room.get(cls)
+                if cls in bucket.waits.any_room or (needed is not None and cls.total >= needed):
+                    woken[bucket] = None
+
+    def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
+        """The watched classes of which a task might fit on one of the rows, by amounts alone."""
+        if self._matrix is None or self._matrix.shape[1] != self._table.width:
+            self._matrix_classes = list(self.by_class)
+            for cls in self._matrix_classes:
+                cls.fit_vector()
+            self._matrix = np.stack([cls.vector for cls in self._matrix_classes])
+        planes = self._table.planes[rows]
+        held_back = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
+        most = (planes[:, ALLOCATABLE] - planes[:, USED] - held_back).max(axis=0)
+        fitting = np.flatnonzero((self._matrix <= np.maximum(most, 0)).all(axis=1))
+        return [self._matrix_classes[at] for at in fitting.tolist()]
+
+    def _wake_by_domain(self, moved: set[int], woken: dict[Bucket, None]) -> None:
+        for cls, buckets in self.by_domain.items():
+            if any(not moved.isdisjoint(plugin.listens(cls.number)) for plugin in self._domains):
+                woken.update(buckets)

@@ -1,0 +1,39 @@
+"""The plugins of an engine, sorted by what they do. Built once; the order given is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.spi import plugins as spi
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import Footprint
+
+
+class Policies:
+    def __init__(self, plugins: Sequence[object]) -> None:
+        self.plugins = tuple(plugins)
+        filters = [p for p in plugins if isinstance(p, spi.Filter)]
+        self.static_filters = [p for p in filters if p.footprint is Footprint.STATIC]
+        self.row_filters = [p for p in filters if p.footprint is Footprint.ROW]
+        self.capacities = [p for p in plugins if isinstance(p, spi.Capacity)]
+        self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
+        self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
+        scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
+        self.static_scores = [p for p in scores if p.footprint is Footprint.STATIC]
+        self.row_scores = [p for p in scores if p.footprint is Footprint.ROW]
+        self.score_weight = sum(p.weight for p in scores) or 1.0
+        self.queue_orders = [p for p in plugins if isinstance(p, spi.QueueOrder)]
+        self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]
+        self.task_orders = [p for p in plugins if isinstance(p, spi.TaskOrder)]
+        self.admissions = [p for p in plugins if isinstance(p, spi.Admits)]
+        self.shares_rows = not any(
+            getattr(p, "reads_labels", False) for p in (*self.row_filters, *self.capacities, *self.row_scores)
+        )
+        """Whether nodes with equal amounts may share an answer."""
+        self.countable = not self.row_filters
+        """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
+        its ``capacity``."""
+
+    def rises(self, needs: Needs) -> bool:
+        """Whether a node's score never falls as tasks of these needs are added to it."""
+        return all(p.trend(needs) is spi.Trend.RISES for p in self.row_scores)

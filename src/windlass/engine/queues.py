@@ -1,0 +1,241 @@
+"""The queue tree and its sums.
+
+Sums are exact Python integers per resource name: over thousands of nodes, and multiplied by weights,
+they leave 64 bits. Every change runs up the ancestors at once, so a queue's sum is always that of its
+subtree. A queue that is only named (by a group, or as a parent) but not known is kept ``missing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from windlass.spi.objects import Queue
+
+if TYPE_CHECKING:
+    from windlass.engine.groups import GroupEntry
+
+Items = Iterable[tuple[str, int]]
+
+
+class QueueEntry:
+    """One queue of the tree; what plugins see as ``spi.plugins.QueueView``."""
+
+    __slots__ = (
+        "_cluster",
+        "active",
+        "allocated",
+        "children",
+        "groups",
+        "heap",
+        "missing",
+        "name",
+        "parent",
+        "path",
+        "pending",
+        "releasing",
+        "reported",
+        "sibling_weight",
+        "spec",
+        "ticket",
+        "waiting",
+    )
+
+    def __init__(self, name: str, cluster: Mapping[str, int]) -> None:
+        self.name = name
+        self.spec = Queue(name)
+        self.missing = True
+        self.parent: QueueEntry | None = None
+        self.path: tuple[QueueEntry, ...] = (self,)
+        """This queue, its parent, … up to the root."""
+        self.children: dict[str, QueueEntry] = {}
+        self.sibling_weight = 1
+        self.allocated: dict[str, int] = {}
+        self.releasing: dict[str, int] = {}
+        self.pending: dict[str, int] = {}
+        self.groups: dict[str, GroupEntry] = {}
+        self.reported: object = None
+        self._cluster = cluster
+        # Kept by ``turns``.
+        self.waiting: list[tuple[object, ...]] = []
+        self.ticket = -1
+        self.active = False
+        self.heap: list[tuple[object, ...]] = []
+
+    @property
+    def cluster(self) -> Mapping[str, int]:
+        return self._cluster
+
+    @property
+    def requested(self) -> Mapping[str, int]:
+        total = dict(self.allocated)
+        for name, units in self.pending.items():
+            total[name] = total.get(name, 0) + units
+        return total
+
+    def __repr__(self) -> str:
+        return f"<QueueEntry {self.name}{' missing' if self.missing else ''}>"
+
+
+class QueueTree:
+    """All queues. ``changed`` collects those whose figures moved since the engine last reported."""
+
+    def __init__(self, cluster: Mapping[str, int]) -> None:
+        self._cluster = cluster
+        self.entries: dict[str, QueueEntry] = {}
+        self.changed: dict[str, QueueEntry] = {}
+        self.freed: dict[str, QueueEntry] = {}
+        """Queues that gave something back, or whose rules changed, since the engine last looked."""
+        self.unsorted: dict[str, QueueEntry] = {}
+        """Queues whose place in the order may have changed."""
+        self.reshaped: dict[str, QueueEntry] = {}
+        """Queues whose rules or place in the tree changed since the engine last looked."""
+
+    def __iter__(self) -> Iterator[QueueEntry]:
+        return iter(self.entries.values())
+
+    def get(self, name: str) -> QueueEntry:
+        """The queue, made now as missing if it is unknown."""
+        entry = self.entries.get(name)
+        if entry is None:
+            entry = self.entries[name] = QueueEntry(name, self._cluster)
+        return entry
+
+    # ------------------------------------------------------------------ shape
+
+    def upsert(self, spec: Queue) -> QueueEntry:
+        entry = self.get(spec.name)
+        if not entry.missing and entry.spec == spec:
+            return entry
+        moved = entry.missing or entry.spec.parent != spec.parent
+        entry.spec = spec
+        entry.missing = False
+        if moved:
+            self._move(entry, spec.parent)
+        self._weigh_siblings(entry)
+        self._mark_rules_changed(entry)
+        return entry
+
+    def remove(self, name: str) -> None:
+        """The queue is gone; it stays as missing while groups or children name it."""
+        entry = self.entries.get(name)
+        if entry is None or entry.missing:
+            return
+        self._mark_rules_changed(entry)
+        self._move(entry, "")
+        entry.spec = Queue(name)
+        entry.missing = True
+        self.drop_if_unused(entry)
+
+    def drop_if_unused(self, entry: QueueEntry) -> None:
+        if entry.missing and not entry.groups and not entry.children:
+            self.entries.pop(entry.name, None)
+            self.changed.pop(entry.name, None)
+            self.freed.pop(entry.name, None)
+            self.unsorted.pop(entry.name, None)
+            self.reshaped.pop(entry.name, None)
+
+    def _move(self, entry: QueueEntry, parent_name: str) -> None:
+        """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
+        for ancestor in entry.path[1:]:
+            _subtract(ancestor.allocated, entry.allocated.items())
+            _subtract(ancestor.releasing, entry.releasing.items())
+            _subtract(ancestor.pending, entry.pending.items())
+        old = entry.parent
+        if old is not None:
+            del old.children[entry.name]
+            entry.parent = None
+            self._weigh(old.children.values())
+        parent = self.get(parent_name) if parent_name else None
+        if parent is not None and parent is not entry and entry not in parent.path:
+            entry.parent = parent
+            parent.children[entry.name] = entry
+        self._renew_paths(entry)
+        for ancestor in entry.path[1:]:
+            _add(ancestor.allocated, entry.allocated.items())
+            _add(ancestor.releasing, entry.releasing.items())
+            _add(ancestor.pending, entry.pending.items())
+            self._mark(ancestor)
+        if old is not None:
+            self._mark_freed(old)
+            self.drop_if_unused(old)
+
+    def _renew_paths(self, entry: QueueEntry) -> None:
+        entry.path = (entry, *(entry.parent.path if entry.parent else ()))
+        for child in entry.children.values():
+            self._renew_paths(child)
+
+    def _weigh_siblings(self, entry: QueueEntry) -> None:
+        siblings = entry.parent.children.values() if entry.parent else [e for e in self if e.parent is None]
+        self._weigh(siblings)
+
+    def _weigh(self, siblings: Iterable[QueueEntry]) -> None:
+        siblings = list(siblings)
+        weight = sum(sibling.spec.weight for sibling in siblings if not sibling.missing)
+        for sibling in siblings:
+            if sibling.sibling_weight != weight:
+                sibling.sibling_weight = weight
+                self._mark(sibling)
+
+    def _mark_rules_changed(self, entry: QueueEntry) -> None:
+        self._mark(entry)
+        self._mark_freed(entry)
+        self.reshaped[entry.name] = entry
+        for child in entry.children.values():
+            self._mark_rules_changed(child)
+
+    def _mark(self, entry: QueueEntry) -> None:
+        self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def _mark_freed(self, entry: QueueEntry) -> None:
+        self.freed[entry.name] = entry
+
+    # ------------------------------------------------------------------ sums
+
+    def allocate(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """``count`` tasks of request ``items`` hold resources; negative: they let go."""
+        for entry in leaf.path:
+            sums = entry.allocated
+            for name, units in items:
+                sums[name] = sums.get(name, 0) + units * count
+            self.changed[entry.name] = self.unsorted[entry.name] = entry
+            if count < 0:
+                self.freed[entry.name] = entry
+
+    def start(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
+        does not count as giving back."""
+        for entry in leaf.path:
+            allocated = entry.allocated
+            pending = entry.pending
+            for name, units in items:
+                units *= count
+                allocated[name] = allocated.get(name, 0) + units
+                pending[name] = pending.get(name, 0) - units
+            self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def release(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """``count`` holders begin to let go; negative: they have."""
+        for entry in leaf.path:
+            sums = entry.releasing
+            for name, units in items:
+                sums[name] = sums.get(name, 0) + units * count
+            self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """``count`` tasks wait; negative: they wait no longer."""
+        for entry in leaf.path:
+            sums = entry.pending
+            for name, units in items:
+                sums[name] = sums.get(name, 0) + units * count
+            self.changed[entry.name] = entry
+
+
+def _add(sums: dict[str, int], items: Items) -> None:
+    for name, units in items:
+        sums[name] = sums.get(name, 0) + units
+
+
+def _subtract(sums: dict[str, int], items: Items) -> None:
+    for name, units in items:
+        sums[name] = sums.get(name, 0) - units

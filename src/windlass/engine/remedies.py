@@ -1,0 +1,87 @@
+"""What somebody can do about it: sentences and commands to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.api.reasons import Reason
+from windlass.engine.enrolment import closed_reason
+from windlass.engine.groups import GroupEntry, Shortage, Step
+from windlass.engine.nodes_verdict import NodesVerdict
+from windlass.engine.world import World
+from windlass.spi.quantities import from_units
+
+
+def remedies_for(
+    codes: Sequence[Reason],
+    group: GroupEntry,
+    world: World,
+    verdicts: Sequence[NodesVerdict],
+    step: Step | Shortage | None,
+) -> tuple[str, ...]:
+    """One or two remedies per obstacle, in the order of the obstacles."""
+    found: list[str] = []
+    for code in codes:
+        found += _of_queue(code, group, world)
+        found += _of_nodes(code, group, verdicts)
+        if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
+            what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
+            if step.there:
+                found.append(f"Create the missing pods, or lower {what} to {step.there}.")
+            else:
+                found.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
+        if code is Reason.SCHEDULING_GATED:
+            found.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
+        if code is Reason.ON_HOLD:
+            found.append("Release it.")
+    return tuple(dict.fromkeys(found))
+
+
+def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
+    queue = group.queue
+    if queue is None:
+        return []
+    match code:
+        case Reason.QUEUE_NOT_FOUND:
+            missing = next((a.name for a in queue.path if a.missing), queue.name)
+            usable = sorted(e.name for e in world.queues if closed_reason(e) is None)
+            use = f", or use one that exists: {', '.join(usable[:8])}" if usable else ""
+            return [f"Create it: windlass queue create {missing}{use}."]
+        case Reason.QUEUE_CLOSED:
+            shut = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
+            return [f"Open the queue: windlass queue set {shut} --state Open."]
+        case Reason.QUEUE_NOT_LEAF:
+            leaves = sorted(e.name for e in world.queues if queue in e.path and closed_reason(e) is None)
+            return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
+        case Reason.EXCEEDS_QUEUE_LIMIT:
+            return [f"Ask for less, or raise the limit: windlass queue set {queue.name} --capability …"]
+        case Reason.WAITING_FOR_QUOTA:
+            return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
+    return []
+
+
+def _of_nodes(code: Reason, group: GroupEntry, verdicts: Sequence[NodesVerdict]) -> list[str]:
+    found = []
+    for verdict in verdicts:
+        if code not in (verdict.never, verdict.now):
+            continue
+        match code:
+            case Reason.EXCEEDS_EVERY_NODE:
+                largest = dict(verdict.largest)
+                found += [
+                    f"Ask for at most {from_units(name, largest[name])} {name} per pod."
+                    for name, units in verdict.cls.items
+                    if units > largest.get(name, 0) > 0
+                ]
+                found.append("Add a node that is large enough.")
+            case Reason.EXCEEDS_CLUSTER:
+                found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
+            case Reason.NO_MATCHING_NODE:
+                found.append(
+                    "Change the selectors, affinities or tolerations, or add a node that satisfies them."
+                )
+            case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
+                if 0 < verdict.fitting < verdict.wanted and group.group is not None:
+                    least = group.held_members + verdict.fitting
+                    found.append(f"With minAvailable (minMember) {least} it could start now.")
+    return found

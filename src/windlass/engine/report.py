@@ -1,0 +1,97 @@
+"""What is said after a cycle: only what has changed since it was last said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windlass.engine.decision import GroupStatus, QueueUsage
+from windlass.engine.diagnosis import Diagnosis
+from windlass.engine.enrolment import closed_reason
+from windlass.engine.groups import GroupEntry
+from windlass.engine.queues import QueueEntry
+from windlass.engine.world import World
+
+
+class Reporter:
+    def __init__(self, world: World, diagnosis: Diagnosis) -> None:
+        self._world = world
+        self._diagnosis = diagnosis
+
+    def groups(self, touched: Iterable[GroupEntry], now: float) -> tuple[GroupStatus, ...]:
+        """The standing of those of the groups for which it is news."""
+        found = []
+        for group in touched:
+            spec = group.group
+            if spec is None and not group.tasks:
+                continue
+            status = GroupStatus(
+                group.key,
+                spec is not None and self.admitted(group),
+                group.active + group.succeeded,
+                waiting_tasks(group),
+                self._diagnosis.explain(group, now),
+            )
+            if status != group.reported:
+                group.reported = status
+                found.append(status)
+        return tuple(found)
+
+    def admitted(self, group: GroupEntry) -> bool:
+        """Whether the group's controller may create its pods: the queue takes work and nobody holds it.
+
+        Once given, the word stands as long as something of the group is placed.
+        """
+        spec = group.group
+        if spec is None:
+            return False
+        if spec.admitted or group.active or group.succeeded:
+            return True
+        return not spec.held and group.queue is not None and closed_reason(group.queue) is None
+
+    def queues(self) -> tuple[QueueUsage, ...]:
+        """The figures of the queues that moved."""
+        changed, self._world.queues.changed = self._world.queues.changed, {}
+        found = []
+        for name in sorted(changed):
+            entry = changed[name]
+            if entry.missing:
+                entry.reported = None
+                continue
+            usage = usage_of(entry)
+            if usage != entry.reported:
+                entry.reported = usage
+                found.append(usage)
+        return tuple(found)
+
+
+def waiting_tasks(group: GroupEntry) -> int:
+    """Tasks that hold nothing and have not ended, gated ones included."""
+    if len(group.tasks) == group.active:
+        return 0
+    if group.pending and len(group.tasks) == group.active + len(group.pending):
+        return len(group.pending)
+    return len(group.pending) + group.gated()
+
+
+def usage_of(entry: QueueEntry) -> QueueUsage:
+    spec = entry.spec
+    return QueueUsage(
+        queue=spec.name,
+        parent=entry.parent.name if entry.parent is not None else "",
+        guarantee=spec.guarantee,
+        deserved=spec.deserved,
+        capability=spec.capability,
+        fair_share=fair_share(entry),
+        allocated={name: units for name, units in entry.allocated.items() if units},
+        requested={name: units for name, units in entry.requested.items() if units},
+    )
+
+
+def fair_share(entry: QueueEntry) -> dict[str, int]:
+    """What the order of queues measures by: the deserved amounts, else the weight's part of what the
+    parent is entitled to (whole engine units, rounded down)."""
+    if entry.spec.deserved:
+        return dict(entry.spec.deserved)
+    above = fair_share(entry.parent) if entry.parent is not None else entry.cluster
+    weight = max(entry.sibling_weight, 1)
+    return {name: units * entry.spec.weight // weight for name, units in above.items()}

@@ -1,0 +1,135 @@
+"""Tentative changes with an undo log: the only way in which the engine decides anything.
+
+``allocate`` places pending tasks, ``evict`` turns running ones to releasing, ``pipeline`` promises a
+pending task room that is being freed. ``checkpoint`` and ``rollback`` nest; ``commit`` turns what is
+left into decisions. An open statement must end in ``commit`` or ``rollback()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.decision import Bind, Eviction, Nomination
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.ledger import Ledger
+from windlass.spi.objects import TaskState
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What the cycle has decided so far, in order."""
+
+    binds: list[Bind]
+    evictions: list[Eviction]
+    nominations: list[Nomination]
+
+    @staticmethod
+    def empty() -> Outbox:
+        return Outbox([], [], [])
+
+
+@dataclass(slots=True)
+class _Allocated:
+    group: GroupEntry
+    cls: TaskClass
+    row: int
+    entries: Sequence[TaskEntry]
+
+
+@dataclass(slots=True)
+class _Evicted:
+    entry: TaskEntry
+    before: TaskState
+    action: str
+    claimer: str
+
+
+@dataclass(slots=True)
+class _Pipelined:
+    entry: TaskEntry
+    row: int
+
+
+@dataclass(slots=True)
+class _Unpromised:
+    entry: TaskEntry
+    row: int
+
+
+_Operation = _Allocated | _Evicted | _Pipelined | _Unpromised
+
+
+class Statement:
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._log: list[_Operation] = []
+
+    def __len__(self) -> int:
+        return len(self._log)
+
+    def allocate(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
+        """Place tasks of one class of a group on a node where they fit now."""
+        for entry in entries:
+            if entry.promised >= 0:
+                self.unpromise(entry)
+        self._ledger.assume(group, cls, row, entries)
+        self._log.append(_Allocated(group, cls, row, entries))
+
+    def evict(self, entry: TaskEntry, action: str, claimer: str = "") -> None:
+        """Ask a task that holds resources to leave; it keeps them until the world says it is gone."""
+        before = entry.state
+        self._ledger.change_state(entry, TaskState.RELEASING)
+        self._log.append(_Evicted(entry, before, action, claimer))
+
+    def pipeline(self, entry: TaskEntry, row: int) -> None:
+        """Promise room on a node, some of which is still being freed, to a pending task."""
+        self._ledger.promise(entry, row)
+        self._log.append(_Pipelined(entry, row))
+
+    def unpromise(self, entry: TaskEntry) -> None:
+        """Give up the room promised to a task."""
+        row = entry.promised
+        self._ledger.unpromise(entry)
+        self._log.append(_Unpromised(entry, row))
+
+    def checkpoint(self) -> int:
+        """A mark to roll back to."""
+        return len(self._log)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo everything done since ``mark``, last first."""
+        ledger = self._ledger
+        while len(self._log) > mark:
+            match self._log.pop():
+                case _Allocated(group, cls, row, entries):
+                    ledger.unassume(group, cls, row, entries)
+                case _Evicted(entry, before):
+                    ledger.change_state(entry, before)
+                case _Pipelined(entry):
+                    ledger.unpromise(entry)
+                case _Unpromised(entry, row):
+                    ledger.promise(entry, row)
+
+    def commit(self, out: Outbox) -> None:
+        """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""
+        table, moved = self._ledger.table, self._ledger.moved
+        for operation in self._log:
+            match operation:
+                case _Allocated(group, cls, row, entries):
+                    name, key = table.names[row], group.key
+                    moved.add(cls.number)
+                    for entry in entries:
+                        task = entry.task
+                        out.binds.append(Bind(task.key, task.uid, key, name, entry.devices))
+                case _Evicted(entry, _, action, claimer):
+                    task = entry.task
+                    out.evictions.append(
+                        Eviction(task.key, task.uid, task.group, table.names[entry.row], action, claimer)
+                    )
+                case _Pipelined(entry, row):
+                    out.nominations.append(Nomination(entry.key, entry.task.uid, table.names[row]))
+                case _Unpromised(_, row):
+                    table.improved.add(row)
+        self._log.clear()

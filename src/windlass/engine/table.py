@@ -1,0 +1,251 @@
+"""The nodes as columns.
+
+One block ``planes[row, plane, resource]`` of int64 holds all amounts; a row's bytes are its state, so
+two nodes with equal bytes are equal to every policy that looks at amounts only. Row numbers are
+stable while a node exists and are reused afterwards. A node that is unknown but named by a task is a
+row that is not ``live``: it holds the accounts and is never offered.
+
+Amounts are capped at ``CELL_LIMIT`` (4.5e15: 4 PiB of memory) so that no sum over a node's pods can
+overflow; what asks for more than that never fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.changes import ChangeLog
+from windlass.engine.devices import WHOLE, DeviceTable, slots_of
+from windlass.engine.interning import Interner
+from windlass.engine.ranking import NameRanking
+from windlass.spi.objects import Node, Taint
+
+if TYPE_CHECKING:
+    from windlass.engine.groups import TaskEntry
+
+ALLOCATABLE, USED, RELEASING, PROMISED = range(4)
+PLANES = 4
+CELL_LIMIT = 1 << 52
+NO_POD_LIMIT = 1 << 31
+PODS = "pods"
+
+
+class NodeTable:
+    def __init__(self) -> None:
+        self.resources = Interner[str](PODS)
+        """Resource name → column; column 0 is ``pods``."""
+        self.capacity = 0
+        self.height = 0
+        """Rows in use lie below this."""
+        self.planes: NDArray[np.int64] = np.zeros((0, PLANES, 1), dtype=np.int64)
+        self.live: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.unschedulable: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.ready: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.taint_codes: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.taint_sets = Interner[tuple[Taint, ...]](())
+        self.labels: dict[str, tuple[Interner[str], NDArray[np.int64]]] = {}
+        self.names: list[str] = []
+        self.nodes: list[Node | None] = []
+        self.tasks: list[dict[str, TaskEntry]] = []
+        self.devices = DeviceTable()
+        self.ranking = NameRanking()
+        self.rows: dict[str, int] = {}
+        self.free_rows: list[int] = []
+        self.total: dict[str, int] = {}
+        """Allocatable over all live nodes, exact."""
+        self.amounts = ChangeLog()
+        self.statics = ChangeLog()
+        self.improved: set[int] = set()
+        """Rows on which something became possible since the engine last looked."""
+        self.epoch = 0
+        """Counts the events after which every cached array is void."""
+        self.relabelled: set[int] = set()
+        self.version = 0
+        """Counts all changes."""
+
+    # ------------------------------------------------------------------ shape
+
+    def column(self, resource: str) -> int:
+        """The column of a resource, made now if it is new."""
+        column = self.resources.code(resource)
+        if column >= self.planes.shape[2]:
+            width = max(8, 2 * self.planes.shape[2])
+            grown = np.zeros((self.capacity, PLANES, width), dtype=np.int64)
+            grown[:, :, : self.planes.shape[2]] = self.planes
+            self.planes = grown
+            self.epoch += 1
+        return column
+
+    @property
+    def width(self) -> int:
+        return self.planes.shape[2]
+
+    def _grow(self) -> None:
+        capacity = max(64, 2 * self.capacity)
+        planes = np.zeros((capacity, PLANES, self.width), dtype=np.int64)
+        planes[: self.capacity] = self.planes
+        self.planes = planes
+        for field in ("live", "unschedulable", "ready", "taint_codes"):
+            old = getattr(self, field)
+            new = np.zeros(capacity, dtype=old.dtype)
+            new[: len(old)] = old
+            setattr(self, field, new)
+        for key, (interner, codes) in self.labels.items():
+            longer = np.zeros(capacity, dtype=np.int64)
+            longer[: len(codes)] = codes
+            self.labels[key] = (interner, longer)
+        self.ranking.resize(capacity)
+        self.devices.resize(capacity)
+        extra = capacity - self.capacity
+        self.names.extend([""] * extra)
+        self.nodes.extend([None] * extra)
+        self.tasks.extend({} for _ in range(extra))
+        self.free_rows.extend(range(capacity - 1, self.capacity - 1, -1))
+        self.capacity = capacity
+        self.epoch += 1
+
+    # ------------------------------------------------------------------ nodes
+
+    def row(self, name: str) -> int:
+        """The row of a node, made now (not live) if the node is unknown."""
+        row = self.rows.get(name)
+        if row is None:
+            if not self.free_rows:
+                self._grow()
+            row = self.free_rows.pop()
+            self.height = max(self.height, row + 1)
+            self.rows[name] = row
+            self.names[row] = name
+            self.ranking.add(name, row)
+            self._touch(row, static=True)
+        return row
+
+    def upsert(self, node: Node) -> int:
+        """Take over a node as it is now. Nothing is logged if nothing changed."""
+        row = self.row(node.name)
+        old = self.nodes[row]
+        if old == node:
+            return row
+        self._count_total(old, -1)
+        self._count_total(node, 1)
+        self.nodes[row] = node
+        self.live[row] = True
+        for resource in node.allocatable:
+            self.column(resource)
+        if old is None or old.devices != node.devices or old.allocatable != node.allocatable:
+            self._renew_devices(row, node)
+        self.settle_allocatable(row)
+        self._write_statics(row, node)
+        if old is None or (old.labels, old.taints, old.unschedulable, old.ready) != (
+            node.labels,
+            node.taints,
+            node.unschedulable,
+            node.ready,
+        ):
+            self._touch(row, static=True)
+            if old is None or old.labels != node.labels:
+                self.relabelled.add(row)
+        else:
+            self._touch(row, static=False)
+        self.improved.add(row)
+        return row
+
+    def remove(self, name: str) -> int | None:
+        """The node is gone; its row stays, not live, while tasks are on it."""
+        row = self.rows.get(name)
+        if row is None or self.nodes[row] is None:
+            return None
+        self._count_total(self.nodes[row], -1)
+        self.nodes[row] = None
+        self.live[row] = False
+        self.planes[row, ALLOCATABLE] = 0
+        self._write_statics(row, None)
+        self._touch(row, static=True)
+        self.relabelled.add(row)
+        self.release_row(row)
+        return row
+
+    def release_row(self, row: int) -> None:
+        """Give the row back if neither a node nor a task needs it."""
+        if self.nodes[row] is None and not self.tasks[row] and self.names[row]:
+            name = self.names[row]
+            del self.rows[name]
+            self.ranking.remove(name)
+            self.names[row] = ""
+            self.planes[row] = 0
+            self.devices.rows[row] = {}
+            self.free_rows.append(row)
+            self._touch(row, static=True)
+
+    def _count_total(self, node: Node | None, sign: int) -> None:
+        if node is not None:
+            for resource, units in node.allocatable.items():
+                self.total[resource] = self.total.get(resource, 0) + sign * units
+
+    def _touch(self, row: int, *, static: bool) -> None:
+        self.version += 1
+        (self.statics if static else self.amounts).add(row)
+
+    def touch(self, row: int) -> None:
+        """The amounts of the row were written."""
+        self.version += 1
+        self.amounts.entries.append(row)
+
+    # ------------------------------------------------------------------ amounts
+
+    def settle_allocatable(self, row: int) -> None:
+        """Write the allocatable plane: what the node says, less devices that cannot be handed out."""
+        node = self.nodes[row]
+        cells = self.planes[row, ALLOCATABLE]
+        cells[:] = 0
+        if node is None:
+            return
+        cells[0] = NO_POD_LIMIT
+        listed = {device.resource for device in node.devices}
+        for resource, units in node.allocatable.items():
+            if resource in listed:
+                slots = self.devices.rows[row][resource]
+                units = min(units, slots.known.bit_count() * WHOLE) - slots.unusable * WHOLE
+            cells[self.resources.codes[resource]] = max(0, min(units, CELL_LIMIT))
+
+    def _renew_devices(self, row: int, node: Node) -> None:
+        fresh = slots_of(node)
+        self.devices.rows[row] = fresh
+        for entry in self.tasks[row].values():
+            self.devices.take(row, entry.masks)
+
+    def request_vector(self, request: Mapping[str, int]) -> NDArray[np.int64]:
+        """A request as a row of the block, capped so that what exceeds the cap never fits."""
+        for resource in request:
+            self.column(resource)
+        vector = np.zeros(self.width, dtype=np.int64)
+        for resource, units in request.items():
+            vector[self.resources.codes[resource]] = min(units, CELL_LIMIT + 1)
+        return vector
+
+    # ------------------------------------------------------------------ statics
+
+    def _write_statics(self, row: int, node: Node | None) -> None:
+        self.unschedulable[row] = node is not None and node.unschedulable
+        self.ready[row] = node is not None and node.ready
+        self.taint_codes[row] = self.taint_sets.code(node.taints if node else ())
+        for key, (interner, codes) in self.labels.items():
+            value = node.labels.get(key) if node else None
+            codes[row] = 0 if value is None else interner.code(value)
+
+    def label_column(self, key: str) -> tuple[Interner[str], NDArray[np.int64]]:
+        """The values of a label as codes; the column is made at the first question."""
+        found = self.labels.get(key)
+        if found is None:
+            # The zero entry is a text that no label value can be, so that "" has a code of its own.
+            interner = Interner[str]("\0absent")
+            codes = np.zeros(self.capacity, dtype=np.int64)
+            for row, node in enumerate(self.nodes[: self.height]):
+                value = node.labels.get(key) if node else None
+                if value is not None:
+                    codes[row] = interner.code(value)
+            found = self.labels[key] = (interner, codes)
+        return found

@@ -1,0 +1,85 @@
+"""The node table as plugins see it (``spi.nodes.NodeView``): all rows, or some."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.nodes import BoolArray, IntArray
+from windlass.spi.objects import Taint
+
+
+class TableView:
+    """``rows`` None covers rows 0 … height-1; those that are not live are masked by the engine.
+
+    ``empty`` shows the nodes as if nothing ran on them: for "can this ever run".
+    """
+
+    __slots__ = ("_empty", "_rows", "_table")
+
+    def __init__(
+        self, table: NodeTable, rows: NDArray[np.int64] | None = None, *, empty: bool = False
+    ) -> None:
+        self._table = table
+        self._empty = empty
+        self._rows = rows
+
+    @property
+    def _pick(self) -> slice | NDArray[np.int64]:
+        return slice(0, self._table.height) if self._rows is None else self._rows
+
+    @property
+    def size(self) -> int:
+        return self._table.height if self._rows is None else len(self._rows)
+
+    @property
+    def rows(self) -> IntArray:
+        return np.arange(self.size, dtype=np.int64) if self._rows is None else self._rows
+
+    def resources(self) -> Sequence[str]:
+        return self._table.resources.values
+
+    def _plane(self, plane: int, resource: str) -> IntArray:
+        column = self._table.resources.codes.get(resource)
+        if column is None or (self._empty and plane != ALLOCATABLE):
+            return np.zeros(self.size, dtype=np.int64)
+        return self._table.planes[self._pick, plane, column]
+
+    def allocatable(self, resource: str) -> IntArray:
+        return self._plane(ALLOCATABLE, resource)
+
+    def used(self, resource: str) -> IntArray:
+        return self._plane(USED, resource)
+
+    def releasing(self, resource: str) -> IntArray:
+        return self._plane(RELEASING, resource)
+
+    def available(self, resource: str) -> IntArray:
+        held_back = np.maximum(self._plane(PROMISED, resource) - self._plane(RELEASING, resource), 0)
+        return self._plane(ALLOCATABLE, resource) - self._plane(USED, resource) - held_back
+
+    def label(self, key: str) -> IntArray:
+        return self._table.label_column(key)[1][self._pick]
+
+    def label_values(self, key: str) -> Sequence[str]:
+        return self._table.label_column(key)[0].values
+
+    def taints(self) -> IntArray:
+        return self._table.taint_codes[self._pick]
+
+    def taint_sets(self) -> Sequence[tuple[Taint, ...]]:
+        return self._table.taint_sets.values
+
+    def names(self) -> Sequence[str]:
+        if self._rows is None:
+            return self._table.names[: self.size]
+        return [self._table.names[row] for row in self._rows.tolist()]
+
+    def unschedulable(self) -> BoolArray:
+        return self._table.unschedulable[self._pick]
+
+    def ready(self) -> BoolArray:
+        return self._table.ready[self._pick]

@@ -1,0 +1,131 @@
+"""The sentences of explanations. Plain, with numbers, each true on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from windlass.api.reasons import FACTS, Reason
+from windlass.engine.groups import Shortage
+from windlass.spi.plugins import Finding, Refusal
+from windlass.spi.quantities import from_units
+
+if TYPE_CHECKING:
+    from windlass.engine.nodes_verdict import NodesVerdict
+
+PODS = "pods"
+_PER_NODE = {
+    Reason.NODE_SELECTOR_MISMATCH: "do not match the node selector",
+    Reason.NODE_AFFINITY_MISMATCH: "do not match the required node affinity",
+    Reason.TAINT_NOT_TOLERATED: "have a taint that is not tolerated",
+    Reason.NODE_UNSCHEDULABLE: "are cordoned",
+    Reason.NODE_NOT_READY: "are not ready",
+    Reason.POD_AFFINITY_MISMATCH: "are outside the pod affinity's domain",
+    Reason.POD_ANTI_AFFINITY_CONFLICT: "are excluded by pod anti-affinity",
+    Reason.HOST_PORT_TAKEN: "have the host port in use",
+    Reason.TOO_MANY_PODS: "hold as many pods as they may",
+}
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def short_meaning(code: Reason) -> str:
+    return FACTS[code].meaning.rstrip(".").lower()
+
+
+def amounts(items: Sequence[tuple[str, int]]) -> str:
+    """``1 nvidia.com/gpu, 4 cpu, 8Gi memory``; ``pods`` is not worth mentioning."""
+    told = [f"{from_units(name, units)} {name}" for name, units in items if name != PODS]
+    return ", ".join(told) or "nothing in particular"
+
+
+def unknown_group(key: str) -> str:
+    return f"The group {key}, which its pods name, does not exist yet."
+
+
+def bind_failed(failure: str, failures: int, seconds: float) -> str:
+    again = f"it is tried again in {max(1, round(seconds))} s"
+    reason = failure.rstrip(".") or "no reason was given"
+    return f"Starting it has failed {count(failures, 'time')} ({reason}); {again}."
+
+
+def shortage(shortage: Shortage) -> str:
+    whose = f" of role {shortage.role}" if shortage.role else ""
+    there = f"{shortage.there} of the {shortage.needed} pods{whose} that it needs"
+    if shortage.there >= shortage.needed:
+        return f"{count(shortage.gated, 'pod')}{whose} are held back by a scheduling gate."
+    if shortage.gated:
+        return f"It has {there}; {shortage.gated} more are held back by a scheduling gate."
+    return f"It has {there}."
+
+
+def refusal(refusal: Refusal) -> str:
+    if not refusal.resource:
+        return (
+            f"{FACTS[refusal.code].meaning.rstrip('.')}: {refusal.detail}."
+            if refusal.detail
+            else (FACTS[refusal.code].meaning)
+        )
+    needed = f"{from_units(refusal.resource, refusal.needed)} {refusal.resource}"
+    available = from_units(refusal.resource, refusal.available)
+    if refusal.permanent:
+        return f"It needs {needed} at once, and queue {refusal.queue} may never hold more than {available}."
+    return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
+
+
+def not_together(reached: int, members: int) -> str:
+    return f"Only {reached} of the {count(members, 'pod')} that must start together fit at the same time."
+
+
+def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
+    """What the nodes say, in one or two sentences."""
+    each = amounts(verdict.cls.items)
+    nodes = count(verdict.nodes, "node")
+    match verdict.never or verdict.now:
+        case Reason.NO_MATCHING_NODE:
+            if not verdict.nodes:
+                return "The cluster has no nodes."
+            return f"None of {nodes} may take it: {obstacles(findings)}."
+        case Reason.EXCEEDS_EVERY_NODE:
+            largest = [
+                f"{from_units(name, most)} {name}"
+                for (name, units), (_, most) in zip(verdict.cls.items, verdict.largest, strict=True)
+                if units > most
+            ]
+            limit = (
+                f"the most that one matching node has is {', '.join(largest)}"
+                if largest
+                else ("no node has all of it together")
+            )
+            return f"One pod needs {each}; {limit}."
+        case Reason.EXCEEDS_CLUSTER:
+            return (
+                f"{count(verdict.wanted, 'pod')} of {each} must start together; "
+                f"the {count(len(verdict.matching), 'matching node')} would hold {verdict.ever} even if empty."
+            )
+    several = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
+    fitting = f"; {verdict.fitting} would fit now" if verdict.wanted > 1 else ""
+    return f"It needs {several}{fitting}. Of {nodes}, {obstacles(findings)}."
+
+
+def obstacles(findings: Sequence[Finding]) -> str:
+    """``3 lack nvidia.com/gpu (8 needed, at most 2 free), 1 are cordoned``: every obstacle with its nodes."""
+    told = []
+    for finding in findings:
+        nodes = int(finding.blocked.sum())
+        if not nodes:
+            continue
+        if finding.resource and finding.resource != PODS and finding.available is not None:
+            most = int(finding.available[finding.blocked].max())
+            needed = from_units(finding.resource, finding.needed)
+            free = from_units(finding.resource, most)
+            text = f"{nodes} lack {finding.resource} ({needed} needed, at most {free} free)"
+        else:
+            text = f"{nodes} {_PER_NODE.get(finding.code, short_meaning(finding.code))}"
+            if finding.detail:
+                text += f" ({finding.detail})"
+        told.append((-nodes, text))
+    told.sort()
+    return ", ".join(text for _, text in told) or "each could take a pod, but not enough of them"

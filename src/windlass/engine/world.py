@@ -1,0 +1,61 @@
+"""The engine's whole state, and nothing that acts on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.engine.classes import ClassIndex
+from windlass.engine.config import EngineConfig
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.ledger import Ledger
+from windlass.engine.policies import Policies
+from windlass.engine.queues import QueueTree
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.spi.objects import Task
+from windlass.spi.plugins import GroupView
+
+
+class World:
+    """Tables, queues, groups, tasks and the books over them."""
+
+    def __init__(self, config: EngineConfig, policies: Policies) -> None:
+        self.config = config
+        self.policies = policies
+        self.table = NodeTable()
+        self.queues = QueueTree(self.table.total)
+        self.classes = ClassIndex(self.table, policies, config.class_caches)
+        self.ledger = Ledger(self.table, self.queues, self.classes, policies)
+        self.groups: dict[str, GroupEntry] = {}
+        self.tasks: dict[str, TaskEntry] = {}
+        self.dirty: dict[str, GroupEntry] = {}
+        """Groups whose next step, order or standing may have changed since the last cycle."""
+        for plugin in policies.domains:
+            plugin.attach(TableView(self.table))
+
+    def group(self, key: str) -> GroupEntry:
+        """The group, made now if it is unknown."""
+        entry = self.groups.get(key)
+        if entry is None:
+            entry = self.groups[key] = GroupEntry(key)
+        return entry
+
+    def task_order(self, task: Task) -> tuple[Any, ...]:
+        """The task's place in its group; the key is last, so that no two are equal."""
+        return (*[order.task_key(task) for order in self.policies.task_orders], task.key)
+
+    def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
+        """The group's place in its queue: by the policies, then age, uid and key."""
+        group = entry.group
+        if group is None:
+            raise ValueError(f"group {entry.key} is only named, not known")
+        view = GroupView(group, entry.ready(), entry.held_members, len(entry.pending))
+        keys = [order.group_key(view) for order in self.policies.group_orders]
+        return (*keys, group.created, group.uid, group.key)
+
+    def relabel(self) -> None:
+        """Let the domain policies count afresh where nodes with tasks changed their labels."""
+        relabelled, self.table.relabelled = self.table.relabelled, set()
+        if any(self.table.tasks[row] for row in relabelled):
+            for plugin in self.policies.domains:
+                plugin.relabelled(self.classes.placed())

@@ -1,0 +1,106 @@
+"""Requirements on labels, judged once per distinct value and spread over the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from windlass.spi.nodes import BoolArray, NodeView
+from windlass.spi.objects import Expression, NodeTerm
+
+PRODUCT_SUFFIX = ".product"
+"""Labels of accelerator models (``nvidia.com/gpu.product``, ``amd.com/gpu.product``, …)."""
+
+
+def value_matches(operator: str, values: Sequence[str], value: str | None) -> bool:
+    """One requirement on one value; ``None`` is an absent label. Kubernetes' rules: NotIn and
+    DoesNotExist hold for an absent label, Gt and Lt compare integers."""
+    match operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(operator, values, value)
+        case _:
+            return False
+
+
+def _compares(operator: str, values: Sequence[str], value: str | None) -> bool:
+    try:
+        left, right = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def labels_match(expressions: Sequence[Expression], labels: Mapping[str, str]) -> bool:
+    """Whether a set of labels satisfies all requirements."""
+    return all(value_matches(e.operator, e.values, labels.get(e.key)) for e in expressions)
+
+
+def expression_mask(expression: Expression, nodes: NodeView) -> BoolArray:
+    """The nodes whose label satisfies the requirement.
+
+    A product is often asked for without its form factor: where a value of ``In`` on a product label
+    is carried by no node, it also stands for the values that begin with it and a dash
+    (``NVIDIA-H100-80GB`` for ``NVIDIA-H100-80GB-HBM3``).
+    """
+    texts = nodes.label_values(expression.key)
+    values = expression.values
+    if expression.operator == "In" and expression.key.endswith(PRODUCT_SUFFIX):
+        values = _with_variants(values, texts[1:])
+    verdicts = [value_matches(expression.operator, values, None)]
+    verdicts += [value_matches(expression.operator, values, text) for text in texts[1:]]
+    return np.array(verdicts, dtype=np.bool_)[nodes.label(expression.key)]
+
+
+def _with_variants(values: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    found = list(values)
+    for value in values:
+        if value not in known:
+            found += [text for text in known if text.startswith(value + "-")]
+    return tuple(found)
+
+
+def term_mask(term: NodeTerm, nodes: NodeView) -> BoolArray:
+    """The nodes that satisfy all of the term. An empty term matches no node (Kubernetes)."""
+    if not term.labels and not term.fields:
+        return np.zeros(nodes.size, dtype=np.bool_)
+    mask = np.ones(nodes.size, dtype=np.bool_)
+    for expression in term.labels:
+        mask &= expression_mask(expression, nodes)
+    for expression in term.fields:
+        mask &= np.array(
+            [
+                expression.key == "metadata.name"
+                and value_matches(expression.operator, expression.values, name)
+                for name in nodes.names()
+            ],
+            dtype=np.bool_,
+        ).reshape(nodes.size)
+    return mask
+
+
+def describe(expression: Expression) -> str:
+    """``tier in (a, b)``, ``!gone``, ``cores > 4``: for people."""
+    key, values = expression.key, ", ".join(expression.values)
+    match expression.operator:
+        case "In":
+            return f"{key}={values}" if len(expression.values) == 1 else f"{key} in ({values})"
+        case "NotIn":
+            return f"{key}!={values}" if len(expression.values) == 1 else f"{key} not in ({values})"
+        case "Exists":
+            return key
+        case "DoesNotExist":
+            return f"!{key}"
+        case "Gt":
+            return f"{key} > {values}"
+        case "Lt":
+            return f"{key} < {values}"
+    return f"{key} {expression.operator} ({values})"

@@ -1,0 +1,72 @@
+"""Node selector and node affinity: required as a filter, preferred as a score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windlass.api.reasons import Reason
+from windlass.plugins.matching import describe, expression_mask, term_mask
+from windlass.spi.nodes import BoolArray, FloatArray, NodeView
+from windlass.spi.objects import Expression, Needs, NodeTerm
+from windlass.spi.plugins import Finding, Footprint, Trend
+
+
+class NodeAffinity:
+    """Selector entries must all hold; of required affinity terms at least one.
+
+    The score is the share of the preferred terms' weights that the node satisfies, times 100.
+    """
+
+    name = "node-affinity"
+    footprint = Footprint.STATIC
+
+    def __init__(self, weight: float = 2.0) -> None:
+        self.weight = weight
+
+    def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
+        if not needs.node_selector and needs.node_terms is None:
+            return None
+        mask = np.ones(nodes.size, dtype=np.bool_)
+        for key, value in needs.node_selector:
+            mask &= expression_mask(Expression(key, "In", (value,)), nodes)
+        if needs.node_terms is not None:
+            mask &= _any_term(needs.node_terms, nodes)
+        return mask
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        found = []
+        for key, value in needs.node_selector:
+            expression = Expression(key, "In", (value,))
+            blocked = ~expression_mask(expression, nodes)
+            if blocked.any():
+                found.append(Finding(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=describe(expression)))
+        if needs.node_terms is not None:
+            blocked = ~_any_term(needs.node_terms, nodes)
+            if blocked.any():
+                text = " or ".join(
+                    " and ".join(describe(e) for e in (*term.labels, *term.fields)) or "nothing"
+                    for term in needs.node_terms
+                )
+                found.append(Finding(Reason.NODE_AFFINITY_MISMATCH, blocked, detail=text or "nothing"))
+        return found
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.RISES
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        whole = sum(preferred.weight for preferred in needs.preferred_nodes)
+        if whole <= 0:
+            return None
+        score = np.zeros(nodes.size)
+        for preferred in needs.preferred_nodes:
+            score += term_mask(preferred.term, nodes) * (100.0 * preferred.weight / whole)
+        return score
+
+
+def _any_term(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
+    mask = np.zeros(nodes.size, dtype=np.bool_)
+    for term in terms:
+        mask |= term_mask(term, nodes)
+    return mask

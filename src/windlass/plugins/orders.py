@@ -1,0 +1,36 @@
+"""Who goes first: priorities, gangs that are not complete, age."""
+
+from __future__ import annotations
+
+from windlass.spi.objects import Task
+from windlass.spi.plugins import GroupView, QueueView
+
+
+class QueuePriority:
+    """The queue of higher priority is served first."""
+
+    name = "queue-priority"
+
+    def queue_key(self, queue: QueueView) -> int:
+        return -queue.spec.priority
+
+
+class Priority:
+    """Higher priority first, among the groups of a queue and among the tasks of a group."""
+
+    name = "priority"
+
+    def group_key(self, group: GroupView) -> int:
+        return -group.group.priority
+
+    def task_key(self, task: Task) -> tuple[int, str, int, float]:
+        return (-task.priority, task.role, task.index, task.created)
+
+
+class Gang:
+    """A gang below its minimum goes before one that only wants to grow."""
+
+    name = "gang"
+
+    def group_key(self, group: GroupView) -> int:
+        return 1 if group.ready else 0

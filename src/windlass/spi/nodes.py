@@ -1,0 +1,83 @@
+"""What a policy sees of the nodes: columns, not objects.
+
+A :class:`NodeView` covers all rows of the node table or some of them; every array has one entry per
+covered row, in the same order. Arrays are read-only by agreement. Labels, taint sets and names are
+interned: a column of small integer *codes* and the text of each code, so that a test on text is made
+once per distinct value and spread over the nodes by one indexing: ``verdict[nodes.label(key)]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.spi.objects import Taint
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+
+
+class NodeView(Protocol):
+    """Columns over some node rows. Amounts in engine units."""
+
+    @property
+    def size(self) -> int:
+        """How many rows the view covers."""
+        ...
+
+    @property
+    def rows(self) -> IntArray:
+        """The row ids covered: stable while the node exists; for plugins that keep a state per node."""
+        ...
+
+    def resources(self) -> Sequence[str]:
+        """The names of all resources that any node or task has named."""
+        ...
+
+    def allocatable(self, resource: str) -> IntArray:
+        """What the node has in all; 0 where it has none of it."""
+        ...
+
+    def used(self, resource: str) -> IntArray:
+        """What its pods hold, terminating ones included."""
+        ...
+
+    def releasing(self, resource: str) -> IntArray:
+        """The part of ``used`` that terminating pods hold."""
+        ...
+
+    def available(self, resource: str) -> IntArray:
+        """What new work may take now: unused, and not promised to someone who waits for it."""
+        ...
+
+    def label(self, key: str) -> IntArray:
+        """The code of the node's value of label ``key``; 0 where the node lacks it."""
+        ...
+
+    def label_values(self, key: str) -> Sequence[str]:
+        """The value behind each code of ``key``; entry 0 stands for "absent"."""
+        ...
+
+    def taints(self) -> IntArray:
+        """The code of the node's set of taints; 0 is the empty set."""
+        ...
+
+    def taint_sets(self) -> Sequence[tuple[Taint, ...]]:
+        """The taints behind each code."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """The node names."""
+        ...
+
+    def unschedulable(self) -> BoolArray:
+        """Cordoned nodes."""
+        ...
+
+    def ready(self) -> BoolArray:
+        """Nodes whose agent reports them ready."""
+        ...

@@ -1,0 +1,271 @@
+"""The extension points: small Protocols, most of one method. A policy implements any of them.
+
+The engine asks every plugin it is given, in the order given. All methods are pure in their
+arguments and in what :class:`Domain` calls have told the plugin before; none blocks, none keeps a
+reference to what it is handed, none raises for a legal input.
+
+**Footprint** says what an answer depends on, and so how long it may be kept:
+
+* ``STATIC``: on the node's name, labels, taints, readiness. Asked again only when those change.
+* ``ROW``: also on the node's amounts (allocatable, used, releasing, available). Asked again for a
+  row whose amounts changed; answers are shared between rows with equal amounts, unless the plugin
+  has an attribute ``reads_labels`` that is true.
+* A policy about pods in relation to one another (affinity, spread, ports) implements
+  :class:`Domain` instead; a class of tasks that it constrains is placed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from windlass.api.reasons import Reason
+from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
+from windlass.spi.objects import Group, Needs, Queue, Task
+
+
+class Footprint(StrEnum):
+    STATIC = "static"
+    ROW = "row"
+
+
+class Trend(IntEnum):
+    """How a node's score moves as pods of one class are added to it. ``ANY`` promises nothing."""
+
+    FALLS = -1
+    ANY = 0
+    RISES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One obstacle over the nodes of a view. ``blocked`` is true where it holds.
+
+    ``needed`` and ``available`` are amounts of ``resource`` in engine units; ``available`` has one
+    entry per node. ``detail`` says what exactly: a label, a taint, a port.
+    """
+
+    code: Reason
+    blocked: BoolArray
+    resource: str = ""
+    needed: int = 0
+    available: IntArray | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A policy's no to a whole step. ``queue`` is the queue (the group's or an ancestor) that says it.
+
+    The step is tried again when that queue gives something back or is changed; with an empty
+    ``queue``, whenever anything in the cluster is given back or changed. ``permanent``: no waiting
+    helps, only a change of the group or of the queue.
+    """
+
+    code: Reason
+    queue: str = ""
+    resource: str = ""
+    needed: int = 0
+    available: int = 0
+    detail: str = ""
+    permanent: bool = False
+    remedies: tuple[str, ...] = ()
+
+
+class QueueView(Protocol):
+    """A queue in the tree, with its sums. Mappings are resource → engine units, exact integers."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def spec(self) -> Queue: ...
+
+    @property
+    def parent(self) -> QueueView | None: ...
+
+    @property
+    def allocated(self) -> Mapping[str, int]:
+        """What the subtree's tasks hold, terminating ones included."""
+        ...
+
+    @property
+    def releasing(self) -> Mapping[str, int]:
+        """The part of ``allocated`` that is being given back."""
+        ...
+
+    @property
+    def requested(self) -> Mapping[str, int]:
+        """``allocated`` and what the subtree's pending tasks ask for."""
+        ...
+
+    @property
+    def sibling_weight(self) -> int:
+        """The sum of the weights of all children of the parent, this queue included."""
+        ...
+
+    @property
+    def cluster(self) -> Mapping[str, int]:
+        """What all nodes have together."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group as an ordering sees it. ``ready``: it holds its minimum; what still waits is elastic."""
+
+    group: Group
+    ready: bool
+    scheduled: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """What a group asks for next: ``request`` in sum, by ``tasks`` tasks. ``extra``: beyond its minimum."""
+
+    group: Group
+    request: Mapping[str, int]
+    tasks: int
+    extra: bool = False
+
+
+@runtime_checkable
+class Filter(Protocol):
+    """Which nodes may take a task."""
+
+    name: str
+    footprint: Footprint
+
+    def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
+        """True where the node passes; ``None`` where the plugin has nothing to say on such tasks."""
+        ...
+
+
+@runtime_checkable
+class Capacity(Protocol):
+    """How many tasks of one class a node takes on top of what it holds. Always of footprint ``ROW``.
+
+    For limits that are used up by placing: with it the engine places a gang by counting.
+    """
+
+    name: str
+
+    def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
+        """Per node, at least 0; ``None`` for no limit."""
+        ...
+
+
+@runtime_checkable
+class Findings(Protocol):
+    """Why nodes are refused. For a plugin with :class:`Filter`, :class:`Capacity` or :class:`Domain`."""
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        """All obstacles. A node is blocked by at least one of them exactly if the plugin refuses it."""
+        ...
+
+
+@runtime_checkable
+class Domain(Protocol):
+    """A policy about pods in relation to one another. It is told of every placement, and of its undoing.
+
+    Classes of tasks are known by a number here: ``learn`` tells which needs it stands for. Such a
+    plugin holds state, so one instance serves one engine.
+    """
+
+    name: str
+
+    def attach(self, nodes: NodeView) -> None:
+        """Called once, first: ``nodes`` stays valid and always shows all rows as they are."""
+        ...
+
+    def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        """A class appears. ``placed`` has the number of tasks by row of every class that is placed."""
+        ...
+
+    def forget(self, number: int) -> None:
+        """No task of the class is left."""
+        ...
+
+    def add(self, number: int, row: int, count: int) -> None:
+        """``count`` tasks of the class come to ``row``; negative: they leave."""
+        ...
+
+    def constrains(self, number: int) -> bool:
+        """Whether :meth:`verdict` may refuse any node for the class as things stand."""
+        ...
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        """True where the node passes; ``None`` for everywhere."""
+        ...
+
+    def listens(self, number: int) -> Collection[int]:
+        """The classes whose coming or going may turn a no for this class into a yes."""
+        ...
+
+    def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        """Nodes that hold tasks changed their labels: count afresh from ``placed``."""
+        ...
+
+
+@runtime_checkable
+class Score(Protocol):
+    """How good a node is for a task, from 0 to 100. ``weight`` says how much the opinion counts."""
+
+    name: str
+    footprint: Footprint
+    weight: float
+
+    def trend(self, needs: Needs) -> Trend:
+        """Holds for every node: a promise that lets the engine place many tasks at once."""
+        ...
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        """Element-wise: a node's score depends on no other node. ``None``: no opinion on such tasks."""
+        ...
+
+
+@runtime_checkable
+class QueueOrder(Protocol):
+    """Which of two sibling queues is served next."""
+
+    name: str
+
+    def queue_key(self, queue: QueueView) -> Any:
+        """Any totally ordered value of one type; the smaller goes first. Ties go on to the next plugin."""
+        ...
+
+
+@runtime_checkable
+class GroupOrder(Protocol):
+    """Which of two groups of a queue goes first."""
+
+    name: str
+
+    def group_key(self, group: GroupView) -> Any:
+        """Any totally ordered value of one type; the smaller goes first."""
+        ...
+
+
+@runtime_checkable
+class TaskOrder(Protocol):
+    """Which of two tasks of a group goes first."""
+
+    name: str
+
+    def task_key(self, task: Task) -> Any:
+        """Any totally ordered value of one type; the smaller goes first."""
+        ...
+
+
+@runtime_checkable
+class Admits(Protocol):
+    """Whether a queue and its ancestors let a group take its next step."""
+
+    name: str
+
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+        """``path`` runs from the group's queue to the root; ``nodes`` are all nodes. ``None`` means yes."""
+        ...
