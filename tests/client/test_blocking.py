@@ -1,0 +1,355 @@
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from testpki import Authority
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import PODS
+from windlass.client import errors
+from windlass.client.blocking import BlockingClient
+from windlass.client.connection import Connection, over_socket
+from windlass.client.errors import Unreachable
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+POD = {"metadata": {"name": "p", "namespace": "ns"}}
+
+
+class Caller:
+    """One accepted connection of the threaded server."""
+
+    def __init__(self, sock: socket.socket, number: int) -> None:
+        self.sock = sock
+        self.number = number
+        self._buffer = b""
+
+    def request(self) -> tuple[str, bytes]:
+        """Head and body of the next request. Raises ``EOFError`` when the client left."""
+        while b"\r\n\r\n" not in self._buffer:
+            self._more()
+        head, _, self._buffer = self._buffer.partition(b"\r\n\r\n")
+        length = 0
+        for line in head.decode().split("\r\n"):
+            if line.startswith("content-length:"):
+                length = int(line.partition(":")[2])
+        while len(self._buffer) < length:
+            self._more()
+        body, self._buffer = self._buffer[:length], self._buffer[length:]
+        return head.decode(), body
+
+    def _more(self) -> None:
+        data = self.sock.recv(65536)
+        if not data:
+            raise EOFError
+        self._buffer += data
+
+    def answer(self, body: object, status: str = "200 OK", extra: str = "") -> None:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = f"HTTP/1.1 {status}\r\nContent-Length: {len(raw)}\r\n{extra}\r\n"
+        self.sock.sendall(head.encode() + raw)
+
+    def chunks(self, *parts: bytes, end: bool = True) -> None:
+        self.sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for part in parts:
+            self.sock.sendall(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+        if end:
+            self.sock.sendall(b"0\r\n\r\n")
+
+
+Behaviour = Callable[[Caller], None]
+
+
+@contextmanager
+def serving(
+    behaviour: Behaviour, path: Path | None = None, tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Connections are served one after the other. Yields the URL (or the socket's path)."""
+    listener = socket.socket(socket.AF_UNIX if path else socket.AF_INET, socket.SOCK_STREAM)
+    listener.bind(str(path) if path else ("127.0.0.1", 0))
+    listener.listen()
+    problems: list[Exception] = []
+
+    def run() -> None:
+        number = 0
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                if tls is not None:
+                    sock = tls.wrap_socket(sock, server_side=True)
+                behaviour(Caller(sock, number))
+            except (EOFError, OSError):
+                pass
+            except Exception as problem:
+                problems.append(problem)
+            finally:
+                sock.close()
+            number += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        where = str(path) if path else f"127.0.0.1:{listener.getsockname()[1]}"
+        yield where if path else f"{'https' if tls else 'http'}://{where}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+        assert not problems, problems
+
+
+def client_of(url: str, **settings: float) -> BlockingClient:
+    return BlockingClient(Connection(url, token="secret"), user_agent="windlass-cli", **settings)  # type: ignore[arg-type]
+
+
+def test_verbs_over_one_connection() -> None:
+    seen: list[tuple[str, bytes]] = []
+
+    def behaviour(caller: Caller) -> None:
+        assert caller.number == 0
+        while True:
+            seen.append(caller.request())
+            caller.answer(POD)
+
+    with serving(behaviour) as url, client_of(url) as client:
+        assert client.get(PODS, "p", "ns") == POD
+        client.create(PODS, POD)
+        client.update(PODS, POD, subresource="status")
+        client.patch(PODS, "p", {"a": 1}, "ns", subresource="status")
+        client.delete(PODS, "p", "ns", grace_seconds=0)
+        client.bind("ns", "p", "n", uid="u")
+    lines = [head.split("\r\n")[0] for head, _ in seen]
+    assert lines == [
+        "GET /api/v1/namespaces/ns/pods/p HTTP/1.1",
+        "POST /api/v1/namespaces/ns/pods HTTP/1.1",
+        "PUT /api/v1/namespaces/ns/pods/p/status HTTP/1.1",
+        "PATCH /api/v1/namespaces/ns/pods/p/status HTTP/1.1",
+        "DELETE /api/v1/namespaces/ns/pods/p HTTP/1.1",
+        "POST /api/v1/namespaces/ns/pods/p/binding HTTP/1.1",
+    ]
+    assert "authorization: Bearer secret" in seen[0][0]
+    assert "user-agent: windlass-cli" in seen[0][0]
+    assert json.loads(seen[4][1])["gracePeriodSeconds"] == 0
+
+
+def test_lists_are_put_together() -> None:
+    def behaviour(caller: Caller) -> None:
+        head, _ = caller.request()
+        assert "limit=500" in head
+        caller.answer({"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [POD]})
+        head, _ = caller.request()
+        assert "continue=t" in head
+        caller.answer({"metadata": {"resourceVersion": "7"}, "items": [POD]})
+
+    with serving(behaviour) as url, client_of(url) as client:
+        result = client.list(PODS, "ns")
+        assert (len(result.items), result.resource_version) == (2, "7")
+        assert result.items[0]["kind"] == "Pod"
+
+
+def test_watch_and_its_end() -> None:
+    events = [
+        json.dumps({"type": "ADDED", "object": POD}).encode() + b"\n",
+        json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "old"}}).encode()
+        + b"\n",
+    ]
+
+    def behaviour(caller: Caller) -> None:
+        head, _ = caller.request()
+        assert "watch=true" in head
+        whole = b"".join(events)
+        caller.chunks(whole[:10], whole[10:70], whole[70:])
+
+    with serving(behaviour) as url, client_of(url) as client:
+        watch = client.watch(PODS, "ns", resource_version="5")
+        assert next(watch) == ("ADDED", POD)
+        with pytest.raises(StatusError, match="old"):
+            next(watch)
+
+
+def test_logs_stream_and_the_client_goes_on_with_another_connection() -> None:
+    def behaviour(caller: Caller) -> None:
+        head, _ = caller.request()
+        if "/log" in head:
+            assert "follow=true" in head
+            caller.chunks(b"one\n", b"two\n")
+            caller.request()
+        else:
+            caller.answer(POD)
+
+    with serving(behaviour) as url, client_of(url) as client:
+        assert b"".join(client.logs("ns", "p", follow=True)) == b"one\ntwo\n"
+        assert client.get(PODS, "p", "ns") == POD
+
+
+def test_leaving_a_stream_early_closes_its_connection() -> None:
+    gone = threading.Event()
+
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.chunks(b"one\n", end=False)
+        try:
+            caller.request()
+        except EOFError:
+            gone.set()
+
+    with serving(behaviour) as url, client_of(url) as client:
+        stream = client.stream("/x")
+        assert next(stream) == b"one\n"
+        stream.close()  # type: ignore[attr-defined]
+        assert gone.wait(5)
+
+
+def test_a_stream_that_breaks() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.chunks(b"one\n", end=False)
+
+    with serving(behaviour) as url, client_of(url) as client:
+        stream = client.stream("/x")
+        assert next(stream) == b"one\n"
+        with pytest.raises(Unreachable, match="in the middle"):
+            next(stream)
+
+
+def test_an_idle_connection_that_was_closed_is_replaced() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.answer(POD)
+
+    with serving(behaviour) as url, client_of(url) as client:
+        for _ in range(3):
+            client.create(PODS, POD)
+
+
+def test_errors_and_warnings() -> None:
+    status = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no", "details": {"name": "p"}}
+
+    def behaviour(caller: Caller) -> None:
+        while True:
+            caller.request()
+            caller.answer(status, "404 Not Found", 'Warning: 299 - "careful"\r\n')
+
+    heard: list[str] = []
+    with serving(behaviour) as url, client_of(url) as client:
+        client.on_warning = heard.append
+        with pytest.raises(StatusError, match="no"):
+            client.get(PODS, "p", "ns")
+        assert client.find(PODS, "p", "ns") is None
+    assert heard == ["careful", "careful"]
+
+
+def test_credentials_that_are_refused_say_where_they_came_from() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.answer({"kind": "Status", "code": 401, "message": "Unauthorized"}, "401 Unauthorized")
+
+    with serving(behaviour) as url:
+        connection = Connection(url, token="old", source="/home/u/.kube/config", context="box")
+        with BlockingClient(connection) as client, pytest.raises(Unreachable) as caught:
+            client.get(PODS, "p", "ns")
+    assert caught.value.code == errors.UNAUTHORIZED
+    assert "/home/u/.kube/config" in caught.value.evidence
+    assert caught.value.remedies
+
+
+def test_retry_after() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.answer({"kind": "Status", "code": 429}, "429 Too Many Requests", "Retry-After: 0\r\n")
+        caller.request()
+        caller.answer(POD, "201 Created")
+
+    with serving(behaviour) as url, client_of(url) as client:
+        assert client.create(PODS, POD) == POD
+
+
+def test_no_answer_in_time() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.request()
+
+    with (
+        serving(behaviour) as url,
+        client_of(url, timeout_seconds=0.05) as client,
+        pytest.raises(Unreachable, match="took more than"),
+    ):
+        client.create(PODS, POD)
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with serving(lambda _: None) as url:
+        pass
+    with pytest.raises(Unreachable, match="connection refused") as caught, client_of(url) as client:
+        client.get(PODS, "p", "ns")
+    assert caught.value.refused
+    with pytest.raises(Unreachable, match="there is no socket") as caught:
+        BlockingClient(over_socket(tmp_path / "s")).get(PODS, "p", "ns")
+    assert caught.value.remedies[0] == "windlass up"
+
+
+def test_unix_socket(tmp_path: Path) -> None:
+    def behaviour(caller: Caller) -> None:
+        head, _ = caller.request()
+        assert "host: localhost" in head
+        caller.answer(POD)
+
+    with serving(behaviour, tmp_path / "s") as path, BlockingClient(over_socket(path)) as client:
+        assert client.get(PODS, "p", "ns") == POD
+
+
+def test_tls(tmp_path: Path) -> None:
+    authority = Authority()
+    pair = authority.server("127.0.0.1")
+    (tmp_path / "pem").write_bytes(pair.cert + pair.key)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "pem")
+
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.answer(POD)
+
+    with serving(behaviour, tls=tls) as url:
+        with BlockingClient(Connection(url, ca_data=authority.pem)) as client:
+            assert client.get(PODS, "p", "ns") == POD
+        stranger = Connection(url, ca_data=Authority().pem)
+        with (
+            BlockingClient(stranger) as client,
+            pytest.raises(Unreachable, match="not signed by the authority"),
+        ):
+            client.get(PODS, "p", "ns")
+
+
+def test_tls_to_a_port_without() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.sock.recv(100)
+        caller.answer(b"no", "400 Bad Request")
+
+    with (
+        serving(behaviour) as url,
+        client_of(url.replace("http:", "https:")) as client,
+        pytest.raises(Unreachable, match="does not speak TLS"),
+    ):
+        client.get(PODS, "p", "ns")
+
+
+def test_it_imports_neither_asyncio_nor_ssl_nor_yaml() -> None:
+    program = (
+        "import sys, windlass.client.blocking, windlass.client.kubeconfig;"
+        "print(*sorted({'asyncio', 'ssl', 'yaml', 'http.client', 'email', 'subprocess', 'cryptography'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
