@@ -23,40 +23,14 @@ TASK = "main"
 MASTER_PORT = 29500
 """PyTorch's own default; every gang has its own network, so that gangs do not meet on it."""
 
-_KEPT = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "TMPDIR",
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "CONDA_DEFAULT_ENV",
-        "PYTHONPATH",
-        "PYTHONHOME",
-        "LD_LIBRARY_PATH",
-        "LIBRARY_PATH",
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "MPLBACKEND",
-    ]
-)
+_KEPT = {
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "MPLBACKEND"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "PYTHONHOME"),
+    *("LD_LIBRARY_PATH", "LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"),
+}
 _KEPT_PREFIXES = (
-    "LC_",
-    "OMP_",
-    "MKL_",
-    "NCCL_",
-    "TORCH_",
-    "PYTORCH_",
-    "HF_",
-    "TRANSFORMERS_",
-    "XLA_",
-    "JAX_",
+    *("LC_", "OMP_", "MKL_", "NCCL_", "TORCH_", "PYTORCH_"),
+    *("HF_", "TRANSFORMERS_", "XLA_", "JAX_"),
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 

@@ -56,9 +56,7 @@ def job_flags(function: Function) -> Function:
                 help="A variable; without a value the caller's own.",
             ),
             click.option("--workdir", default="", metavar="DIR", help="Working directory (default: here)."),
-            click.option(
-                "-t", "--time", "time", default="", metavar="DURATION", help="Longest run: 30m, 2h."
-            ),
+            click.option("-t", "--time", "time", default="", metavar="DURATION", help="Longest run: 2h."),
             click.option("--image", default="", metavar="IMAGE", help="Container image, on a cluster."),
         )
     ):

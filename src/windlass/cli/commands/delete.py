@@ -1,0 +1,130 @@
+"""``windlass delete``: as kubectl's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import Resource
+from windlass.cli import failures
+from windlass.cli.invocation import Invocation
+from windlass.cli.kinds import split_names
+from windlass.cli.options import completer, standard, yes_flag
+from windlass.cli.output import emit
+
+_Item = tuple[Resource, str | None, str]
+
+
+@click.command("delete")
+@click.argument("what", nargs=-1, metavar="KIND NAME...", shell_complete=completer("objects"))
+@click.option("-f", "--filename", "sources", multiple=True, metavar="FILE", help="What a manifest names.")
+@click.option("-l", "--selector", metavar="LABELS", default="", help="What has these labels.")
+@click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
+@click.option(
+    "--cascade",
+    type=click.Choice(["background", "foreground", "orphan"]),
+    default="background",
+    help="What becomes of the objects that it owns.",
+)
+@click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Time to end by itself.")
+@click.option("--now", is_flag=True, help="The same as --grace-period 0.")
+@click.option("--ignore-not-found", is_flag=True, help="What is gone already is no fault.")
+@click.option("--wait/--no-wait", default=True, help="Return when they are gone (default).")
+@yes_flag()
+@standard()
+def command(
+    invocation: Invocation,
+    what: tuple[str, ...],
+    sources: tuple[str, ...],
+    selector: str,
+    everything: bool,
+    cascade: str,
+    grace_period: int | None,
+    now: bool,
+    ignore_not_found: bool,
+    wait: bool,
+    yes: bool,
+) -> int:
+    """Delete objects."""
+    chosen = list(
+        _from_files(invocation, sources) if sources else _named(invocation, what, selector, everything)
+    )
+    if everything and chosen and not yes and invocation.out.interactive:
+        click.confirm(f"Delete {len(chosen)} object(s)?", abort=True, err=True)
+    grace = 0 if now else grace_period
+    deleted: list[tuple[_Item, str]] = []
+    failed: list[WindlassError] = []
+    for item in chosen:
+        resource, space, name = item
+        try:
+            answer = invocation.client.delete(
+                resource, name, space, propagation=cascade.capitalize(), grace_seconds=grace
+            )
+        except StatusError as error:
+            if error.code == 404 and ignore_not_found:
+                continue
+            if len(chosen) == 1:
+                raise
+            failed.append(failures.translate(error, invocation.client))
+            invocation.err.write(failures.as_text(failed[-1], invocation.err.paint))
+            continue
+        uid = (answer.get("details") or {}).get("uid") or (answer.get("metadata") or {}).get("uid") or ""
+        deleted.append((item, uid))
+        if not invocation.structured:
+            invocation.out.line(f'{_kind(resource)} "{name}" deleted')
+    if wait:
+        _until_gone(invocation, deleted)
+    if invocation.structured:
+        names = [f"{_kind(resource)}/{name}" for (resource, _, name), _ in deleted]
+        emit(invocation, {"deleted": names}, names=names)
+    return failures.exit_status(failed[0]) if failed else failures.OK
+
+
+def _kind(resource: Resource) -> str:
+    return f"{resource.singular}.{resource.group}" if resource.group else resource.singular
+
+
+def _from_files(invocation: Invocation, sources: tuple[str, ...]) -> Iterator[_Item]:
+    from windlass.cli.applying import resource_of
+    from windlass.cli.manifests import read
+
+    for document in reversed(read(sources)):
+        resource = resource_of(document)
+        metadata = document.obj.get("metadata") or {}
+        space = metadata.get("namespace") or invocation.home_namespace
+        if metadata.get("name"):
+            yield resource, space if resource.namespaced else None, metadata["name"]
+
+
+def _named(invocation: Invocation, what: tuple[str, ...], selector: str, everything: bool) -> Iterator[_Item]:
+    asked = split_names(what) if what else []
+    whole = [resource for resource, name in asked if name is None]
+    if not asked or (whole and not (selector or everything)):
+        kind = whole[0].plural if whole else "KIND"
+        raise WindlassError(
+            "WL-USE-400",
+            "say which objects: names, -l LABELS, --all, or -f FILE",
+            evidence=f"only the kind was given: {kind}" if whole else "nothing was given",
+            remedies=(f"windlass delete {kind} NAME", f"windlass delete {kind} --all"),
+        )
+    for resource, name in asked:
+        space = invocation.home_namespace if resource.namespaced else None
+        if name is not None:
+            yield resource, space, name
+        else:
+            for item in invocation.client.list(resource, space, labels=selector).items:
+                yield resource, item["metadata"].get("namespace"), item["metadata"]["name"]
+
+
+def _until_gone(invocation: Invocation, deleted: list[tuple[_Item, str]]) -> None:
+    """Wait until the very objects are gone (one of the same name may have come since)."""
+    for (resource, space, name), uid in deleted:
+        pause = 0.01
+        while True:
+            found = invocation.client.find(resource, name, space)
+            if found is None or (uid and found["metadata"].get("uid") != uid):
+                break
+            invocation.clock.pause(pause)
+            pause = min(0.5, pause * 1.5)

@@ -1,0 +1,119 @@
+"""``windlass explain``: the scheduler's own record of why a job waits, in full."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.api.reasons import Explanation
+from windlass.cli import amounts
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job, find, pod_phase
+from windlass.cli.options import job_argument, standard
+from windlass.cli.output import emit
+from windlass.cli.tables import pairs
+from windlass.cli.why import ahead, blocker_line, brief, verdict
+from windlass.cli.words import about, joined, places, plural
+
+
+@click.command("explain")
+@job_argument()
+@standard()
+def command(invocation: Invocation, job: str) -> int:
+    """Say why a job waits, and what would help."""
+    found = find(invocation, job)
+    record = found.explanation if found.waiting else None
+    if invocation.structured:
+        emit(invocation, as_record(found, record), names=[f"job/{found.name}"])
+        return 0
+    out = invocation.out
+    title = f"{found.name} ({found.kind}, queue {found.queue}, {amounts.gpu_text(found.request)} GPUs)"
+    out.line(f"{title}: {found.state}")
+    if record is not None:
+        out.write(waiting_text(found, record))
+    elif found.waiting:
+        out.write(_unexplained(found))
+    elif found.finished:
+        out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
+    else:
+        out.write(_running(found))
+    return 0
+
+
+def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "name": job.name,
+        "namespace": job.namespace,
+        "kind": job.kind,
+        "queue": job.queue,
+        "state": job.state,
+        "nodes": job.nodes,
+        "summary": brief(job),
+    }
+    if record is not None:
+        base["explanation"] = record.as_dict()
+        base["willItRun"] = record.waiting_helps
+    return base
+
+
+def waiting_text(job: Job, record: Explanation) -> str:
+    """Everything the record says, the two questions first: will it run, and what must change."""
+    place = f"#{record.position} in {job.queue}" if record.position else ""
+    estimate = f"starts in {about(record.estimate_seconds)}" if record.estimate_seconds is not None else ""
+    nearest = f"{record.nearest.node}, which lacks {record.nearest.lacks}" if record.nearest else ""
+    considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
+    blockers = "\n".join(blocker_line(blocker) for blocker in record.blockers)
+    return pairs(
+        [
+            ("why", f"{record.code}: {record.message}"),
+            ("will it run", verdict(record)),
+            ("position", ", ".join(part for part in (place, estimate) if part)),
+            ("ahead of it", ahead(record)),
+            (f"blockers{considered}", blockers),
+            ("nearest node", nearest),
+            ("held by", joined(record.holders)),
+            *((name, value) for name, value in sorted(record.extra.items())),
+            ("what helps", "\n".join(record.remedies)),
+        ],
+        indent="  ",
+    )
+
+
+def _unexplained(job: Job) -> str:
+    return pairs(
+        [
+            ("why", job.condition_message or "PendingEvaluation: the scheduler has not looked at it yet"),
+            ("phase", job.phase),
+            ("pods", f"{len(job.pods)} of {job.members} exist, {job.bound} have a node"),
+        ],
+        indent="  ",
+    )
+
+
+def _running(job: Job) -> str:
+    up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
+    queue = f"its queue, {job.queue}, had the room and these nodes fitted"
+    placeholder = "nothing said what to run, so the box runs a placeholder" if job.placeholder else ""
+    return pairs(
+        [
+            ("runs on", places(job.nodes, most=20)),
+            ("pods", f"{up} of {job.members} running"),
+            ("devices", device_lines(job)),
+            ("why there", queue),
+            ("note", placeholder),
+        ],
+        indent="  ",
+    )
+
+
+def device_lines(job: Job, most: int = 16) -> str:
+    """Which devices each pod holds, as the scheduler wrote them into the binding."""
+    from windlass.api.annotations import DEVICES
+
+    lines = []
+    for pod in job.pods:
+        indices = (pod["metadata"].get("annotations") or {}).get(DEVICES)
+        if indices:
+            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} GPU {indices}")
+    return "\n".join(lines[:most] + ([f"and {len(lines) - most} more"] if len(lines) > most else []))

@@ -1,0 +1,131 @@
+"""``windlass show``: one job on one screen."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.cli import amounts, tables
+from windlass.cli.commands.explain import waiting_text
+from windlass.cli.commands.ps import as_record
+from windlass.cli.events import lines as event_lines
+from windlass.cli.invocation import Invocation
+from windlass.cli.jobs import Job, find, pod_phase, rank_of
+from windlass.cli.options import job_argument, standard
+from windlass.cli.output import emit
+from windlass.cli.why import brief, exit_words
+from windlass.cli.words import moment, natural
+from windlass.kits.timestamps import age, rfc3339
+
+
+@click.command("show")
+@job_argument()
+@standard()
+def command(invocation: Invocation, job: str) -> int:
+    """Show one job."""
+    found = find(invocation, job)
+    if invocation.structured:
+        record = as_record(found)
+        record["ranks"] = [_rank(pod) for pod in _sorted(found)]
+        emit(invocation, record, names=[f"job/{found.name}"])
+        return 0
+    now = invocation.clock.now()
+    out = invocation.out
+    out.write(tables.pairs(_facts(found, now)))
+    if found.waiting and found.explanation is not None:
+        out.line("\nWaiting")
+        out.write(waiting_text(found, found.explanation))
+    if found.pods:
+        out.line("\nRanks")
+        rows = [_row(pod, now) for pod in _sorted(found)]
+        out.write(tables.render(("RANK", "STATE", "NODE", "GPU", "RESTARTS", "AGE", "END"), rows))
+    events = event_lines(invocation, [found.obj, *(filter(None, [found.group])), *found.pods], most=12)
+    if events:
+        out.line("\nEvents")
+        out.write(events)
+    return 0
+
+
+def _facts(job: Job, now: float) -> list[tuple[str, str]]:
+    command = _command(job)
+    end = job.finished_at
+    return [
+        ("Job", job.key if job.namespace != "default" else job.name),
+        ("Kind", job.kind),
+        ("State", f"{job.state} ({brief(job)})" if brief(job) and not job.waiting else job.state),
+        ("Queue", job.queue),
+        ("GPUs", amounts.gpu_text(job.request)),
+        ("Pods", f"{job.members} wanted, {len(job.pods)} exist, {job.bound} on a node"),
+        ("Command", command),
+        ("Created", f"{rfc3339(job.created)} ({age(now - job.created)} ago)"),
+        (
+            "Finished",
+            f"{rfc3339(end)} ({age(now - end)} ago)" if end else "",
+        ),
+        ("Exit status", str(job.exit_code) if job.exit_code is not None else ""),
+        ("Placeholder", "yes: nothing said what to run" if job.placeholder else ""),
+    ]
+
+
+def _command(job: Job) -> str:
+    import shlex
+
+    spec = job.obj.get("spec") or {}
+    if job.kind == "Job":
+        tasks = spec.get("tasks") or [{}]
+        spec = (tasks[0].get("template") or {}).get("spec") or {}
+    containers = spec.get("containers") or []
+    if not containers:
+        return ""
+    words = [*(containers[0].get("command") or ()), *(containers[0].get("args") or ())]
+    return shlex.join(words)
+
+
+def _sorted(job: Job) -> list[dict[str, object]]:
+    return sorted(job.pods, key=lambda pod: natural(rank_of(pod)))
+
+
+def _statuses(pod: dict[str, object]) -> list[dict[str, object]]:
+    status: dict[str, list[dict[str, object]]] = pod.get("status") or {}  # type: ignore[assignment]
+    return status.get("containerStatuses") or []
+
+
+def _rank(pod: dict[str, object]) -> dict[str, object]:
+    from windlass.api.annotations import DEVICES
+
+    metadata: dict[str, dict[str, str]] = pod["metadata"]  # type: ignore[assignment]
+    spec: dict[str, str] = pod.get("spec") or {}  # type: ignore[assignment]
+    status: dict[str, str] = pod.get("status") or {}  # type: ignore[assignment]
+    return {
+        "rank": rank_of(pod),
+        "pod": metadata["name"],
+        "node": spec.get("nodeName"),
+        "address": status.get("podIP"),
+        "phase": pod_phase(pod),
+        "devices": (metadata.get("annotations") or {}).get(DEVICES),
+        "restarts": sum(int(str(c.get("restartCount") or 0)) for c in _statuses(pod)),
+        "exitCode": _end(pod).get("exitCode"),
+    }
+
+
+def _end(pod: dict[str, object]) -> dict[str, object]:
+    for container in _statuses(pod):
+        state: dict[str, dict[str, object]] = container.get("state") or {}  # type: ignore[assignment]
+        if state.get("terminated"):
+            return state["terminated"]
+    return {}
+
+
+def _row(pod: dict[str, object], now: float) -> list[str]:
+    record = _rank(pod)
+    end = _end(pod)
+    metadata: dict[str, str] = pod["metadata"]  # type: ignore[assignment]
+    since = moment(metadata.get("creationTimestamp"))
+    return [
+        str(record["rank"]),
+        str(record["phase"]),
+        str(record["node"] or "-"),
+        str(record["devices"] or "-"),
+        str(record["restarts"]),
+        age(now - since) if since else "-",
+        exit_words(int(str(end.get("exitCode") or 0))) if end else "",
+    ]
