@@ -232,6 +232,21 @@ def test_an_idle_connection_that_was_closed_is_replaced() -> None:
     with serving(behaviour) as url, client_of(url) as client:
         for _ in range(3):
             client.create(PODS, POD)
+            assert client._channel is not None
+            while not client._channel.stale():  # until the server's close has arrived
+                pass
+
+
+def test_a_get_survives_a_close_at_the_same_moment() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.answer(POD)
+        if caller.number == 0:
+            caller.request()
+
+    with serving(behaviour) as url, client_of(url) as client:
+        client.get(PODS, "p", "ns")
+        assert client.get(PODS, "p", "ns") == POD
 
 
 def test_errors_and_warnings() -> None:

@@ -24,7 +24,7 @@ from windlass.client.connection import Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.errors import Unreachable
 from windlass.client.retries import RetryPolicy, wait_after
-from windlass.client.transport import Request
+from windlass.client.transport import Request, Response
 from windlass.client.verbs import PatchKind
 from windlass.kits import rng as kits_rng
 from windlass.kits.backoff import Backoff
@@ -122,6 +122,11 @@ class BlockingClient:
         self.close()
 
     # Below the verbs.
+
+    def request(self, request: Request) -> Response:
+        """Send as it is and read the whole answer: no repeats, no interpretation. Raises Unreachable."""
+        channel = self._send(request)
+        return Response(channel.status, channel.headers, self._read_body(channel))
 
     def call(self, request: Request) -> bytes:
         """Send, repeat as the rules say, return the body of a success.

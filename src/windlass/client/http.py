@@ -27,7 +27,6 @@ from windlass.kits.clock import Clock, SystemClock
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _HIGH_WATER = 1 << 20
-_SWEEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,8 @@ class HttpOptions:
     connect_seconds: float = 10.0
     response_seconds: float = 60.0
     idle_seconds: float = 50.0
+    sweep_seconds: float = 1.0
+    """How often the times above are looked at."""
 
 
 class _Dropped(Exception):
@@ -430,7 +431,7 @@ class HttpTransport:
         connection.deadline = loop.time() + self._options.response_seconds
         connection.progress = False
         if self._sweeper is None and not self._closed:
-            self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep)
+            self._sweeper = loop.call_later(self._options.sweep_seconds, self._sweep)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -445,4 +446,4 @@ class HttpTransport:
             elif not connection.streaming and now - connection.idle_since >= self._options.idle_seconds:
                 connection.abort()
         self._idle = [connection for connection in self._idle if not connection.closed]
-        self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._open else None
+        self._sweeper = loop.call_later(self._options.sweep_seconds, self._sweep) if self._open else None

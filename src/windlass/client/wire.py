@@ -31,8 +31,8 @@ def encode(request: Request, fixed_headers: bytes, authorization: str = "") -> b
     if body or request.method not in _BODYLESS:
         lines.append(f"content-length: {len(body)}\r\n")
     head = "".join(lines)
-    if "\n" in target or head.count("\n") != len(lines):
-        raise ValueError(f"a header or the path of the request contains a line break: {target!r}")
+    if " " in target or head.count("\n") != len(lines) or head.count("\r") != len(lines):
+        raise ValueError(f"a header or the path of the request contains a line break or a space: {target!r}")
     return b"".join((head.encode("latin-1"), fixed_headers, b"\r\n", body))
 
 
