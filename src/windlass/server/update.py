@@ -56,7 +56,7 @@ async def patch(core: Core, call: Call) -> Response:
     if head is None:
         raise not_found(target.resource, target.name)
     original = outbound(target.resource, target.stored, decoded(target.stored, head))
-    body = patching.decode_patch(kind, call.request.body)
+    body = patching.parse_patch(kind, target.resource, call.request.body)
     obj = patching.apply_patch(kind, target.resource, original, body)
     obj["kind"], obj["apiVersion"] = target.resource.kind, target.resource.api_version
     metadata = metadata_of(obj)

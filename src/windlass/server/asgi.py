@@ -1,0 +1,135 @@
+"""The ASGI application: HTTP requests become :class:`Request`, answers become bytes on the wire.
+
+A stream ends as soon as its client leaves (``http.disconnect``), and a client that does not read for
+long is cut off, so that no watch outlives its reader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from windlass.api.errors import StatusError, failure
+from windlass.client.transport import ByteStream, Request, Response
+from windlass.server import answers
+from windlass.server.apiserver import ApiServer
+from windlass.server.authentication import Authenticator
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+IDENTITY = "windlass.identity"
+ABORT = "windlass.abort"
+"""Keys of the connection's state: who it belongs to (or ``None``), and how to cut it off."""
+_STALL_SECONDS = 60.0
+_BODILESS = ("GET", "HEAD", "OPTIONS")
+
+
+class Disconnected(Exception):
+    """The client left before its request was complete."""
+
+
+class Application:
+    """ASGI 3, HTTP only."""
+
+    def __init__(self, api: ApiServer, authenticator: Authenticator) -> None:
+        self._api = api
+        self._authenticator = authenticator
+        self._limit = api.options.body_limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        closing = False
+        try:
+            user = self._authenticator.user(scope["state"].get(IDENTITY), headers.get("authorization"))
+            body = b""
+            method = scope["method"]
+            if method not in _BODILESS or headers.get("content-length", "0") != "0":
+                body = await self._body(headers, receive)
+            path = scope["raw_path"].decode("latin-1")
+            request = Request(method, path, scope["query_string"].decode("latin-1"), headers, body)
+        except Disconnected:
+            return
+        except StatusError as error:
+            response, closing = answers.refusal(error), True
+        else:
+            response = await self._api.handle(request, user)
+        await _answer(scope, receive, send, response, closing=closing)
+
+    async def _body(self, headers: MutableMapping[str, str], receive: Receive) -> bytes:
+        declared = headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > self._limit:
+            raise self._too_large()
+        message = await receive()
+        body = message.get("body", b"")
+        if message["type"] == "http.request" and not message.get("more_body"):
+            if len(body) > self._limit:
+                raise self._too_large()
+            return body
+        pieces = [body]
+        total = len(body)
+        while True:
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            if total > self._limit:
+                raise self._too_large()
+            if not message.get("more_body"):
+                return b"".join(pieces)
+            message = await receive()
+            pieces.append(message.get("body", b""))
+            total += len(pieces[-1])
+
+    def _too_large(self) -> StatusError:
+        return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {self._limit}")
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:
+    headers = [(name.encode("latin-1"), _header(value)) for name, value in response.headers.items()]
+    if closing:
+        headers.append((b"connection", b"close"))
+    if response.stream is None:
+        if response.status != 204:
+            headers.append((b"content-length", b"%d" % len(response.body)))
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
+        return
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await _stream(scope, receive, send, response.stream)
+
+
+def _header(value: str) -> bytes:
+    """Warnings may hold any text; clients read header bytes as UTF-8 where they are not ASCII."""
+    return value.encode("utf-8", "replace")
+
+
+async def _stream(scope: Scope, receive: Receive, send: Send, stream: ByteStream) -> None:
+    pump = asyncio.ensure_future(_pump(send, stream))
+    gone = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+        if pump.done() and pump.exception() is not None:
+            # What was sent cannot be taken back: a broken connection tells the client that it is not all.
+            abort = scope["state"].get(ABORT)
+            if abort is not None:
+                abort()
+            error = pump.exception()
+            if error is not None and not isinstance(error, TimeoutError):
+                raise error
+    finally:
+        for task in (pump, gone):
+            task.cancel()
+        await asyncio.gather(pump, gone, return_exceptions=True)
+        await stream.aclose()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _pump(send: Send, stream: ByteStream) -> None:
+    async for chunk in stream:
+        async with asyncio.timeout(_STALL_SECONDS):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -1,0 +1,21 @@
+"""What must exist before the first request: the namespaces that every cluster has."""
+
+from __future__ import annotations
+
+from windlass.api.resources import NAMESPACES
+from windlass.client.transport import Request
+from windlass.server.apiserver import ApiServer
+from windlass.server.users import ADMIN
+
+FIRST_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+async def bootstrap(api: ApiServer) -> None:
+    """Create what is missing, through the front door. Raises ``RuntimeError`` if the server refuses."""
+    for name in FIRST_NAMESPACES:
+        if api.core.store.get(NAMESPACES.qualified, "", name) is not None:
+            continue
+        body = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"%b"}}' % name.encode()
+        response = await api.handle(Request("POST", NAMESPACES.path(), body=body), ADMIN)
+        if response.status not in (201, 409):
+            raise RuntimeError(f"namespace {name} cannot be made: {response.status} {response.body!r}")

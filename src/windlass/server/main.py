@@ -1,0 +1,158 @@
+"""The server process: store, API server, TLS port and Unix socket, until cancelled.
+
+``serve`` prepares certificates, token and kubeconfig, opens the store, and answers. It ends in order when
+its task is cancelled, and raises when the store fails: a server that cannot write must not go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from windlass.api.errors import WindlassError
+from windlass.kits.clock import Clock
+from windlass.kits.state import StateFolder
+from windlass.server import kubeconfig, pki
+from windlass.server.apiserver import ApiServer
+from windlass.server.asgi import Application
+from windlass.server.authentication import Authenticator
+from windlass.server.bootstrap import bootstrap
+from windlass.server.core import ServerOptions
+from windlass.server.listeners import LOOPBACK, Listeners, bind_tcp, bind_unix, tls_context
+from windlass.server.logsource import LogSource
+from windlass.store.families import StoreOptions
+from windlass.store.store import Store
+
+_log = logging.getLogger("windlass.server")
+_UPKEEP_SECONDS = 5.0
+_SWITCH_SECONDS = 0.0005
+"""The writer thread waits this long at most for the interpreter; Python's own 5 ms would be a commit's time."""
+_GC_FIRST_GENERATION = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServeConfig:
+    """``tcp`` and ``unix`` are bound, listening sockets of the caller; absent ones are made here."""
+
+    state: StateFolder
+    port: int = 0
+    tcp: socket.socket | None = None
+    unix: socket.socket | None = None
+    options: ServerOptions = field(default_factory=ServerOptions)
+    store: StoreOptions = field(default_factory=StoreOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that answers."""
+
+    api: ApiServer
+    store: Store
+    url: str
+    port: int
+    failed: asyncio.Future[WindlassError]
+    """Done when the store has failed."""
+
+
+async def serve(
+    config: ServeConfig,
+    *,
+    clock: Clock,
+    rng: Random,
+    logs: LogSource | None = None,
+    ready: Callable[[Running], Awaitable[None] | None] | None = None,
+) -> None:
+    """Serve until cancelled; ``ready`` is called once requests are answered.
+
+    Raises :class:`WindlassError` when it cannot start, or when the store has failed.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    async with running(config, clock=clock, rng=rng, logs=logs) as server:
+        if ready is not None:
+            told = ready(server)
+            if told is not None:
+                await told
+        raise await server.failed
+
+
+@asynccontextmanager
+async def running(
+    config: ServeConfig, *, clock: Clock, rng: Random, logs: LogSource | None = None
+) -> AsyncIterator[Running]:
+    """A server for the length of a ``with`` block; it ends in order. Raises :class:`WindlassError`."""
+    state = config.state
+    pki.ensure(state, clock)
+    tcp = config.tcp or bind_tcp(config.port)
+    unix = config.unix
+    store: Store | None = None
+    upkeep: asyncio.Task[None] | None = None
+    try:
+        unix = unix or bind_unix(state.socket)
+        store = Store.open(state.database, clock=clock, options=config.store)
+        _calm_collector()
+        failed: asyncio.Future[WindlassError] = asyncio.get_running_loop().create_future()
+
+        def fail(error: WindlassError) -> None:
+            _log.error("%s: %s (%s)", error.code, error.message, error.evidence)
+            if not failed.done():
+                failed.set_result(error)
+
+        store.on_failure = fail
+        api = ApiServer(store, clock=clock, rng=rng, logs=logs, options=config.options)
+        await bootstrap(api)
+        listeners = Listeners(Application(api, Authenticator(pki.read_token(state))))
+        port = await listeners.listen_tls(tcp, tls_context(state))
+        await listeners.listen_unix(unix)
+        url = f"https://{LOOPBACK}:{port}"
+        _write_kubeconfig(state, url)
+        upkeep = asyncio.create_task(_maintain(store, clock))
+        try:
+            yield Running(api, store, url, port, failed)
+        finally:
+            api.stop()
+            await listeners.close()
+    finally:
+        if upkeep is not None:
+            upkeep.cancel()
+            await asyncio.gather(upkeep, return_exceptions=True)
+        if store is not None:
+            await store.close()
+        for listener in (tcp, unix):
+            if listener is not None:
+                listener.close()
+
+
+def _write_kubeconfig(state: StateFolder, url: str) -> None:
+    try:
+        kubeconfig.write(state, url)
+    except OSError as error:
+        raise WindlassError(
+            pki.UNUSABLE,
+            f"the kubeconfig {state.kubeconfig} cannot be written",
+            evidence=error.strerror or str(error),
+            remedies=(f"ls -ld {state.path}",),
+        ) from error
+
+
+async def _maintain(store: Store, clock: Clock) -> None:
+    while store.failure is None:
+        await clock.sleep(_UPKEEP_SECONDS)
+        try:
+            await store.maintain()
+        except WindlassError:
+            return  # told by the store's failure
+
+
+def _calm_collector() -> None:
+    """What was loaded stays: keep the garbage collector from walking it again and again."""
+    gc.collect()
+    gc.freeze()
+    _, second, third = gc.get_threshold()
+    gc.set_threshold(_GC_FIRST_GENERATION, second, third)
