@@ -242,15 +242,15 @@ class ClusterModel:
 
     def _translate_queue(self, name: str, out: list[deltas.Delta]) -> None:
         view = self.queues.get(name)
+        queue: Queue | None = None
         if view is not None:
             queue = queues.queue_of(view)
         elif name == queues.ROOT or (name == queues.DEFAULT and not self._real_queues()):
             queue = queues.implied(name)
-        else:
+        if queue is None:
             if self._sent_queues.pop(name, None) is not None:
                 out.append(deltas.QueueRemoved(name))
-            return
-        if self._sent_queues.get(name) != queue:
+        elif self._sent_queues.get(name) != queue:
             self._sent_queues[name] = queue
             out.append(deltas.QueueUpserted(queue))
         if name not in _IMPLIED:
@@ -292,6 +292,7 @@ class ClusterModel:
         if task is None:
             if sent is not None:
                 self._retract(key, sent, out)
+            self._retract_group(groups.group_key(pod), out)
         elif task != sent:
             self._sent_tasks[key] = task
             out.append(deltas.TaskUpserted(task))
@@ -344,8 +345,12 @@ class ClusterModel:
         del mates[key]
         if not mates:
             del self._members[group]
-            if group not in self.groups and self._sent_groups.pop(group, None) is not None:
-                out.append(deltas.GroupRemoved(group))
+            self._retract_group(group, out)
+
+    def _retract_group(self, group: str, out: list[deltas.Delta]) -> None:
+        """Take back the group of one of a pod that the engine sees no more."""
+        if group not in self.groups and self._sent_groups.pop(group, None) is not None:
+            out.append(deltas.GroupRemoved(group))
 
     def _touch_unresolved_pods(self) -> None:
         """Pods whose priority the server did not resolve."""

@@ -83,5 +83,5 @@ class Endpoint:
 
 
 def _response(status: str, kind: str, body: bytes) -> bytes:
-    head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-    return head.encode("latin-1") + body
+    headers = f"content-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return f"HTTP/1.1 {status}\r\n{headers}".encode("latin-1") + body

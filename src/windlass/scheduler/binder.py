@@ -15,7 +15,6 @@ from random import Random
 from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
-from windlass.client import verbs
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -161,9 +160,9 @@ class Binder:
         """The pod as the server has it; None if there is none. Raises ``StatusError``, ``Unreachable``."""
         namespace, _, name = key.partition("/")
         try:
-            body = await self._client.call(verbs.get(resources.PODS, name, namespace))
+            found = await self._client.get(resources.PODS, name, namespace)
         except StatusError as error:
             if error.code == 404:
                 return None
             raise
-        return views.decode_pod(body)
+        return views.decode_pod(views.encode(found))

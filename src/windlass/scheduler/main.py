@@ -55,7 +55,7 @@ def run(options: ProcessOptions) -> int:
     return 0
 
 
-def _loop_factory():  # noqa: ANN202 - a callable of uvloop or asyncio
+def _loop_factory():
     try:
         import uvloop
     except ImportError:

@@ -51,7 +51,8 @@ _ONCE = RetryPolicy(attempts=1)
 
 class SchedulerService:
     """``informers`` may be shared with other services of the process, which then run them; without, the
-    service runs its own. ``engine`` is the default policy unless given."""
+    service runs its own. ``engine`` is the default policy unless given. ``bind_client`` must not repeat
+    requests by itself: the binder wants to see every refusal for overload."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class SchedulerService:
         options: SchedulerOptions | None = None,
         informers: SharedInformers | None = None,
         engine: Engine | None = None,
+        bind_client: Client | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
         self.options = options or SchedulerOptions()
@@ -80,12 +82,10 @@ class SchedulerService:
         self._inbox: list[deltas.Delta] = []
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
-        hasty = Client(  # without repeats: the binder wants to see every refusal for overload
-            client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT
-        )
         limit = AdaptiveLimit(self.options.bind_concurrency, ceiling=self.options.bind_concurrency_max)
         self._binder = Binder(
-            hasty,
+            bind_client
+            or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
             self._bound,
             clock=clock,
             rng=rng,

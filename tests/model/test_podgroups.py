@@ -1,0 +1,117 @@
+"""The PodGroup's status: phases by Volcano's rule, conditions that change only with their words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubeobjects import group, pod
+
+from windlass.api import views
+from windlass.api.reasons import Explanation, Reason
+from windlass.model import members, podgroups
+from windlass.model.members import Members
+from windlass.model.podgroups import Standing
+
+WAITS = Explanation(Reason.WAITING_FOR_QUOTA, "queue a holds 8 of 8 nvidia.com/gpu")
+
+
+def view(members: int = 2, **fields: Any) -> views.PodGroup:
+    status = fields.pop("status", None)
+    obj = group("g", members, **fields)
+    if status:
+        obj["status"] = status
+    return views.decode_pod_group(views.encode(obj))
+
+
+@pytest.mark.parametrize(
+    ("current", "minimum", "found", "admitted", "unschedulable", "phase"),
+    [
+        ("", 2, Members(), False, False, "Pending"),
+        ("", 2, Members(), True, False, "Inqueue"),
+        ("Inqueue", 2, Members(pending=2), True, True, "Inqueue"),
+        ("Inqueue", 2, Members(pending=1, bound=1), True, False, "Inqueue"),
+        ("Inqueue", 2, Members(bound=2), True, False, "Running"),
+        ("Inqueue", 2, Members(bound=1, running=1, pending=3), True, False, "Running"),
+        ("Running", 2, Members(running=1, succeeded=1), True, False, "Running"),
+        ("Running", 2, Members(succeeded=1, failed=1), True, False, "Completed"),
+        ("Running", 2, Members(succeeded=2, pending=1), True, False, "Running"),
+        ("Running", 2, Members(running=1, releasing=1), True, False, "Running"),
+        ("Running", 2, Members(running=1, pending=1), True, True, "Unknown"),
+        ("Running", 2, Members(running=1, pending=1), True, False, "Inqueue"),
+        ("Unknown", 2, Members(running=2), True, False, "Running"),
+        ("Completed", 2, Members(), True, False, "Completed"),
+        ("", 0, Members(), False, False, "Pending"),
+        ("Inqueue", 0, Members(running=1), True, False, "Running"),
+    ],
+)
+def test_phase(
+    current: str, minimum: int, found: Members, admitted: bool, unschedulable: bool, phase: str
+) -> None:
+    assert members.phase(current, minimum, found, admitted, unschedulable) == phase
+
+
+def test_waiting_is_written_once() -> None:
+    standing = Standing(Members(pending=2), True, True, WAITS)
+    status = podgroups.desired(view(), standing, 0.0, "7")
+    (condition,) = status.conditions
+    assert (condition.type, condition.status, condition.reason, condition.message) == (
+        "Unschedulable",
+        "True",
+        "NotEnoughResources",
+        WAITS.message,
+    )
+    assert (condition.transition_id, condition.last_transition_time) == ("7", "1970-01-01T00:00:00Z")
+    patch = status.patch()
+    assert patch["status"]["conditions"][0]["transitionID"] == "7"
+    written = view(status=patch["status"])
+    assert podgroups.desired(written, standing, 99.0, "8") == podgroups.current(written)
+
+
+def test_ready_turns_the_conditions() -> None:
+    waiting = podgroups.desired(view(), Standing(Members(pending=2), True, True, WAITS), 0.0, "1")
+    written = view(status=waiting.patch()["status"])
+    running = podgroups.desired(written, Standing(Members(bound=2), True, False, None), 5.0, "2")
+    assert running.phase == "Running"
+    assert [(c.type, c.status, c.reason) for c in running.conditions] == [
+        ("Unschedulable", "False", podgroups.READY_REASON),
+        ("Scheduled", "True", podgroups.READY_REASON),
+    ]
+    assert running.urgent(podgroups.current(written))
+
+
+def test_conditions_of_others_are_kept() -> None:
+    written = view(status={"conditions": [{"type": "Mine", "status": "True", "lastTransitionTime": "x"}]})
+    status = podgroups.desired(written, Standing(Members(bound=2), True, False, None), 0.0, "1")
+    assert [c.type for c in status.conditions] == ["Mine", "Scheduled"]
+    assert status.conditions[0].last_transition_time == "x"
+
+
+def test_counts_alone_are_not_urgent() -> None:
+    written = view(phase="Running")
+    running = podgroups.desired(written, Standing(Members(running=2), True, False, None), 0.0, "1")
+    again = view(status=running.patch()["status"])
+    more = podgroups.desired(again, Standing(Members(running=3), True, False, None), 0.0, "1")
+    assert more != running
+    assert not more.urgent(running)
+
+
+def test_elastic_members_that_wait_do_not_make_the_gang_unschedulable() -> None:
+    status = podgroups.desired(view(), Standing(Members(running=2, pending=1), True, False, WAITS), 0.0, "1")
+    assert status.phase == "Running"
+    assert [c.type for c in status.conditions] == ["Scheduled"]
+
+
+def _pods(*roles: str) -> list[views.Pod]:
+    return [
+        views.decode_pod(views.encode(pod(f"p{i}", node="n", annotations={"volcano.sh/task-spec": role})))
+        for i, role in enumerate(roles)
+    ]
+
+
+def test_minimum_by_roles() -> None:
+    wanted = view(3, minTaskMember={"ps": 1, "w": 2})
+    assert members.holds_minimum(wanted, _pods("ps", "w", "w"), ())
+    assert not members.holds_minimum(wanted, _pods("w", "w", "w"), ())
+    ignored = view(2, minTaskMember={"ps": 1, "w": 2})  # the sum is above minMember: roles do not count
+    assert members.holds_minimum(ignored, _pods("w", "w"), ())
