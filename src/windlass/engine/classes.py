@@ -283,16 +283,19 @@ class ClassIndex:
         known = self._by_identity.get(id(needs))
         if known is not None:
             return known[1]
-        found = self._by_needs.get(needs)
-        if found is None:
-            found = TaskClass(self._next, needs, self._table, self._policies)
-            self._next += 1
-            for plugin in self._policies.domains:
-                plugin.learn(found.number, needs, self.placed())
-            self._by_needs[needs] = found
+        found = self._by_needs.get(needs) or self.restore(self._next, needs)
         if len(self._by_identity) > 4 * self._keep:
             self._by_identity.clear()
         self._by_identity[id(needs)] = (needs, found)
+        return found
+
+    def restore(self, number: int, needs: Needs) -> TaskClass:
+        """Make the class of these needs, which must be new, under a given number."""
+        found = TaskClass(number, needs, self._table, self._policies)
+        self._next = max(self._next, number + 1)
+        for plugin in self._policies.domains:
+            plugin.learn(number, needs, self.placed())
+        self._by_needs[needs] = found
         return found
 
     def placed(self) -> Iterator[tuple[int, Mapping[int, int]]]:

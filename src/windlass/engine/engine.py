@@ -28,6 +28,7 @@ from windlass.engine.report import Reporter
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
+from windlass.spi.objects import Task, TaskState
 
 
 class Engine:
@@ -83,6 +84,29 @@ class Engine:
         group = self.world.groups[group_key]
         return self.diagnosis.explain(group, now, in_full=True)
 
+    def dump(self) -> bytes:
+        """The state as JSON, from which :meth:`load` makes an engine that decides the same."""
+        from windlass.engine.dump import dump
+
+        return dump(self)
+
+    @staticmethod
+    def load(data: bytes, plugins: Sequence[object]) -> Engine:
+        """See :func:`windlass.engine.dump.load`."""
+        from windlass.engine.dump import load
+
+        return load(data, plugins)
+
+    # ------------------------------------------------------------------ for ``dump``
+
+    def restore_task(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...]) -> None:
+        """Enter a task as it was: reported as ``task``, here in ``state``."""
+        self._intake.restore(task, state, node, devices)
+
+    def resume_turns(self) -> None:
+        """Give the active buckets their turns again."""
+        self._turns.rebuild(bucket for bucket in self.lot.buckets.values() if not bucket.parked)
+
     # ------------------------------------------------------------------ the cycle's parts
 
     def settle(self, now: float) -> dict[str, GroupEntry]:
@@ -104,7 +128,7 @@ class Engine:
         for bucket in self.lot.wake(moved):
             self._turns.push(bucket)
         if reshaped:
-            self._turns.rebuild(b for b in self.lot.buckets.values() if not b.parked)
+            self.resume_turns()
         return touched
 
     def _allocate(self, out: Outbox, touched: dict[str, GroupEntry], now: float) -> bool:

@@ -46,6 +46,10 @@ class Intake:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
 
+    def restore(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...]) -> None:
+        """Enter a task whose state here runs ahead of, or equals, what was reported last."""
+        self._add(task, (state, node, devices))
+
     # ------------------------------------------------------------------ nodes
 
     def _node(self, node: Node) -> None:

@@ -1,0 +1,292 @@
+"""An engine's state as one JSON document, and back.
+
+The document holds everything that the next decisions depend on, also what has been reported but not
+yet looked at, what is parked and why, and what was last said: an engine loaded from it decides and
+reports exactly as the original would (a property test holds it). Caches are not kept; plugins are
+given anew and learn what is placed from the tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.api.reasons import Explanation
+from windlass.engine.classes import TaskClass
+from windlass.engine.config import EngineConfig
+from windlass.engine.decision import GroupStatus, QueueUsage
+from windlass.engine.devices import bits
+from windlass.engine.engine import Engine
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.parking import Bucket, Signature, Waits
+from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
+
+FORMAT = 1
+
+
+class DumpError(ValueError):
+    """The bytes are no dump that this version can read."""
+
+
+class ClassRecord(msgspec.Struct, frozen=True):
+    number: int
+    needs: Needs
+
+
+class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task as reported (``needs`` by class number), and where the engine has it."""
+
+    key: str
+    uid: str
+    group: str
+    needs: int
+    role: str = ""
+    index: int = 0
+    priority: int = 0
+    reported_state: TaskState = TaskState.PENDING
+    reported_node: str = ""
+    reported_devices: tuple[int, ...] = ()
+    gated: bool = False
+    preemptible: bool = True
+    created: float = 0.0
+    state: TaskState = TaskState.PENDING
+    node: str = ""
+    devices: tuple[int, ...] = ()
+    promised: str = ""
+
+
+class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    key: str
+    group: Group | None = None
+    failures: int = 0
+    newly_failed: bool = False
+    failure: str = ""
+    not_before: float = 0.0
+    dirty: bool = False
+    reported: GroupStatus | None = None
+
+
+class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    signature: list[Any]
+    queue: str
+    members: list[str]
+    parked: bool = False
+    room: list[tuple[int, int]] = []
+    any_room: list[int] = []
+    queues: list[str] = []
+    domains: list[int] = []
+    anything: bool = False
+    explanation: Explanation | None = None
+
+
+class Document(msgspec.Struct, frozen=True):
+    format: int
+    cycles: int
+    config: EngineConfig
+    nodes: list[Node]
+    queues: list[Queue]
+    classes: list[ClassRecord]
+    groups: list[GroupRecord]
+    tasks: list[TaskRecord]
+    buckets: list[BucketRecord]
+    improved: list[str]
+    freed: list[str]
+    reshaped: list[str]
+    changed: list[str]
+    moved: list[int]
+    queue_reports: list[QueueUsage]
+
+
+def dump(engine: Engine) -> bytes:
+    """The engine's state between two calls."""
+    world, table = engine.world, engine.world.table
+    document = Document(
+        format=FORMAT,
+        cycles=engine.cycles,
+        config=engine.config,
+        nodes=[node for name in table.rows if (node := table.nodes[table.rows[name]]) is not None],
+        queues=[entry.spec for entry in world.queues if not entry.missing],
+        classes=[ClassRecord(cls.number, cls.needs) for cls in world.classes],
+        groups=[_group_record(group, dirty=group.key in world.dirty) for group in world.groups.values()],
+        tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
+        buckets=[_bucket_record(bucket) for bucket in engine.lot.buckets.values()],
+        improved=sorted(table.names[row] for row in table.improved if table.names[row]),
+        freed=list(world.queues.freed),
+        reshaped=list(world.queues.reshaped),
+        changed=list(world.queues.changed),
+        moved=sorted(world.ledger.moved),
+        queue_reports=[e.reported for e in world.queues if isinstance(e.reported, QueueUsage)],
+    )
+    return msgspec.json.encode(document)
+
+
+def load(data: bytes, plugins: Sequence[object]) -> Engine:
+    """An engine in the dumped state. ``plugins``: fresh instances of the policies that it ran with.
+
+    Raises :class:`DumpError` if the bytes are not a dump of this format.
+    """
+    try:
+        document = msgspec.json.decode(data, type=Document)
+    except msgspec.MsgspecError as error:
+        raise DumpError(f"not an engine dump: {error}") from error
+    if document.format != FORMAT:
+        raise DumpError(f"the dump has format {document.format}, this version reads {FORMAT}")
+    engine = Engine(document.config, plugins)
+    engine.cycles = document.cycles
+    _load_objects(engine, document)
+    _load_waiting(engine, document)
+    _load_notes(engine, document)
+    return engine
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def _group_record(group: GroupEntry, *, dirty: bool) -> GroupRecord:
+    return GroupRecord(
+        group.key,
+        group.group,
+        group.failures,
+        group.newly_failed,
+        group.failure,
+        group.not_before,
+        dirty,
+        group.reported,
+    )
+
+
+def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
+    task = entry.task
+    return TaskRecord(
+        key=task.key,
+        uid=task.uid,
+        group=task.group,
+        needs=entry.cls.number,
+        role=task.role,
+        index=task.index,
+        priority=task.priority,
+        reported_state=task.state,
+        reported_node=task.node,
+        reported_devices=task.devices,
+        gated=task.gated,
+        preemptible=task.preemptible,
+        created=task.created,
+        state=entry.state,
+        node=names[entry.row] if entry.row >= 0 else "",
+        devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
+        promised=names[entry.promised] if entry.promised >= 0 else "",
+    )
+
+
+def _bucket_record(bucket: Bucket) -> BucketRecord:
+    waits = bucket.waits
+    return BucketRecord(
+        signature=_as_list(bucket.signature),
+        queue=bucket.queue.name,
+        members=list(bucket.members),
+        parked=bucket.parked,
+        room=[(cls.number, n) for cls, n in waits.room.items()],
+        any_room=sorted(cls.number for cls in waits.any_room),
+        queues=sorted(waits.queues),
+        domains=sorted(cls.number for cls in waits.domains),
+        anything=waits.anything,
+        explanation=bucket.explanation,
+    )
+
+
+def _as_list(value: Any) -> Any:
+    return [_as_list(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(_as_tuple(part) for part in value) if isinstance(value, list) else value
+
+
+# ---------------------------------------------------------------------- reading
+
+
+def _load_objects(engine: Engine, document: Document) -> None:
+    world = engine.world
+    for queue in document.queues:
+        world.queues.upsert(queue)
+    for node in document.nodes:
+        world.table.upsert(node)
+    for record in document.classes:
+        world.classes.restore(record.number, record.needs)
+    needs = {record.number: record.needs for record in document.classes}
+    for record in document.groups:
+        if record.group is not None:
+            group = world.group(record.key)
+            group.set_group(record.group)
+            world.ledger.join_queue(group, world.queues.get(record.group.queue))
+        else:
+            world.group(record.key)
+    for record in document.tasks:
+        _load_task(engine, record, needs[record.needs])
+    for record in document.groups:
+        group = world.groups[record.key]
+        group.failures, group.failure = record.failures, record.failure
+        group.newly_failed, group.reported = record.newly_failed, record.reported
+        if record.not_before:
+            engine.enrolment.resume_pause(group, record.not_before)
+
+
+def _load_task(engine: Engine, record: TaskRecord, needs: Needs) -> None:
+    task = Task(
+        key=record.key,
+        uid=record.uid,
+        group=record.group,
+        needs=needs,
+        role=record.role,
+        index=record.index,
+        priority=record.priority,
+        state=record.reported_state,
+        node=record.reported_node,
+        devices=record.reported_devices,
+        gated=record.gated,
+        preemptible=record.preemptible,
+        created=record.created,
+    )
+    engine.restore_task(task, record.state, record.node, record.devices)
+    if record.promised:
+        world = engine.world
+        world.ledger.promise(world.tasks[task.key], world.table.row(record.promised))
+
+
+def _load_waiting(engine: Engine, document: Document) -> None:
+    world = engine.world
+    classes: dict[int, TaskClass] = {cls.number: cls for cls in world.classes}
+    for record in document.buckets:
+        signature: Signature = _as_tuple(record.signature)
+        bucket = None
+        for key in record.members:
+            group = world.groups[key]
+            group.order_key = world.group_order(group)
+            bucket = engine.lot.enter(signature, world.queues.get(record.queue), group)
+        if bucket is not None and record.parked:
+            waits = Waits(
+                room={classes[number]: n for number, n in record.room},
+                any_room={classes[number] for number in record.any_room},
+                queues=set(record.queues),
+                domains={classes[number] for number in record.domains},
+                anything=record.anything,
+            )
+            engine.lot.park(bucket, waits)
+            bucket.explanation = record.explanation
+
+
+def _load_notes(engine: Engine, document: Document) -> None:
+    """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
+    world = engine.world
+    world.dirty = {record.key: world.groups[record.key] for record in document.groups if record.dirty}
+    world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
+    world.ledger.moved = set(document.moved)
+    queues = world.queues
+    queues.freed = {name: queues.get(name) for name in document.freed}
+    queues.reshaped = {name: queues.get(name) for name in document.reshaped}
+    queues.changed = {name: queues.get(name) for name in document.changed}
+    for usage in document.queue_reports:
+        queues.get(usage.queue).reported = usage
+    engine.resume_turns()

@@ -1,0 +1,246 @@
+"""What must hold between any two calls, recomputed from the tasks alone. For tests and for debugging.
+
+Slow on purpose: nothing here trusts a sum, an index or a cache that the engine keeps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.decision import Decision
+from windlass.engine.devices import bits
+from windlass.engine.engine import Engine
+from windlass.engine.enrolment import signature_of
+from windlass.engine.groups import ACTIVE, OCCUPYING, Shortage, next_step
+from windlass.engine.queues import QueueEntry
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.spi.objects import TaskState
+
+
+class InvariantViolation(AssertionError):
+    """The engine's state contradicts itself, or a decision broke a promise."""
+
+
+def check(engine: Engine, *, overcommitted: bool = False) -> None:
+    """Check the whole state. ``overcommitted``: the world has put more on nodes or in queues than they
+    hold, so only the engine's own books are checked. Raises :class:`InvariantViolation`."""
+    problems = [
+        *_nodes(engine),
+        *_devices(engine, overcommitted),
+        *_queues(engine, overcommitted),
+        *_groups(engine),
+        *_parking(engine),
+        *_classes(engine),
+    ]
+    if not overcommitted:
+        problems += _capacity(engine)
+    if problems:
+        raise InvariantViolation("; ".join(problems[:10]))
+
+
+def check_decision(engine: Engine, decision: Decision) -> None:
+    """Check what a cycle has just decided. Raises :class:`InvariantViolation`."""
+    problems = []
+    for task, times in Counter(bind.task for bind in decision.binds).items():
+        if times > 1:
+            problems.append(f"{task} is bound {times} times in one cycle")
+    for key in {bind.group for bind in decision.binds}:
+        group = engine.world.groups[key]
+        if not group.ready():
+            problems.append(f"{key} was started below its minimum: {group.held_members} of {group.minimum}")
+    for bind in decision.binds:
+        entry = engine.world.tasks[bind.task]
+        wanted = sum(count for _, count in entry.cls.device_requests)
+        if len(bind.devices) != wanted:
+            problems.append(f"{bind.task} got {len(bind.devices)} devices, not {wanted}")
+    if problems:
+        raise InvariantViolation("; ".join(problems[:10]))
+
+
+def _nodes(engine: Engine) -> list[str]:
+    world, table = engine.world, engine.world.table
+    expected = np.zeros_like(table.planes)
+    expected[:, ALLOCATABLE] = table.planes[:, ALLOCATABLE]
+    problems = []
+    for entry in world.tasks.values():
+        vector = table.request_vector(entry.cls.request)
+        if entry.state in OCCUPYING:
+            if entry.row < 0 or table.tasks[entry.row].get(entry.key) is not entry:
+                problems.append(f"{entry.key} is {entry.state.value} but on no node")
+                continue
+            expected[entry.row, USED] += vector
+            if entry.state is TaskState.RELEASING:
+                expected[entry.row, RELEASING] += vector
+        elif entry.row >= 0:
+            problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
+        if entry.promised >= 0:
+            expected[entry.promised, PROMISED] += vector
+    for row in np.flatnonzero((expected != table.planes).any(axis=(1, 2))).tolist():
+        problems.append(f"the books of {table.names[row] or row} are wrong")
+    if sum(len(tasks) for tasks in table.tasks) != sum(e.row >= 0 for e in world.tasks.values()):
+        problems.append("nodes hold tasks that do not exist")
+    for name, row in table.rows.items():
+        node = table.nodes[row]
+        if table.names[row] != name or bool(table.live[row]) != (node is not None):
+            problems.append(f"row {row} of {name} is out of step")
+    for name, row in table.rows.items():
+        written = table.planes[row, ALLOCATABLE].copy()
+        table.settle_allocatable(row)
+        if (table.planes[row, ALLOCATABLE] != written).any():
+            problems.append(f"allocatable of {name} is out of date")
+    total: dict[str, int] = {}
+    for node in table.nodes:
+        for name, units in node.allocatable.items() if node else ():
+            total[name] = total.get(name, 0) + units
+    if {n: u for n, u in table.total.items() if u} != {n: u for n, u in total.items() if u}:
+        problems.append("the cluster's total is wrong")
+    return problems
+
+
+def _capacity(engine: Engine) -> list[str]:
+    table = engine.world.table
+    over = (table.planes[:, USED] > table.planes[:, ALLOCATABLE]).any(axis=1) & table.live
+    return [f"{table.names[row]} is over-committed" for row in np.flatnonzero(over).tolist()]
+
+
+def _devices(engine: Engine, overcommitted: bool) -> list[str]:
+    table = engine.world.table
+    problems = []
+    for name, row in table.rows.items():
+        holders: Counter[tuple[str, int]] = Counter()
+        for entry in table.tasks[row].values():
+            holders.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
+        for resource, slots in table.devices.rows[row].items():
+            taken = {index for (held, index) in holders if held == resource}
+            if set(bits(slots.taken)) != taken:
+                problems.append(f"{resource} of {name}: taken {bits(slots.taken)}, held {sorted(taken)}")
+            if slots.free != slots.healthy & ~slots.taken:
+                problems.append(f"{resource} of {name}: free devices are out of step")
+            surplus = {i: n - 1 for (held, i), n in holders.items() if held == resource and n > 1}
+            if surplus != slots.surplus:
+                problems.append(f"{resource} of {name}: surplus {slots.surplus}, not {surplus}")
+        if not overcommitted:
+            problems += [f"device {i} of {name} is held {n} times" for (_, i), n in holders.items() if n > 1]
+    return problems
+
+
+def _queues(engine: Engine, overcommitted: bool) -> list[str]:
+    world = engine.world
+    problems = []
+    sums: dict[str, list[Counter[str]]] = {q.name: [Counter(), Counter(), Counter()] for q in world.queues}
+    for group in world.groups.values():
+        if group.queue is None:
+            continue
+        for entry in group.tasks.values():
+            for ancestor in group.queue.path:
+                allocated, releasing, pending = sums[ancestor.name]
+                if entry.state in OCCUPYING:
+                    allocated.update(entry.cls.request)
+                if entry.state is TaskState.RELEASING:
+                    releasing.update(entry.cls.request)
+                if entry.state is TaskState.PENDING and not entry.task.gated:
+                    pending.update(entry.cls.request)
+    for queue in world.queues:
+        for kept, right in zip(
+            (queue.allocated, queue.releasing, queue.pending), sums[queue.name], strict=True
+        ):
+            if {n: u for n, u in kept.items() if u} != {n: u for n, u in right.items() if u}:
+                problems.append(f"the sums of queue {queue.name} are wrong")
+        problems += _shape(world.queues.entries, queue)
+        if not overcommitted:
+            problems += [
+                f"queue {queue.name} is over its limit of {name}"
+                for name, limit in queue.spec.capability.items()
+                if queue.allocated.get(name, 0) > limit
+            ]
+    return problems
+
+
+def _shape(entries: dict[str, QueueEntry], queue: QueueEntry) -> list[str]:
+    path = [queue]
+    while path[-1].parent is not None and len(path) <= len(entries):
+        path.append(path[-1].parent)
+    problems = [] if tuple(path) == queue.path else [f"the path of queue {queue.name} is wrong"]
+    if any(child.parent is not queue or entries.get(n) is not child for n, child in queue.children.items()):
+        problems.append(f"the children of queue {queue.name} are wrong")
+    return problems
+
+
+def _groups(engine: Engine) -> list[str]:
+    problems = []
+    for key, group in engine.world.groups.items():
+        states = Counter(entry.state for entry in group.tasks.values())
+        pending = {e.key for e in group.tasks.values() if e.state is TaskState.PENDING and not e.task.gated}
+        if group.active != sum(states[s] for s in ACTIVE) or group.succeeded != states[TaskState.SUCCEEDED]:
+            problems.append(f"the counters of {key} are wrong")
+        if group.releasing != states[TaskState.RELEASING]:
+            problems.append(f"{key} counts {group.releasing} terminating tasks")
+        if set(group.pending) != pending or {e.key for e in group.waiting()} != pending:
+            problems.append(f"{key} has lost track of what waits")
+        if dict(group.pending_classes) != Counter(group.tasks[k].cls for k in pending):
+            problems.append(f"{key} has lost track of the classes of what waits")
+        if group.roles_enforced:
+            counted = (*ACTIVE, TaskState.SUCCEEDED)
+            roles = Counter(e.task.role for e in group.tasks.values() if e.state in counted)
+            if {r: n for r, n in group.active_roles.items() if n} != roles:
+                problems.append(f"the roles of {key} are wrong")
+        if group.queue is not None and group.queue.groups.get(key) is not group:
+            problems.append(f"queue {group.queue.name} does not know {key}")
+    return problems
+
+
+def _parking(engine: Engine) -> list[str]:
+    lot, world = engine.lot, engine.world
+    problems = []
+    seen: set[str] = set()
+    for signature, bucket in lot.buckets.items():
+        if bucket.signature != signature or not bucket.members:
+            problems.append(f"{bucket!r} is out of place")
+        head = bucket.head()
+        if head is None or head.order_key != min(g.order_key for g in bucket.members.values()):
+            problems.append(f"{bucket!r} has lost its head")
+        for key, group in bucket.members.items():
+            seen.add(key)
+            if group.bucket is not bucket:
+                problems.append(f"{key} does not know its bucket")
+            elif key not in world.dirty:
+                step = next_step(group)
+                if step is None or isinstance(step, Shortage) or signature_of(group, step) != signature:
+                    problems.append(f"{key} waits for something it does not ask for")
+    problems += [
+        f"{g.key} is in a bucket unknown" for g in world.groups.values() if g.bucket and g.key not in seen
+    ]
+    for index in (lot.by_class, lot.by_queue, lot.by_domain):
+        problems += [
+            f"{bucket!r} is watched for but not parked"
+            for buckets in index.values()
+            for bucket in buckets
+            if not bucket.parked or lot.buckets.get(bucket.signature) is not bucket
+        ]
+    return problems
+
+
+def _classes(engine: Engine) -> list[str]:
+    """What the classes have cached equals what a new class finds."""
+    world = engine.world
+    problems = []
+    for cls in world.classes:
+        if cls.tasks != sum(entry.cls is cls for entry in world.tasks.values()):
+            problems.append(f"{cls!r} counts {cls.tasks} tasks")
+        placed = Counter(e.row for e in world.tasks.values() if e.cls is cls and e.row >= 0)
+        if cls.placed != placed:
+            problems.append(f"{cls!r} does not know where its tasks are")
+        if not cls.built:
+            continue
+        cls.refresh()
+        fresh = TaskClass(cls.number, cls.needs, world.table, world.policies)
+        fresh.refresh()
+        for field in ("static", "count", "key"):
+            if not np.array_equal(getattr(cls, field), getattr(fresh, field)):
+                problems.append(f"{field} of {cls!r} is out of date")
+        if cls.total != fresh.total:
+            problems.append(f"{cls!r} counts room for {cls.total}, not {fresh.total}")
+    return problems
