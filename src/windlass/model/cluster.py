@@ -192,6 +192,11 @@ class ClusterModel:
                 return faults.group_awaited(pending[0].key)
         return None
 
+    def queue_of(self, group: str) -> str:
+        """The queue of a group that the engine knows; ``""`` of another."""
+        sent = self._sent_groups.get(group)
+        return sent.queue if sent is not None else ""
+
     def known(self, group: str) -> bool:
         """Whether the group has an object or pods."""
         return group in self.groups or group in self._members

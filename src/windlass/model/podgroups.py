@@ -51,7 +51,7 @@ class Status:
                 "running": self.running,
                 "succeeded": self.succeeded,
                 "failed": self.failed,
-                "conditions": msgspec.to_builtins(self.conditions),
+                "conditions": [msgspec.to_builtins(condition) for condition in self.conditions],
             }
         }
 

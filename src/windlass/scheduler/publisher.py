@@ -5,12 +5,15 @@ rewritten at most every ``rewrite_seconds``, only when its words changed; on pod
 thousands, every ``pod_rewrite_seconds``. A phase is written at once, mere counts once a second. What
 the informers show is compared first, so a restarted scheduler writes nothing again.
 
+Positions are shown too, and change whenever anything starts: those of the first ``NEAR`` of a queue are
+kept up to date, those further back are of the time of writing.
+
 Keys of the write queue: ``group NS/NAME``, ``pod NS/NAME``, ``queue NAME``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -34,16 +37,20 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.writes import WriteQueue
 
 COUNTS_SECONDS = 1.0
+NEAR = 50
 ECHO_SECONDS = 10.0
 """For so long a written status is not written again while the informers do not show it yet."""
 
 
 @dataclass(slots=True)
 class _Wait:
-    """A waiting group. ``told`` is what is shown; ``at`` the (monotonic) moment of its writing."""
+    """A waiting group. ``told`` is what is shown, with all details; ``basis`` the short form that it was
+    made for; ``at`` the (monotonic) moment of its writing."""
 
     current: Explanation
     due: float
+    queue: str = ""
+    basis: Explanation | None = None
     told: Explanation | None = None
     at: float = 0.0
     pods_code: Reason | None = None
@@ -58,7 +65,7 @@ class _Echo:
 
 
 class Publisher:
-    """All writing that is not binding and not evicting."""
+    """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record."""
 
     def __init__(
         self,
@@ -67,6 +74,7 @@ class Publisher:
         recorder: EventRecorder,
         metrics: SchedulerMetrics,
         options: SchedulerOptions,
+        explain: Callable[[str], Explanation | None],
         *,
         clock: Clock,
         rng: Random,
@@ -76,7 +84,9 @@ class Publisher:
         self._recorder = recorder
         self._metrics = metrics
         self._options = options
+        self._explain_fully = explain
         self._clock = clock
+        self._near: dict[str, set[str]] = {}
         self._waits: dict[str, _Wait] = {}
         self._admitted: dict[str, bool] = {}
         self._blocked: set[str] = set()
@@ -123,7 +133,7 @@ class Publisher:
 
     def gone(self, key: str) -> None:
         """The group and all its pods are gone."""
-        self._waits.pop(key, None)
+        self._end(key)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
         self._blocked.discard(key)
@@ -135,7 +145,9 @@ class Publisher:
             self._queue.wish(f"pod {pod.key}")
 
     def queue(self, usage: QueueUsage) -> None:
-        """A queue's figures changed."""
+        """A queue's figures changed: and so, perhaps, who is how near to the front."""
+        for key in self._near.get(usage.queue, ()):
+            self._renew(key)
         self._usage[usage.queue] = usage
         self._queue.wish(f"queue {usage.queue}", COUNTS_SECONDS)
 
@@ -147,21 +159,30 @@ class Publisher:
         wait = self._waits.get(key)
         if explanation is None:
             if wait is not None:
-                del self._waits[key]
+                self._end(key)
                 if wait.told is not None:
                     self._queue.wish(f"group {key}")
-            return
+        elif wait is None:
+            quiet = self._options.quiet_seconds
+            self._waits[key] = _Wait(explanation, self._clock.monotonic() + quiet)
+            self._queue.wish(f"group {key}", quiet)
+        elif explanation != wait.current:
+            wait.current = explanation
+            if wait.told is not None:
+                self._renew(key)
+
+    def _renew(self, key: str) -> None:
+        """Look again at what is shown of a group, when its time has come."""
+        wait = self._waits[key]
         now = self._clock.monotonic()
-        if wait is None:
-            self._waits[key] = _Wait(explanation, now + self._options.quiet_seconds)
-            self._queue.wish(f"group {key}", self._options.quiet_seconds)
-            return
-        if explanation == wait.current:
-            return
-        wait.current = explanation
-        if wait.told is not None:
-            wait.due = max(now, wait.at + self._options.rewrite_seconds)
-            self._queue.wish(f"group {key}", wait.due - now)
+        wait.due = max(now, wait.at + self._options.rewrite_seconds)
+        wait.basis = None
+        self._queue.wish(f"group {key}", wait.due - now)
+
+    def _end(self, key: str) -> None:
+        wait = self._waits.pop(key, None)
+        if wait is not None:
+            self._near.get(wait.queue, set()).discard(key)
 
     def _tell(self, key: str) -> Explanation | None:
         """What may be shown of a group's waiting now."""
@@ -169,8 +190,16 @@ class Publisher:
         if wait is None:
             return None
         now = self._clock.monotonic()
-        if wait.told is not wait.current and now >= wait.due:
-            wait.told, wait.at = wait.current, now
+        if wait.basis is wait.current:
+            return wait.told
+        if now < wait.due:
+            self._queue.wish(f"group {key}", wait.due - now)
+            return wait.told
+        wait.basis, wait.told, wait.at = wait.current, self._explain_fully(key) or wait.current, now
+        self._near.get(wait.queue, set()).discard(key)
+        if wait.told.position and wait.told.position <= NEAR:
+            wait.queue = self._model.queue_of(key)
+            self._near.setdefault(wait.queue, set()).add(key)
         return wait.told
 
     def _wanted(self, view: views.PodGroup) -> podgroups.Status:

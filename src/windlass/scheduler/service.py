@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from windlass.api import views
 from windlass.api.errors import StatusError
+from windlass.api.reasons import Explanation
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import SharedInformers
@@ -63,6 +64,7 @@ class SchedulerService:
         options: SchedulerOptions | None = None,
         informers: SharedInformers | None = None,
         engine: Engine | None = None,
+        recorder: EventRecorder | None = None,
         bind_client: Client | None = None,
         registry: CollectorRegistry | None = None,
     ) -> None:
@@ -70,7 +72,7 @@ class SchedulerService:
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
         self.model = ClusterModel(self.options.scheduler_names, wait_for_group=self.options.wait_for_group)
         self.engine = engine or default_engine()
-        self.recorder = EventRecorder(client, COMPONENT, clock, rng)
+        self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
         self._clock = clock
         self._own_informers = informers is None
@@ -94,7 +96,14 @@ class SchedulerService:
         )
         self._evictor = Evictor(client, self.recorder, self._evicted, clock=clock, rng=rng)
         self._publisher = Publisher(
-            client, self.model, self.recorder, self.metrics, self.options, clock=clock, rng=rng
+            client,
+            self.model,
+            self.recorder,
+            self.metrics,
+            self.options,
+            self.explain,
+            clock=clock,
+            rng=rng,
         )
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy == 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._wake.set)
@@ -148,6 +157,16 @@ class SchedulerService:
         while True:
             await self._clock.sleep(self.options.sync_warning_seconds)
             log.warning("still waiting for the first lists", kinds=",".join(self._feed.unsynced()))
+
+    def explain(self, group: str) -> Explanation | None:
+        """Why a group waits, in full, as things stand; None if nothing of it waits."""
+        own = self.model.explanation(group)
+        if own is not None:
+            return own
+        try:
+            return self.engine.explain(group, self._time())
+        except KeyError:
+            return None
 
     def _time(self) -> float:
         """Unix seconds that never run backwards, whatever is done to the machine's clock."""
