@@ -15,15 +15,19 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from windlass.api.errors import WindlassError
-from windlass.app.options import ChildOptions, parse_gpus
+from windlass.app.options import ChildOptions
 from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
 from windlass.kits import processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import write_atomic
+from windlass.observe import logs
+
+if TYPE_CHECKING:
+    from windlass.client.client import Client
 
 STOP_GRACE_SECONDS = 10.0
 """How long pods get to end on ``windlass down``; those with a longer grace of their own are cut short."""
@@ -39,6 +43,7 @@ def run_child(options: ChildOptions) -> int:
         "control": _control,
         "node": _node,
     }
+    logs.configure()
     try:
         import uvloop
 
@@ -75,15 +80,77 @@ async def until_signal(work: Awaitable[None], stop: Callable[[int], Awaitable[No
 
 
 async def _server(options: ChildOptions) -> None:
-    raise NotImplementedError
+    from windlass.node.logs import LogReader
+    from windlass.server.logsource import LogMissing
+    from windlass.server.main import ServeConfig, serve
+
+    clock = SystemClock()
+    config = ServeConfig(options.state, tcp=_inherited(options.tcp), unix=_inherited(options.unix))
+    reader = LogReader(options.state.node, clock=clock, missing=LogMissing)
+    await until_signal(serve(config, clock=clock, rng=chance.system(), logs=reader))
 
 
 async def _control(options: ChildOptions) -> None:
-    raise NotImplementedError
+    """Scheduler and controllers on one set of informers; if one of them fails, the process ends."""
+    from windlass.client.informers import SharedInformers
+    from windlass.controllers.manager import ControllerManager
+    from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
+    from windlass.scheduler.service import SchedulerService
+
+    clock, rng = SystemClock(), chance.system()
+    client = _client(options, "windlass-control")
+    informers = SharedInformers(client, clock, rng)
+    scheduler = SchedulerService(
+        client,
+        clock=clock,
+        rng=rng,
+        options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES),
+        informers=informers,
+    )
+    controllers = ControllerManager(client, clock=clock, rng=rng, embedded=True, informers=informers)
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informers.run(), name="informers")
+            group.create_task(scheduler.run(), name="scheduler")
+            group.create_task(controllers.run(), name="controllers")
+
+    try:
+        await until_signal(work())
+    finally:
+        await client.close()
 
 
 async def _node(options: ChildOptions) -> None:
-    raise NotImplementedError
+    from windlass.node.agent import NodeAgent
+    from windlass.node.options import AgentOptions
+
+    clock = SystemClock()
+    client = _client(options, "windlass-node")
+    agent = NodeAgent(
+        client,
+        state=options.state,
+        clock=clock,
+        rng=chance.system(),
+        options=AgentOptions(node_name=options.node_name, gpus=options.gpus),
+    )
+
+    async def stop(signum: int) -> None:
+        await agent.stop_pods(0.0 if signum == signal.SIGQUIT else STOP_GRACE_SECONDS)
+
+    try:
+        await until_signal(agent.run(), stop)
+    finally:
+        await client.close()
+
+
+def _client(options: ChildOptions, name: str) -> Client:
+    from windlass.client.client import Client
+    from windlass.client.connection import Connection
+    from windlass.client.http import HttpTransport
+
+    connection = Connection(unix_socket=str(options.state.socket))
+    return Client(HttpTransport(connection), user_agent=name, clock=SystemClock(), rng=chance.system())
 
 
 def _inherited(descriptor: int) -> socket.socket:
@@ -91,6 +158,3 @@ def _inherited(descriptor: int) -> socket.socket:
     os.set_inheritable(descriptor, False)
     listener.setblocking(False)
     return listener
-
-
-__all__ = ["SystemClock", "chance", "parse_gpus", "run_child"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.api import quantities
+from windlass.api import pod_amounts, quantities
 
 Vector = dict[str, int]
 
@@ -18,26 +18,21 @@ def vector(resources: Mapping[str, Any] | None) -> Vector:
         return {}
 
 
-def requested(container: Mapping[str, Any]) -> Vector:
-    """Requests; a limit without a request counts as the request, as the API server defaults it."""
-    resources = container.get("resources") or {}
-    return {**vector(resources.get("limits")), **vector(resources.get("requests"))}
-
-
 def pod_request(spec: Mapping[str, Any]) -> Vector:
-    """The larger of the containers' sum and the largest init container (KEP-753), plus overhead."""
-    sidecars: Vector = {}
-    largest: Vector = {}
-    for container in spec.get("initContainers") or ():
-        wanted = requested(container)
-        if container.get("restartPolicy") == "Always":
-            sidecars = quantities.add(sidecars, wanted)
-            largest = quantities.maximum((largest, sidecars))
-        else:
-            largest = quantities.maximum((largest, quantities.add(sidecars, wanted)))
-    main = quantities.add(sidecars, *(requested(c) for c in spec.get("containers") or ()))
-    total = quantities.maximum((main, largest))
-    return quantities.add(total, vector(spec.get("overhead")))
+    """What a pod asks for; a limit without a request counts as the request, as the server fills it in."""
+    filled = dict(spec)
+    for which in ("containers", "initContainers"):
+        filled[which] = [_filled(container) for container in spec.get(which) or ()]
+    try:
+        return pod_amounts.pod_requests(filled)
+    except quantities.QuantityError:
+        return {}
+
+
+def _filled(container: Mapping[str, Any]) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    requests = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {**container, "resources": {"requests": requests}}
 
 
 def job_request(job: Mapping[str, Any]) -> Vector:

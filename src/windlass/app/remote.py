@@ -1,0 +1,91 @@
+"""The scheduler or the controllers alone, against the API server of a kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+from windlass.api.errors import WindlassError
+from windlass.app.options import RemoteOptions
+
+
+def run_remote(options: RemoteOptions) -> int:
+    """Serve until told to stop. Returns the exit status."""
+    try:
+        return _scheduler(options) if options.role == "scheduler" else _controller(options)
+    except WindlassError as error:
+        print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+        if error.evidence:
+            print(f"why: {error.evidence}", file=sys.stderr)
+        for remedy in error.remedies:
+            print(f"try: {remedy}", file=sys.stderr)
+        return 1
+
+
+def _scheduler(options: RemoteOptions) -> int:
+    from windlass.scheduler.main import ProcessOptions, run
+    from windlass.scheduler.options import SchedulerOptions
+
+    if options.config is not None:
+        raise WindlassError(
+            "WL-USE-501",
+            "--config is not understood by this version",
+            evidence="the scheduler runs its default policy: priority and share, gangs, capability, binpack",
+            remedies=("windlass scheduler without --config",),
+        )
+    return run(
+        ProcessOptions(
+            kubeconfig=str(options.kubeconfig) if options.kubeconfig else None,
+            context=options.context,
+            metrics_bind=options.metrics,
+            leader_elect=options.leader_elect,
+            scheduler=SchedulerOptions(scheduler_names=options.scheduler_names),
+        )
+    )
+
+
+def _controller(options: RemoteOptions) -> int:
+    import uvloop
+
+    from windlass.observe import logs
+
+    logs.configure()
+    uvloop.run(_control(options))
+    return 0
+
+
+async def _control(options: RemoteOptions) -> None:
+    from windlass.app.children import until_signal
+    from windlass.client import kubeconfig
+    from windlass.client.client import Client
+    from windlass.client.http import HttpTransport
+    from windlass.controllers.manager import ControllerManager
+    from windlass.kits import rng as chance
+    from windlass.kits.clock import SystemClock
+    from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
+
+    clock, rng = SystemClock(), chance.system()
+    path = str(options.kubeconfig) if options.kubeconfig else None
+    connection = kubeconfig.load(path, options.context)
+    client = Client(HttpTransport(connection), user_agent="windlass-controllers", clock=clock, rng=rng)
+    manager = ControllerManager(client, clock=clock, rng=rng, embedded=False)
+    identity = f"{socket.gethostname()}_{chance.uid(rng)}"
+    lease = LeaseOptions(name="windlass-controllers")
+    election = Election(client, identity, clock=clock, rng=rng, options=lease)
+
+    async def lead() -> None:
+        await election.acquire()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(manager.run(), name="controllers")
+                group.create_task(election.hold(), name="lease")
+        except* LeaderLost as lost:
+            raise lost.exceptions[0] from None
+        finally:
+            await election.release()
+
+    try:
+        await until_signal(lead() if options.leader_elect else manager.run())
+    finally:
+        await client.close()

@@ -1,0 +1,74 @@
+"""``windlass help``: what a code or a reason means, without network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.api.codes import CODES
+from windlass.api.errors import WindlassError
+from windlass.api.reasons import FACTS, Reason
+from windlass.cli.failures import nearest
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import emit
+from windlass.cli.tables import pairs
+
+_HELPS = {
+    "yes": "Waiting helps.",
+    "no": "Waiting does not help; something has to change.",
+    "maybe": "Waiting may help.",
+}
+
+
+@click.command("help")
+@click.argument(
+    "word", required=False, metavar="[CODE|REASON|COMMAND]", shell_complete=lambda *_: list(CODES)
+)
+@standard(namespace=False)
+def command(invocation: Invocation, word: str | None) -> int:
+    """Explain an error code or a reason, offline."""
+    from windlass.cli.main import COMMANDS, windlass
+
+    if word is None:
+        invocation.out.write(windlass.get_help(click.Context(windlass, info_name="windlass")) + "\n")
+        return 0
+    if word in COMMANDS:
+        root = click.Context(windlass, info_name="windlass")
+        found = windlass.get_command(root, word)
+        assert found is not None
+        invocation.out.write(found.get_help(click.Context(found, info_name=word, parent=root)) + "\n")
+        return 0
+    record = _record(word)
+    if invocation.structured:
+        emit(invocation, record, names=[record["code"]])
+        return 0
+    invocation.out.line(f"{record['code']}: {record['title']}\n")
+    invocation.out.line(record["text"])
+    if record.get("words"):
+        invocation.out.write("\n" + pairs(list(record["words"].items())))
+    return 0
+
+
+def _record(word: str) -> dict[str, Any]:
+    code = CODES.get(word.upper())
+    if code is not None:
+        return {"code": code.code, "title": code.title, "text": code.text, "exitStatus": code.exit_status}
+    for reason in Reason:
+        if reason.value.lower() == word.lower():
+            facts = FACTS[reason]
+            return {
+                "code": reason.value,
+                "title": facts.meaning,
+                "text": _HELPS[facts.waiting_helps],
+                "words": {"Volcano": facts.volcano, "Kueue": facts.kueue, "Slurm": facts.slurm},
+            }
+    known = [*CODES, *(reason.value for reason in Reason)]
+    close = nearest(word, known) or nearest(word.upper(), known)
+    raise WindlassError(
+        "WL-USE-404",
+        f'there is no error code, reason or command "{word}"',
+        evidence=f"{len(CODES)} codes and {len(Reason)} reasons are known",
+        remedies=tuple(f"windlass help {match}" for match in close) or ("windlass help",),
+    )

@@ -1,0 +1,214 @@
+"""``windlass node``: what each node has, who holds it, and taking nodes out of use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from windlass.api import quantities
+from windlass.api.annotations import SIMULATED
+from windlass.api.resources import NODES, PODS
+from windlass.cli import amounts, failures, tables
+from windlass.cli.draining import drain
+from windlass.cli.groups import NounGroup
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import completer, standard, yes_flag
+from windlass.cli.output import emit
+from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
+from windlass.cli.words import age_of, condition, natural
+
+_GPU = "nvidia.com/gpu"
+
+
+@click.group("node", cls=NounGroup)
+def command() -> None:
+    """Nodes: ls, add-simulated, cordon, uncordon, drain."""
+
+
+@command.command("ls")
+@standard(namespace=False)
+def list_nodes(invocation: Invocation) -> int:
+    """List nodes: GPUs free and used, and by whom."""
+    nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural(n["metadata"]["name"]))
+    pods = [pod for pod in invocation.client.list(PODS).items if amounts.holds_resources(pod)]
+    on: dict[str, list[dict[str, Any]]] = {}
+    for pod in pods:
+        on.setdefault(pod["spec"]["nodeName"], []).append(pod)
+    records = [_record(node, on.get(node["metadata"]["name"], [])) for node in nodes]
+    if invocation.structured:
+        emit(invocation, {"items": records}, names=[f"node/{r['name']}" for r in records])
+        return 0
+    if not records:
+        invocation.note("No nodes. Add some: windlass node add-simulated --count 4 --gpus 8")
+        return 0
+    now = invocation.clock.now()
+    header = ["NODE", "STATE", "GPUS", "FREE", "CPU", "MEMORY", "PODS", "AGE", "HELD BY"]
+    rows = [
+        [
+            record["name"],
+            record["state"],
+            _number(record["gpus"]),
+            _number(record["gpusFree"]),
+            f"{record['cpuUsed']}/{record['cpu']}",
+            f"{_gib(record['memoryUsedBytes'])}/{_gib(record['memoryBytes'])}Gi",
+            str(record["pods"]),
+            age_of(node, now),
+            " ".join(record["holders"]),
+        ]
+        for node, record in zip(nodes, records, strict=True)
+    ]
+    width = 0 if invocation.wide else invocation.out.width
+    invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3))))
+    return 0
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if value else "-" if value == 0 else "0"
+
+
+def _gib(value: int) -> str:
+    return f"{value / 2**30:.0f}"
+
+
+def _record(node: Mapping[str, Any], pods: list[dict[str, Any]]) -> dict[str, Any]:
+    have = amounts.allocatable(node)
+    used = amounts.total(amounts.pod_request(pod["spec"]) for pod in pods)
+    holders: dict[str, int] = {}
+    for pod in pods:
+        if amounts.devices(amounts.pod_request(pod["spec"])):
+            labels = pod["metadata"].get("labels") or {}
+            name = labels.get("volcano.sh/job-name") or pod["metadata"]["name"]
+            milli = amounts.devices(amounts.pod_request(pod["spec"]))
+            holders[name] = holders.get(name, 0) + milli
+    devices, taken = amounts.devices(have), amounts.devices(used)
+    return {
+        "name": node["metadata"]["name"],
+        "state": state_of(node),
+        "simulated": (node["metadata"].get("labels") or {}).get(SIMULATED) == "true",
+        "product": (node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product"),
+        "gpus": devices / 1000,
+        "gpusFree": max(0, devices - taken) / 1000,
+        "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
+        "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
+        "memoryBytes": have.get("memory", 0),
+        "memoryUsedBytes": used.get("memory", 0),
+        "pods": len(pods),
+        "holders": [f"{name}({milli / 1000:g})" for name, milli in sorted(holders.items())],
+    }
+
+
+def state_of(node: Mapping[str, Any]) -> str:
+    ready = condition(node, "Ready")
+    state = "Ready" if ready is not None and ready.get("status") == "True" else "NotReady"
+    return f"{state},Cordoned" if (node.get("spec") or {}).get("unschedulable") else state
+
+
+@command.command("add-simulated")
+@click.option("--count", type=click.IntRange(1, 100_000), default=1, help="How many (default: 1).")
+@click.option("-g", "--gpus", type=click.IntRange(0), default=8, help="GPUs each (default: 8).")
+@click.option("--cpu", default="64", metavar="AMOUNT", help="CPUs each (default: 64).")
+@click.option("--memory", default="256Gi", metavar="AMOUNT", help="Memory each (default: 256Gi).")
+@click.option("--product", default="Simulated-GPU", metavar="NAME", help="GPU model, as in its node label.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated.")
+@click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="A taint; repeatable.")
+@click.option("--resource", "resources", multiple=True, metavar="NAME=AMOUNT", help="Another resource.")
+@click.option(
+    "--prefix", default="sim", metavar="NAME", help="Names are PREFIX-0, PREFIX-1 … (default: sim)."
+)
+@standard(namespace=False)
+def add_simulated(
+    invocation: Invocation,
+    count: int,
+    gpus: int,
+    cpu: str,
+    memory: str,
+    product: str,
+    labels: tuple[str, ...],
+    taints: tuple[str, ...],
+    resources: tuple[str, ...],
+    prefix: str,
+) -> int:
+    """Add nodes without machines, for trying policies: their pods run for a declared time."""
+    shape = Shape(
+        gpus=gpus,
+        cpu=cpu,
+        memory=memory,
+        product=product,
+        labels=dict(parse_label(text) for text in labels),
+        taints=tuple(parse_taint(text) for text in taints),
+        resources=dict(parse_resource(text) for text in resources),
+    )
+    existing = {node["metadata"]["name"] for node in invocation.client.list(NODES).items}
+    names: list[str] = []
+    number = 0
+    while len(names) < count:
+        name = f"{prefix}-{number}"
+        number += 1
+        if name in existing:
+            continue
+        node = node_of(name, shape)
+        made = invocation.client.create(NODES, node, field_validation="Strict")
+        made["status"] = node["status"]
+        invocation.client.update(NODES, made, subresource="status")
+        names.append(name)
+    if invocation.structured:
+        emit(invocation, {"items": names}, names=[f"node/{name}" for name in names])
+        return 0
+    shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
+    invocation.out.line(f"added {len(names)} simulated node(s): {shown}")
+    return 0
+
+
+def _cordon(invocation: Invocation, nodes: tuple[str, ...], *, closed: bool) -> int:
+    word = "cordoned" if closed else "uncordoned"
+    patch = {"spec": {"unschedulable": True if closed else None}}
+    for name in nodes:
+        before = invocation.client.get(NODES, name)
+        same = bool((before.get("spec") or {}).get("unschedulable")) == closed
+        if not same:
+            invocation.client.patch(NODES, name, patch)
+        if not invocation.structured:
+            invocation.out.line(f"node/{name} {'already ' if same else ''}{word}")
+    if invocation.structured:
+        emit(invocation, {"items": list(nodes)}, names=[f"node/{name}" for name in nodes])
+    return 0
+
+
+@command.command("cordon")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completer("nodes"))
+@standard(namespace=False)
+def cordon(invocation: Invocation, nodes: tuple[str, ...]) -> int:
+    """Let no new pods onto nodes."""
+    return _cordon(invocation, nodes, closed=True)
+
+
+@command.command("uncordon")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completer("nodes"))
+@standard(namespace=False)
+def uncordon(invocation: Invocation, nodes: tuple[str, ...]) -> int:
+    """Let new pods onto nodes again."""
+    return _cordon(invocation, nodes, closed=False)
+
+
+@command.command("drain")
+@click.argument("node", metavar="NODE", shell_complete=completer("nodes"))
+@click.option("--grace-period", type=click.IntRange(0), metavar="SECONDS", help="Time for pods to end.")
+@click.option("--timeout", default="5m", metavar="DURATION", help="Give up after (default: 5m).")
+@yes_flag()
+@standard(namespace=False)
+def drain_node(invocation: Invocation, node: str, grace_period: int | None, timeout: str, yes: bool) -> int:
+    """Cordon a node and evict its pods, within what their disruption budgets allow."""
+    from windlass.cli.loglines import duration_seconds
+
+    invocation.client.get(NODES, node)
+    held = [pod for pod in invocation.client.list(PODS, fields=f"spec.nodeName={node}").items]
+    going = [pod for pod in held if amounts.holds_resources(pod)]
+    if going and not yes and invocation.out.interactive:
+        click.confirm(f"Evict {len(going)} pod(s) from {node}?", abort=True, err=True)
+    _cordon(invocation, (node,), closed=True)
+    evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=duration_seconds(timeout))
+    if not invocation.structured:
+        invocation.out.line(f"node/{node} drained: {len(evicted)} pod(s) evicted")
+    return failures.OK

@@ -1,0 +1,151 @@
+"""``windlass queue``: what each queue is owed, holds and waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.api.errors import WindlassError
+from windlass.api.resources import COMMANDS, QUEUES
+from windlass.cli import tables
+from windlass.cli.groups import NounGroup
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import completer, standard
+from windlass.cli.output import emit
+from windlass.cli.queues import Share, depths, gather, parse_settings
+from windlass.cli.words import natural
+
+
+@click.group("queue", cls=NounGroup)
+def command() -> None:
+    """Queues: ls, tree, create, set."""
+
+
+_COLUMNS = ["QUEUE", "STATE", "GPUS", "WAIT", "GUAR", "DESV", "CAP", "WEIGHT", "PRIO", "RUN", "PEND"]
+
+
+@command.command("ls")
+@standard(namespace=False)
+def list_queues(invocation: Invocation) -> int:
+    """List queues: what they hold, wait for, are guaranteed, deserve and may hold at most."""
+    shares = sorted(gather(invocation), key=lambda share: natural(share.name))
+    return _show(invocation, shares, {})
+
+
+@command.command("tree")
+@standard(namespace=False)
+def tree(invocation: Invocation) -> int:
+    """Show queues under their parents."""
+    shares = gather(invocation)
+    ordered = depths(shares)
+    return _show(invocation, [share for share, _ in ordered], {share.name: depth for share, depth in ordered})
+
+
+def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) -> int:
+    if invocation.structured:
+        names = [f"queue.{QUEUES.group}/{share.name}" for share in shares]
+        emit(invocation, {"items": [share.as_record() for share in shares]}, names=names)
+        return 0
+    rows = []
+    for share in shares:
+        indent = "  " * depth.get(share.name, 0)
+        row = [
+            indent + share.name,
+            share.state,
+            share.gpus("allocated"),
+            share.gpus("waiting"),
+            share.gpus("guarantee"),
+            share.gpus("deserved"),
+            share.gpus("capability"),
+            str(share.weight),
+            str(share.priority),
+            str(share.running),
+            str(share.pending),
+        ]
+        if invocation.wide:
+            row += [share.parent or "-", share.text("allocated"), share.text("capability")]
+        rows.append(row)
+    header = _COLUMNS + (["PARENT", "ALLOCATED", "CAPABILITY"] if invocation.wide else [])
+    right = frozenset(range(2, 11))
+    invocation.out.write(tables.render(header, rows, right=right))
+    return 0
+
+
+@command.command("create")
+@click.argument("name")
+@click.argument("settings", nargs=-1, metavar="[KEY=VALUE]...")
+@standard(namespace=False)
+def create(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
+    """Create a queue: windlass queue create team-a weight=2 capability.nvidia.com/gpu=8 parent=root."""
+    spec, state = parse_settings(settings)
+    if state == "Closed":
+        raise WindlassError(
+            "WL-USE-400",
+            "a new queue is open",
+            remedies=(f"windlass queue create {name}", f"windlass queue set {name} state=Closed"),
+        )
+    queue = {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": {"name": name},
+        "spec": {"weight": 1, "reclaimable": True, **spec},
+    }
+    made = invocation.client.create(QUEUES, queue, field_validation="Strict")
+    return _done(invocation, made, "created")
+
+
+@command.command("set")
+@click.argument("name", shell_complete=completer("queues"))
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@standard(namespace=False)
+def change(invocation: Invocation, name: str, settings: tuple[str, ...]) -> int:
+    """Change a queue: weight=2 capability.nvidia.com/gpu=8 state=Closed; KEY= removes."""
+    spec, state = parse_settings(settings)
+    queue = invocation.client.get(QUEUES, name)
+    if spec:
+        queue = invocation.client.patch(QUEUES, name, {"spec": spec}, field_validation="Strict")
+    if state:
+        _switch(invocation, queue, state)
+    return _done(invocation, queue, "changed")
+
+
+def _switch(invocation: Invocation, queue: dict[str, Any], state: str) -> None:
+    """Open or close, the Volcano way: a Command that the queue controller carries out."""
+    action = {"Open": "OpenQueue", "Closed": "CloseQueue"}[state]
+    metadata = queue["metadata"]
+    order = {
+        "apiVersion": COMMANDS.api_version,
+        "kind": COMMANDS.kind,
+        "metadata": {"generateName": f"{metadata['name'][:40]}-", "namespace": "default"},
+        "action": action,
+        "target": {
+            "apiVersion": QUEUES.api_version,
+            "kind": QUEUES.kind,
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+        },
+    }
+    invocation.client.create(COMMANDS, order)
+    deadline = invocation.clock.monotonic() + 5.0
+    while invocation.clock.monotonic() < deadline:
+        now = (invocation.client.get(QUEUES, metadata["name"]).get("status") or {}).get("state")
+        if now == state or (state == "Closed" and now == "Closing"):
+            return
+        invocation.clock.pause(0.02)
+    raise WindlassError(
+        "WL-QUEUE-504",
+        f'queue "{metadata["name"]}" has not become {state.lower()}',
+        evidence="the queue controller did not carry out the command within 5 s",
+        remedies=("windlass status",),
+    )
+
+
+def _done(invocation: Invocation, queue: dict[str, Any], word: str) -> int:
+    name = queue["metadata"]["name"]
+    if invocation.structured:
+        emit(invocation, queue, names=[f"queue.{QUEUES.group}/{name}"])
+    else:
+        invocation.out.line(f"queue/{name} {word}")
+    return 0

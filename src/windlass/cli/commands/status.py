@@ -1,0 +1,153 @@
+"""``windlass status``: is it well, what is there, who waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass import __version__
+from windlass.api import quantities
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import NODES, PODS
+from windlass.cli import amounts, failures, tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import emit
+from windlass.cli.queues import gather
+from windlass.cli.words import moment, natural, plural
+from windlass.client.transport import Request
+from windlass.kits.timestamps import age
+
+
+@click.command("status")
+@standard(namespace=False)
+def command(invocation: Invocation) -> int:
+    """Show the health, the capacity and the queues."""
+    record = gather_status(invocation)
+    if invocation.structured:
+        emit(invocation, record, names=[str(record["server"].get("url", ""))])
+    else:
+        invocation.out.write(as_text(invocation, record))
+    return failures.OK if record["healthy"] else failures.UNREACHABLE
+
+
+def gather_status(invocation: Invocation) -> dict[str, Any]:
+    """Everything that the command shows; never raises for a server that is away."""
+    record: dict[str, Any] = {"version": __version__, "healthy": False, "server": {}, "problems": []}
+    if not invocation.target.remote:
+        record["state"] = str(invocation.target.state.path)
+        record["server"] = _supervisor(invocation)
+    try:
+        record["server"]["version"] = _version(invocation)
+        record["readiness"] = _readiness(invocation)
+        record["capacity"] = _capacity(invocation)
+        record["queues"] = [
+            share.as_record() for share in sorted(gather(invocation), key=lambda s: natural(s.name))
+        ]
+        record["healthy"] = record["readiness"] == "ok"
+    except StatusError as error:
+        record["problems"].append(failures.translate(error).as_dict())
+    except WindlassError as error:
+        record["problems"].append(error.as_dict())
+    return record
+
+
+def _supervisor(invocation: Invocation) -> dict[str, Any]:
+    from windlass.kits.processes import is_alive
+
+    found = invocation.target.state.read_supervisor() or {}
+    if not found.get("pid") or not is_alive(found["pid"], found.get("startTicks")):
+        return {"running": False}
+    kept = ("pid", "started", "url", "socket", "kubeconfig", "node", "processes")
+    return {"running": True, **{key: found.get(key) for key in kept}}
+
+
+def _version(invocation: Invocation) -> dict[str, Any]:
+    import msgspec
+
+    return msgspec.json.decode(invocation.client.call(Request("GET", "/version")))
+
+
+def _readiness(invocation: Invocation) -> str:
+    try:
+        invocation.client.call(Request("GET", "/readyz"))
+    except StatusError as error:
+        return error.message or f"HTTP {error.code}"
+    return "ok"
+
+
+def _capacity(invocation: Invocation) -> dict[str, Any]:
+    nodes = invocation.client.list(NODES).items
+    pods = [pod for pod in invocation.client.list(PODS).items if amounts.holds_resources(pod)]
+    have = amounts.total(amounts.allocatable(node) for node in nodes)
+    used = amounts.total(amounts.pod_request(pod["spec"]) for pod in pods)
+    ready = sum(1 for node in nodes if _ready(node))
+    return {
+        "nodes": len(nodes),
+        "nodesReady": ready,
+        "pods": len(pods),
+        "gpus": amounts.devices(have) / 1000,
+        "gpusUsed": amounts.devices(used) / 1000,
+        "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
+        "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
+        "memory": quantities.from_units("memory", have.get("memory", 0)),
+        "memoryUsed": quantities.from_units("memory", used.get("memory", 0)),
+    }
+
+
+def _ready(node: dict[str, Any]) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
+    server = record["server"]
+    now = invocation.clock.now()
+    running = server.get("running", not record["problems"])
+    health = "well" if record["healthy"] else record.get("readiness") or "not running"
+    up = f", up {age(now - moment(server['started']))}" if server.get("started") else ""
+    version = (server.get("version") or {}).get("gitVersion", "")
+    capacity = record.get("capacity")
+    lines = [
+        ("Control plane", f"{health}{up}" if running else "not running"),
+        ("Version", f"windlass {record['version']}" + (f", Kubernetes API {version}" if version else "")),
+        ("Server", server.get("url") or ""),
+        ("Kubeconfig", server.get("kubeconfig") or ""),
+        ("State", record.get("state", "")),
+        ("Processes", _processes(server.get("processes") or {})),
+    ]
+    if capacity:
+        lines += [
+            ("Nodes", f"{capacity['nodesReady']} of {capacity['nodes']} ready"),
+            ("GPUs", f"{capacity['gpusUsed']:g} of {capacity['gpus']:g} in use"),
+            ("CPUs", f"{capacity['cpuUsed']} of {capacity['cpu']} requested"),
+            ("Memory", f"{_gib(capacity['memoryUsed'])} of {_gib(capacity['memory'])} requested"),
+            ("Pods", plural(capacity["pods"], "pod")),
+        ]
+    text = tables.pairs(lines)
+    if record.get("queues"):
+        rows = [
+            [q["name"], q["state"], str(q["weight"]), str(q["running"]), str(q["pending"])]
+            for q in record["queues"]
+        ]
+        text += "\n" + tables.render(("QUEUE", "STATE", "WEIGHT", "RUNNING", "PENDING"), rows)
+    for problem in record["problems"]:
+        error = WindlassError(
+            problem["code"], problem["message"], evidence=problem["evidence"], remedies=problem["remedies"]
+        )
+        text += "\n" + failures.as_text(error)
+    return text
+
+
+def _processes(found: dict[str, Any]) -> str:
+    parts = []
+    for role, process in found.items():
+        restarts = process.get("restarts") or 0
+        again = f" ({plural(restarts, 'restart')}, last {process.get('lastEnd')})" if restarts else ""
+        parts.append(f"{role} {process.get('pid') or 'down'}{again}")
+    return "\n".join(parts)
+
+
+def _gib(text: str) -> str:
+    return f"{quantities.to_units('memory', text) / 2**30:.1f}Gi"

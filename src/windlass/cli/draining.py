@@ -1,0 +1,78 @@
+"""Evicting the pods of a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import PODS
+from windlass.cli import amounts
+from windlass.cli.invocation import Invocation
+from windlass.cli.words import key_of
+from windlass.client import verbs
+
+_PAUSE_SECONDS = 0.5
+
+
+def drain(
+    invocation: Invocation, node: str, *, grace_seconds: int | None, patience_seconds: float
+) -> list[str]:
+    """Evict every pod of ``node`` and wait until they are gone; their keys.
+
+    Raises :class:`WindlassError` (``WL-NODE-504``) when a disruption budget or a pod holds out longer than
+    ``patience_seconds``.
+    """
+    deadline = invocation.clock.monotonic() + patience_seconds
+    evicted: list[str] = []
+    refused: dict[str, str] = {}
+    asked: set[str] = set()
+    while True:
+        left = [
+            pod
+            for pod in invocation.client.list(PODS, fields=f"spec.nodeName={node}").items
+            if amounts.holds_resources(pod)
+        ]
+        if not left:
+            return evicted
+        refused = {}
+        for pod in left:
+            if pod["metadata"]["uid"] in asked:
+                continue
+            why = _evict(invocation, pod, grace_seconds)
+            if why:
+                refused[key_of(pod)] = why
+                continue
+            asked.add(pod["metadata"]["uid"])
+            evicted.append(key_of(pod))
+            if not invocation.structured:
+                invocation.out.line(f"evicting pod {key_of(pod)}")
+        if invocation.clock.monotonic() >= deadline:
+            raise _stuck(node, left, refused, patience_seconds)
+        invocation.clock.pause(_PAUSE_SECONDS)
+
+
+def _evict(invocation: Invocation, pod: dict[str, Any], grace_seconds: int | None) -> str:
+    """Empty when it was accepted; otherwise why a disruption budget refuses it for now."""
+    metadata = pod["metadata"]
+    request = verbs.evict(
+        metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_seconds=grace_seconds
+    )
+    try:
+        invocation.client.call(request)
+    except StatusError as error:
+        if error.code == 404:
+            return ""
+        if error.code == 429:
+            return error.message
+        raise
+    return ""
+
+
+def _stuck(node: str, left: list[dict[str, Any]], refused: dict[str, str], seconds: float) -> WindlassError:
+    names = ", ".join(key_of(pod) for pod in left[:5])
+    return WindlassError(
+        "WL-NODE-504",
+        f"{len(left)} pod(s) are still on {node} after {seconds:.0f} s",
+        evidence="; ".join(f"{key}: {why}" for key, why in refused.items()) or f"still there: {names}",
+        remedies=(f"windlass node uncordon {node}", "windlass get poddisruptionbudgets -A"),
+    )

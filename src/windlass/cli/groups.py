@@ -1,0 +1,27 @@
+"""Noun groups (``windlass queue …``): a mistyped verb is answered with the nearest one."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.api.errors import WindlassError
+from windlass.cli.failures import nearest
+
+
+class NounGroup(click.Group):
+    """A group whose unknown commands are told in the common shape."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            close = nearest(name, self.commands)
+            raise WindlassError(
+                "WL-USE-404",
+                f'{ctx.command_path} has no command "{name}"',
+                evidence="commands: " + ", ".join(self.commands),
+                remedies=tuple(f"{ctx.command_path} {match}" for match in close)
+                or (f"{ctx.command_path} --help",),
+            )
+        return super().resolve_command(ctx, args)
