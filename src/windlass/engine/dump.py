@@ -8,7 +8,6 @@ given anew and learn what is placed from the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import GroupStatus, QueueUsage
 from windlass.engine.devices import bits
-from windlass.engine.engine import Engine
+from windlass.engine.core import Core
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
@@ -99,7 +98,7 @@ class Document(msgspec.Struct, frozen=True):
     queue_reports: list[QueueUsage]
 
 
-def dump(engine: Engine) -> bytes:
+def dump(engine: Core) -> bytes:
     """The engine's state between two calls."""
     world, table = engine.world, engine.world.table
     document = Document(
@@ -122,23 +121,23 @@ def dump(engine: Engine) -> bytes:
     return msgspec.json.encode(document)
 
 
-def load(data: bytes, plugins: Sequence[object]) -> Engine:
-    """An engine in the dumped state. ``plugins``: fresh instances of the policies that it ran with.
-
-    Raises :class:`DumpError` if the bytes are not a dump of this format.
-    """
+def read(data: bytes) -> Document:
+    """Parse a dump. Raises :class:`DumpError`."""
     try:
         document = msgspec.json.decode(data, type=Document)
     except msgspec.MsgspecError as error:
         raise DumpError(f"not an engine dump: {error}") from error
     if document.format != FORMAT:
         raise DumpError(f"the dump has format {document.format}, this version reads {FORMAT}")
-    engine = Engine(document.config, plugins)
+    return document
+
+
+def load_into(engine: Core, document: Document) -> None:
+    """Bring a fresh engine into the dumped state."""
     engine.cycles = document.cycles
     _load_objects(engine, document)
     _load_waiting(engine, document)
     _load_notes(engine, document)
-    return engine
 
 
 # ---------------------------------------------------------------------- writing
@@ -207,7 +206,7 @@ def _as_tuple(value: Any) -> Any:
 # ---------------------------------------------------------------------- reading
 
 
-def _load_objects(engine: Engine, document: Document) -> None:
+def _load_objects(engine: Core, document: Document) -> None:
     world = engine.world
     for queue in document.queues:
         world.queues.upsert(queue)
@@ -233,7 +232,7 @@ def _load_objects(engine: Engine, document: Document) -> None:
             engine.enrolment.resume_pause(group, record.not_before)
 
 
-def _load_task(engine: Engine, record: TaskRecord, needs: Needs) -> None:
+def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
     task = Task(
         key=record.key,
         uid=record.uid,
@@ -255,7 +254,7 @@ def _load_task(engine: Engine, record: TaskRecord, needs: Needs) -> None:
         world.ledger.promise(world.tasks[task.key], world.table.row(record.promised))
 
 
-def _load_waiting(engine: Engine, document: Document) -> None:
+def _load_waiting(engine: Core, document: Document) -> None:
     world = engine.world
     classes: dict[int, TaskClass] = {cls.number: cls for cls in world.classes}
     for record in document.buckets:
@@ -277,7 +276,7 @@ def _load_waiting(engine: Engine, document: Document) -> None:
             bucket.explanation = record.explanation
 
 
-def _load_notes(engine: Engine, document: Document) -> None:
+def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
     world.dirty = {record.key: world.groups[record.key] for record in document.groups if record.dirty}

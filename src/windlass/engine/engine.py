@@ -1,164 +1,32 @@
-"""The scheduler: deltas in, decisions out.
-
-``apply`` enters what the world reports; ``cycle`` looks at what that may have changed, decides, and
-says only what is new; ``explain`` answers for one group at any time. The engine assumes that its binds
-will happen: the task counts as placed until ``BindFailed`` says otherwise.
-
-Same deltas, same times, same decisions: nothing here looks at a clock, at chance or at the order of
-a hash.
-"""
+"""The engine as others use it: the scheduler, and its state as a document."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from windlass.api.reasons import Explanation
-from windlass.engine.allocate import Allocation, waits_for
-from windlass.engine.config import EngineConfig
-from windlass.engine.decision import Decision
-from windlass.engine.deltas import Delta
-from windlass.engine.diagnosis import Diagnosis
-from windlass.engine.enrolment import Enrolment
-from windlass.engine.groups import GroupEntry, Shortage, next_step
-from windlass.engine.intake import Intake
-from windlass.engine.parking import Bucket, ParkingLot
-from windlass.engine.placing import Placer
-from windlass.engine.policies import Policies
-from windlass.engine.report import Reporter
-from windlass.engine.statement import Outbox, Statement
-from windlass.engine.turns import Turns
-from windlass.engine.world import World
-from windlass.spi.objects import Task, TaskState
+from windlass.engine.core import Core
+from windlass.engine.dump import dump, load_into, read
 
 
-class Engine:
-    """``plugins``: policies in order of precedence, fresh instances for each engine
-    (``windlass.plugins.default_plugins()``)."""
+class Engine(Core):
+    """The pure scheduler: ``apply`` deltas, ``cycle``, ``explain``; ``dump`` and ``load``.
 
-    def __init__(self, config: EngineConfig | None = None, plugins: Sequence[object] = ()) -> None:
-        self.config = config or EngineConfig()
-        policies = Policies(plugins)
-        self.world = World(self.config, policies)
-        self._intake = Intake(self.world)
-        self._placer = Placer(self.world.table, policies)
-        self._statement = Statement(self.world.ledger)
-        self._allocation = Allocation(self.world.table, policies, self._placer)
-        self.lot = ParkingLot(self.world.table, self.world.queues, policies.domains)
-        self._turns = Turns(self.world.queues, policies)
-        self.enrolment = Enrolment(self.world, self.lot, self._turns)
-        self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
-        self.reporter = Reporter(self.world, self.diagnosis)
-        self.cycles = 0
-
-    # ------------------------------------------------------------------ public surface
-
-    def apply(self, deltas: Iterable[Delta]) -> None:
-        """Enter what the world reports, in order."""
-        self._intake.apply(deltas)
-
-    def cycle(self, now: float) -> Decision:
-        """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
-        self.cycles += 1
-        out = Outbox.empty()
-        touched = self.settle(now)
-        unfinished = self._allocate(out, touched, now)
-        self.world.table.amounts.trim()
-        self.world.table.statics.trim()
-        self.world.classes.trim(self.lot.by_class)
-        wake_at = now if unfinished else self.enrolment.next_due()
-        return Decision(
-            cycle=self.cycles,
-            binds=tuple(out.binds),
-            evictions=tuple(out.evictions),
-            nominations=tuple(out.nominations),
-            groups=self.reporter.groups(touched.values(), now),
-            queues=self.reporter.queues(),
-            wake_at=wake_at,
-        )
-
-    def explain(self, group_key: str, now: float) -> Explanation | None:
-        """Why the group waits, as things stand; ``None`` if nothing of it waits.
-
-        Raises ``KeyError`` for a group that nobody has named.
-        """
-        group = self.world.groups[group_key]
-        return self.diagnosis.explain(group, now, in_full=True)
+    ``plugins``: policies in order of precedence, fresh instances for each engine
+    (``windlass.plugins.defaults.default_plugins()``). Not thread-safe.
+    """
 
     def dump(self) -> bytes:
-        """The state as JSON, from which :meth:`load` makes an engine that decides the same."""
-        from windlass.engine.dump import dump
-
+        """The state between two calls, as JSON."""
         return dump(self)
 
     @staticmethod
     def load(data: bytes, plugins: Sequence[object]) -> Engine:
-        """See :func:`windlass.engine.dump.load`."""
-        from windlass.engine.dump import load
+        """An engine in a dumped state, which decides and reports as the original would.
 
-        return load(data, plugins)
-
-    # ------------------------------------------------------------------ for ``dump``
-
-    def restore_task(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...]) -> None:
-        """Enter a task as it was: reported as ``task``, here in ``state``."""
-        self._intake.restore(task, state, node, devices)
-
-    def resume_turns(self) -> None:
-        """Give the active buckets their turns again."""
-        self._turns.rebuild(bucket for bucket in self.lot.buckets.values() if not bucket.parked)
-
-    # ------------------------------------------------------------------ the cycle's parts
-
-    def settle(self, now: float) -> dict[str, GroupEntry]:
-        """Bring every group's place in line with what has been reported; doing it twice is harmless.
-
-        Returns the groups whose standing may have changed.
+        ``plugins``: fresh instances of the policies that it ran with. Raises
+        :class:`~windlass.engine.dump.DumpError` if the bytes are not a dump of this format.
         """
-        world = self.world
-        reshaped, world.queues.reshaped = world.queues.reshaped, {}
-        for queue in reshaped.values():
-            world.dirty.update(queue.groups)
-        touched, world.dirty = world.dirty, {}
-        for group in touched.values():
-            self.enrolment.settle(group, now)
-        for group in self.enrolment.due(now):
-            touched[group.key] = group
-            self.enrolment.settle(group, now)
-        moved, world.ledger.moved = world.ledger.moved, set()
-        for bucket in self.lot.wake(moved):
-            self._turns.push(bucket)
-        if reshaped:
-            self.resume_turns()
-        return touched
-
-    def _allocate(self, out: Outbox, touched: dict[str, GroupEntry], now: float) -> bool:
-        """Let groups take steps, in turn, until none can. True if the cycle's bound cut it short."""
-        bound = self.config.binds_per_cycle
-        turns = self._turns
-        while (bucket := turns.pop()) is not None:
-            if bound and len(out.binds) >= bound:
-                turns.push(bucket)
-                return True
-            group = bucket.head()
-            if group is None:
-                continue
-            self._take_turn(bucket, group, out, touched, now)
-            if bucket.members and not bucket.parked:
-                turns.push(bucket)
-        return False
-
-    def _take_turn(
-        self, bucket: Bucket, group: GroupEntry, out: Outbox, touched: dict[str, GroupEntry], now: float
-    ) -> None:
-        step = next_step(group)
-        if step is None or isinstance(step, Shortage):
-            raise RuntimeError(f"group {group.key} waits in a bucket but asks for nothing")
-        touched[group.key] = group
-        attempt = self._allocation.attempt(self._statement, group, step)
-        if attempt.done:
-            self._statement.commit(out)
-            self.enrolment.settle(group, now)
-            return
-        for run in step.runs:
-            self.world.classes.touch(run.cls)
-        self.lot.park(bucket, waits_for(step, attempt.refusals, self._placer))
+        document = read(data)
+        engine = Engine(document.config, plugins)
+        load_into(engine, document)
+        return engine

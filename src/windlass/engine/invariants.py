@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.decision import Decision
 from windlass.engine.devices import bits
-from windlass.engine.engine import Engine
+from windlass.engine.core import Core
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, OCCUPYING, Shortage, next_step
 from windlass.engine.queues import QueueEntry
@@ -24,7 +25,7 @@ class InvariantViolation(AssertionError):
     """The engine's state contradicts itself, or a decision broke a promise."""
 
 
-def check(engine: Engine, *, overcommitted: bool = False) -> None:
+def check(engine: Core, *, overcommitted: bool = False) -> None:
     """Check the whole state. ``overcommitted``: the world has put more on nodes or in queues than they
     hold, so only the engine's own books are checked. Raises :class:`InvariantViolation`."""
     problems = [
@@ -41,7 +42,7 @@ def check(engine: Engine, *, overcommitted: bool = False) -> None:
         raise InvariantViolation("; ".join(problems[:10]))
 
 
-def check_decision(engine: Engine, decision: Decision) -> None:
+def check_decision(engine: Core, decision: Decision) -> None:
     """Check what a cycle has just decided. Raises :class:`InvariantViolation`."""
     problems = []
     for task, times in Counter(bind.task for bind in decision.binds).items():
@@ -60,7 +61,30 @@ def check_decision(engine: Engine, decision: Decision) -> None:
         raise InvariantViolation("; ".join(problems[:10]))
 
 
-def _nodes(engine: Engine) -> list[str]:
+def _nodes(engine: Core) -> list[str]:
+    table = engine.world.table
+    problems, expected = _books(engine)
+    wrong = np.flatnonzero((expected != table.planes).any(axis=(1, 2))).tolist()
+    problems += [f"the books of {table.names[row] or row} are wrong" for row in wrong]
+    if sum(len(tasks) for tasks in table.tasks) != sum(e.row >= 0 for e in engine.world.tasks.values()):
+        problems.append("nodes hold tasks that do not exist")
+    for name, row in table.rows.items():
+        if table.names[row] != name or bool(table.live[row]) != (table.nodes[row] is not None):
+            problems.append(f"row {row} of {name} is out of step")
+        written = table.planes[row, ALLOCATABLE].copy()
+        table.settle_allocatable(row)
+        if (table.planes[row, ALLOCATABLE] != written).any():
+            problems.append(f"allocatable of {name} is out of date")
+    total: Counter[str] = Counter()
+    for node in table.nodes:
+        total.update(node.allocatable if node else {})
+    if {n: u for n, u in table.total.items() if u} != {n: u for n, u in total.items() if u}:
+        problems.append("the cluster's total is wrong")
+    return problems
+
+
+def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
+    """The amounts of all nodes as the tasks have it."""
     world, table = engine.world, engine.world.table
     expected = np.zeros_like(table.planes)
     expected[:, ALLOCATABLE] = table.planes[:, ALLOCATABLE]
@@ -78,35 +102,16 @@ def _nodes(engine: Engine) -> list[str]:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
         if entry.promised >= 0:
             expected[entry.promised, PROMISED] += vector
-    for row in np.flatnonzero((expected != table.planes).any(axis=(1, 2))).tolist():
-        problems.append(f"the books of {table.names[row] or row} are wrong")
-    if sum(len(tasks) for tasks in table.tasks) != sum(e.row >= 0 for e in world.tasks.values()):
-        problems.append("nodes hold tasks that do not exist")
-    for name, row in table.rows.items():
-        node = table.nodes[row]
-        if table.names[row] != name or bool(table.live[row]) != (node is not None):
-            problems.append(f"row {row} of {name} is out of step")
-    for name, row in table.rows.items():
-        written = table.planes[row, ALLOCATABLE].copy()
-        table.settle_allocatable(row)
-        if (table.planes[row, ALLOCATABLE] != written).any():
-            problems.append(f"allocatable of {name} is out of date")
-    total: dict[str, int] = {}
-    for node in table.nodes:
-        for name, units in node.allocatable.items() if node else ():
-            total[name] = total.get(name, 0) + units
-    if {n: u for n, u in table.total.items() if u} != {n: u for n, u in total.items() if u}:
-        problems.append("the cluster's total is wrong")
-    return problems
+    return problems, expected
 
 
-def _capacity(engine: Engine) -> list[str]:
+def _capacity(engine: Core) -> list[str]:
     table = engine.world.table
     over = (table.planes[:, USED] > table.planes[:, ALLOCATABLE]).any(axis=1) & table.live
     return [f"{table.names[row]} is over-committed" for row in np.flatnonzero(over).tolist()]
 
 
-def _devices(engine: Engine, overcommitted: bool) -> list[str]:
+def _devices(engine: Core, overcommitted: bool) -> list[str]:
     table = engine.world.table
     problems = []
     for name, row in table.rows.items():
@@ -127,7 +132,7 @@ def _devices(engine: Engine, overcommitted: bool) -> list[str]:
     return problems
 
 
-def _queues(engine: Engine, overcommitted: bool) -> list[str]:
+def _queues(engine: Core, overcommitted: bool) -> list[str]:
     world = engine.world
     problems = []
     sums: dict[str, list[Counter[str]]] = {q.name: [Counter(), Counter(), Counter()] for q in world.queues}
@@ -169,7 +174,7 @@ def _shape(entries: dict[str, QueueEntry], queue: QueueEntry) -> list[str]:
     return problems
 
 
-def _groups(engine: Engine) -> list[str]:
+def _groups(engine: Core) -> list[str]:
     problems = []
     for key, group in engine.world.groups.items():
         states = Counter(entry.state for entry in group.tasks.values())
@@ -192,7 +197,7 @@ def _groups(engine: Engine) -> list[str]:
     return problems
 
 
-def _parking(engine: Engine) -> list[str]:
+def _parking(engine: Core) -> list[str]:
     lot, world = engine.lot, engine.world
     problems = []
     seen: set[str] = set()
@@ -223,7 +228,7 @@ def _parking(engine: Engine) -> list[str]:
     return problems
 
 
-def _classes(engine: Engine) -> list[str]:
+def _classes(engine: Core) -> list[str]:
     """What the classes have cached equals what a new class finds."""
     world = engine.world
     problems = []
@@ -238,9 +243,11 @@ def _classes(engine: Engine) -> list[str]:
         cls.refresh()
         fresh = TaskClass(cls.number, cls.needs, world.table, world.policies)
         fresh.refresh()
-        for field in ("static", "count", "key"):
-            if not np.array_equal(getattr(cls, field), getattr(fresh, field)):
-                problems.append(f"{field} of {cls!r} is out of date")
+        problems += [
+            f"{field} of {cls!r} is out of date"
+            for field in ("static", "count", "key")
+            if not np.array_equal(getattr(cls, field), getattr(fresh, field))
+        ]
         if cls.total != fresh.total:
             problems.append(f"{cls!r} counts room for {cls.total}, not {fresh.total}")
     return problems
