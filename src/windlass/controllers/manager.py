@@ -12,8 +12,13 @@ from random import Random
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
+from windlass.controllers.garbage.controller import GarbageController
+from windlass.controllers.namespace.controller import NamespaceController
+from windlass.controllers.nodehealth.controller import NodeHealthController
 from windlass.controllers.podgroup.controller import PodGroupController
+from windlass.controllers.priorityclasses.controller import PriorityClassController
 from windlass.controllers.queue.controller import QueueController
+from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, Runner, Surroundings
 from windlass.controllers.vcjob.controller import JobController
 from windlass.kits.clock import Clock
@@ -64,5 +69,11 @@ def _reconcilers(
         JobController(client, informers, clock),
     ]
     if embedded:
-        reconcilers += []
+        reconcilers += [
+            PriorityClassController(informers),
+            NamespaceController(client, informers, clock),
+            GarbageController(client, informers),
+            QuotaController(client, informers, clock),
+            NodeHealthController(client, informers, clock),
+        ]
     return reconcilers

@@ -36,10 +36,14 @@ REMEMBERED_WORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A followed collection. ``keys(record)`` names what must be looked at when the record changes."""
+    """A followed collection. ``keys(record)`` names what must be looked at when the record changes.
+
+    ``matters(old, new)``: whether an update is such a change; None: every update is.
+    """
 
     informer: Informer[Any]
     keys: Callable[[Any], Iterable[str]]
+    matters: Callable[[Any, Any], bool] | None = None
 
 
 class Reconciler(Protocol):
@@ -105,6 +109,8 @@ class Runner:
                 self.queue.add(key)
 
         def updated(old: Any, new: Any) -> None:
+            if watch.matters is not None and not watch.matters(old, new):
+                return
             keys = dict.fromkeys(watch.keys(new))
             keys.update(dict.fromkeys(watch.keys(old)))
             for key in keys:

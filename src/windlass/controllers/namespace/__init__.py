@@ -1,0 +1,1 @@
+"""The end of a namespace: its content first, then the namespace itself."""

@@ -1,0 +1,1 @@
+"""Nodes that fall silent: conditions, taints, evictions; pods of nodes that are gone."""

@@ -1,0 +1,236 @@
+"""The reconciler of node health: it watches heartbeats. Keys are ``node:NAME`` and ``pod:NAMESPACE/NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import msgspec
+
+from windlass.api.resources import LEASES, NODES, PODS, Resource
+from windlass.api.views import Node, Pod, decode_node, decode_pod
+from windlass.client.client import Client
+from windlass.client.informers import Informer
+from windlass.controllers.caches import Index
+from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.nodehealth.step import (
+    GRACE_SECONDS,
+    NodeObserved,
+    PodObserved,
+    step_node,
+    step_pod,
+)
+from windlass.controllers.nodehealth.taints import in_order
+from windlass.controllers.runner import Watch
+from windlass.kits.clock import Clock
+
+LEASE_NAMESPACE = "kube-node-lease"
+READY = "True"
+
+
+class Informers(Protocol):
+    def informer(
+        self, resource: Resource, *, namespace: str | None = None, decode: Any = dict
+    ) -> Informer[Any]: ...
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _LeaseSpec(msgspec.Struct, rename="camel"):
+    renew_time: str | None = None
+
+
+class Lease(msgspec.Struct):
+    """A node's lease: it is renewed every few seconds while the node lives."""
+
+    metadata: _Meta
+    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
+
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
+
+    @property
+    def resource_version(self) -> str:
+        return self.metadata.resource_version
+
+    @property
+    def key(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_heartbeat_time: str | None = None
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Reporter(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """What a node said last: equal as long as it says nothing new."""
+
+    name: str
+    uid: str
+    resource_version: str
+    stamp: str
+    ready: str
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+_reporter = msgspec.json.Decoder(_Reporter)
+
+
+def decode_heartbeat(raw: msgspec.Raw) -> Heartbeat:
+    node = _reporter.decode(raw)
+    ready = next((c for c in node.status.conditions or () if c.type == "Ready"), _Condition())
+    return Heartbeat(
+        node.metadata.name,
+        node.metadata.uid,
+        node.metadata.resource_version,
+        f"{ready.last_heartbeat_time or ''} {ready.status}",
+        ready.status,
+    )
+
+
+class NodeHealthController:
+    name = "nodehealth"
+    pause_seconds = 0.0
+
+    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._beats: Informer[Heartbeat] = informers.informer(NODES, decode=decode_heartbeat)
+        self._nodes: Informer[Node] = informers.informer(NODES, decode=decode_node)
+        self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
+        self._leases: Informer[Lease] = informers.informer(LEASES, namespace=LEASE_NAMESPACE, decode=Lease)
+        self._pods_on = Index(self._pods, lambda pod: (pod.node_name,) if pod.node_name else (), _pod_key)
+        self._heard: dict[str, tuple[tuple[str, str], float]] = {}
+        self._missing: dict[str, float] = {}
+        self._ready: set[str] = set()
+        self._beats.add_handler(self._note_ready, lambda _, new: self._note_ready(new), self._forget)
+
+    def watches(self) -> Iterable[Watch]:
+        return (
+            Watch(self._beats, self._keys_of_node, _says_something_new),
+            Watch(self._nodes, self._keys_on_node, _tainted_otherwise),
+            Watch(self._leases, lambda lease: [f"node:{lease.metadata.name}"]),
+            Watch(self._pods, self._keys_of_pod, _placed_otherwise),
+        )
+
+    def first_keys(self) -> Iterable[str]:
+        return ()
+
+    # Which nodes are ready, kept up as they report.
+
+    def _note_ready(self, beat: Heartbeat) -> None:
+        if beat.ready == READY:
+            self._ready.add(beat.name)
+        else:
+            self._ready.discard(beat.name)
+
+    def _forget(self, beat: Heartbeat) -> None:
+        self._ready.discard(beat.name)
+        self._heard.pop(beat.name, None)
+
+    def _keys_of_node(self, beat: Heartbeat) -> Iterable[str]:
+        yield f"node:{beat.name}"
+        if len(self._ready) <= 1:  # the first that is ready, or the last: the others' taints depend on it
+            yield from (f"node:{name}" for name in self._beats.items)
+
+    def _keys_on_node(self, node: Node) -> Iterable[str]:
+        if node.name in self._nodes.items and not any(t.effect == "NoExecute" for t in node.taints):
+            return []
+        return [f"pod:{key}" for key in self._pods_on.get(node.name)]
+
+    def _keys_of_pod(self, pod: Pod) -> Iterable[str]:
+        if not pod.node_name:
+            return ()
+        node = self._nodes.items.get(pod.node_name)
+        if node is not None and not any(taint.effect == "NoExecute" for taint in node.taints):
+            return ()
+        return (f"pod:{pod.key}",)
+
+    # Looking.
+
+    async def look(self, key: str) -> Effects:
+        kind, _, place = key.partition(":")
+        return await (self._look_at_pod(place) if kind == "pod" else self._look_at_node(place))
+
+    async def _look_at_node(self, name: str) -> Effects:
+        beat, view = self._beats.items.get(name), self._nodes.items.get(name)
+        if beat is None or view is None:
+            return NOTHING
+        silent = self._silent_seconds(beat)
+        others = self._another_is_ready(name)
+        ready = "Unknown" if silent >= GRACE_SECONDS else beat.ready
+        if ready == beat.ready and in_order(view.taints, ready, execute=others):
+            return NOTHING if silent >= GRACE_SECONDS else Effects(requeue_after=GRACE_SECONDS - silent)
+        node = await self._client.find(NODES, name)  # the caches do not hold whole nodes
+        if node is None or node["metadata"]["uid"] != beat.uid:
+            return NOTHING
+        return step_node(node, NodeObserved(silent, others, self._clock.now()))
+
+    def _another_is_ready(self, name: str) -> bool:
+        now = self._clock.monotonic()
+        return any(
+            other != name and now - self._heard.get(other, ((), now))[1] < GRACE_SECONDS
+            for other in self._ready
+        )
+
+    def _silent_seconds(self, beat: Heartbeat) -> float:
+        lease = self._leases.items.get(f"{LEASE_NAMESPACE}/{beat.name}")
+        renewed = (lease.spec.renew_time or "") if lease is not None else ""
+        words = (beat.uid + beat.stamp, renewed)
+        now = self._clock.monotonic()
+        before = self._heard.get(beat.name)
+        if before is None or (before[0] != words and beat.ready != "Unknown") or before[0][1] != renewed:
+            self._heard[beat.name] = (words, now)
+            return 0.0
+        return now - before[1]
+
+    async def _look_at_pod(self, key: str) -> Effects:
+        pod = self._pods.items.get(key)
+        if pod is None or not pod.node_name:
+            return NOTHING
+        node = self._nodes.items.get(pod.node_name)
+        if node is not None:
+            self._missing.pop(pod.node_name, None)
+            return step_pod(pod, PodObserved(node, 0.0, self._clock.now()))
+        since = self._missing.setdefault(pod.node_name, self._clock.monotonic())
+        missing = self._clock.monotonic() - since
+        effects = step_pod(pod, PodObserved(None, missing, self._clock.now()))
+        if effects.stages and await self._client.find(NODES, pod.node_name) is not None:
+            return NOTHING
+        return effects
+
+
+def _pod_key(pod: Pod) -> str:
+    return pod.key
+
+
+def _says_something_new(old: Heartbeat, new: Heartbeat) -> bool:
+    return old.stamp != new.stamp or old.uid != new.uid
+
+
+def _tainted_otherwise(old: Node, new: Node) -> bool:
+    return old.taints != new.taints
+
+
+def _placed_otherwise(old: Pod, new: Pod) -> bool:
+    return old.node_name != new.node_name or old.uid != new.uid

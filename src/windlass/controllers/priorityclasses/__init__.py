@@ -1,0 +1,1 @@
+"""The PriorityClasses that are there from the start."""

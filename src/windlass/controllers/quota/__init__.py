@@ -1,0 +1,1 @@
+"""What a ResourceQuota says is used."""

@@ -1,0 +1,62 @@
+"""One look at a ResourceQuota: ``status.hard`` and ``status.used``.
+
+Admission refuses by its own count; this is what people read. Names that count nothing (limits of extended
+resources) appear in ``hard`` and not in ``used``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from windlass.api.quantities import QuantityError
+from windlass.api.quota_usage import Usage, counted, counted_kinds, in_scope, shown, usage
+from windlass.api.resources import RESOURCE_QUOTAS, Resource
+from windlass.controllers.effects import NOTHING, Effects, Patch, reference
+
+Json = dict[str, Any]
+
+
+def charge(total: Usage, quota: Mapping[str, Any], resource: Resource, objects: Iterable[Json]) -> None:
+    """Add to ``total`` what these objects use of the quota. What cannot be read counts as nothing."""
+    spec = quota.get("spec") or {}
+    for obj in objects:
+        if not in_scope(spec, resource, obj):
+            continue
+        try:
+            amounts = usage(resource, obj)
+        except QuantityError:
+            continue
+        for name, amount in amounts.items():
+            total[name] = total.get(name, Fraction(0)) + amount
+
+
+def step(quota: Json, total: Mapping[str, Fraction]) -> Effects:
+    """Look at a quota once. Pure. ``total``: what all objects use, by quota name."""
+    if quota["metadata"].get("deletionTimestamp"):
+        return NOTHING
+    hard = {name: str(amount) for name, amount in ((quota.get("spec") or {}).get("hard") or {}).items()}
+    used = {
+        name: shown(name, total.get(name, Fraction(0)))
+        for name in hard
+        if counted(name) and counted_kinds([name])
+    }
+    present = quota.get("status") or {}
+    change = {
+        field: _difference(present.get(field) or {}, wanted)
+        for field, wanted in (("hard", hard), ("used", used))
+        if (present.get(field) or {}) != wanted
+    }
+    if not change:
+        return NOTHING
+    metadata = quota["metadata"]
+    patch = Patch(
+        RESOURCE_QUOTAS, metadata["name"], {"status": change}, metadata["namespace"], subresource="status"
+    )
+    return Effects(stages=((patch,),), about=reference(RESOURCE_QUOTAS, quota))
+
+
+def _difference(present: Mapping[str, str], wanted: Mapping[str, str]) -> Json:
+    """A merge patch from one mapping to the other."""
+    return {**dict.fromkeys(present.keys() - wanted.keys()), **wanted}
