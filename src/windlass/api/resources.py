@@ -6,7 +6,7 @@ it, the server routes by it, the command line finds it by any of its names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _STATUS = ("status",)
 
@@ -35,6 +35,14 @@ class Resource:
         "update",
         "watch",
     )
+    _hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Kinds are keys of many tables that every request looks into.
+        object.__setattr__(self, "_hash", hash((self.group, self.version, self.plural)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def api_version(self) -> str:

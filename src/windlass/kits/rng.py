@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 from random import Random
 
 # Consonants and digits that cannot spell words: the alphabet of Kubernetes' generated names.
@@ -21,4 +20,8 @@ def name_suffix(rng: Random, length: int = 5) -> str:
 
 def uid(rng: Random) -> str:
     """A version 4 UUID drawn from ``rng``."""
-    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    bits = rng.getrandbits(128)
+    bits = bits & ~(0xF << 76) | 0x4 << 76  # version
+    bits = bits & ~(0x3 << 62) | 0x2 << 62  # variant
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
