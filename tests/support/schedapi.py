@@ -6,6 +6,7 @@ It also keeps the history of bindings, so that tests can say what was never true
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 from collections.abc import Callable
 from random import Random
@@ -32,9 +33,7 @@ class SchedulerApi(FakeApi):
         self.under_way = 0
         self.most_under_way = 0
 
-    async def bind(
-        self, namespace: str, name: str, node: str, *, uid: str, annotations: Any = None
-    ) -> None:
+    async def bind(self, namespace: str, name: str, node: str, *, uid: str, annotations: Any = None) -> None:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
@@ -133,7 +132,7 @@ class Recorder:
 class Running:
     """A scheduler at work on a fake API; ``settle`` lets time pass and everything finish."""
 
-    def __init__(self, api: SchedulerApi, **options: Any) -> None:
+    def __init__(self, api: SchedulerApi, *, registry: Any = None, **options: Any) -> None:
         self.api = api
         self.recorder = Recorder()
         self.service = SchedulerService(
@@ -144,6 +143,7 @@ class Running:
             informers=api,  # type: ignore[arg-type]
             bind_client=api,  # type: ignore[arg-type]
             recorder=self.recorder,  # type: ignore[arg-type]
+            registry=registry,
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -156,10 +156,8 @@ class Running:
         assert self.task is not None
         if not self.task.done():
             self.task.cancel()
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await self.task
-        except asyncio.CancelledError:
-            pass
 
     async def settle(self, seconds: float = 0.1) -> None:
         """Advance the clock in small steps; the service must not have died of it."""

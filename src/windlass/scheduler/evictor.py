@@ -98,7 +98,7 @@ class Evictor:
         except Unreachable:
             raise  # tried again
         del self._orders[key]
-        ref = ObjectRef("v1", "Pod", name, namespace, order.uid)
+        ref = ObjectRef("v1", "Pod", namespace, name, order.uid)
         self._recorder.event(ref, "Warning", order.reason, order.message)
         self._done(Result(order, True))
 

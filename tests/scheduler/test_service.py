@@ -1,0 +1,364 @@
+"""The service on a fake API: what it binds, writes and says, and how it meets faults."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api import errors
+from windlass.api.resources import POD_GROUPS, PODS, QUEUES
+from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.kits.clock import FakeClock
+
+EXPLANATION = "windlass.dev/explanation"
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"))
+    return made
+
+
+def gang(name: str, size: int, minimum: int | None = None, **fields: Any) -> list[dict[str, Any]]:
+    return [
+        group(name, size if minimum is None else minimum),
+        *[pod(f"{name}-{i}", group=name, **fields) for i in range(size)],
+    ]
+
+
+def explanation(obj: dict[str, Any] | None) -> dict[str, Any] | None:
+    text = ((obj or {})["metadata"].get("annotations") or {}).get(EXPLANATION)
+    return json.loads(text) if text else None
+
+
+async def test_a_gang_is_bound_with_its_devices_and_shown(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=4), *gang("g", 3))
+    async with Running(api) as running:
+        await running.settle(1.5)
+        assert api.bound() == ["g-0", "g-1", "g-2"]
+        devices = {o["metadata"]["annotations"]["windlass.dev/devices"] for o in api.objects(PODS)}
+        assert devices == {"0", "1", "2"}
+        assert api.phase("g") == "Running"
+        assert api.conditions(POD_GROUPS, "default/g")["Scheduled"]["status"] == "True"
+        assert running.reasons("g-0") == ["Scheduled"]
+        assert ("g-0", "Scheduled", "Successfully assigned default/g-0 to n1") in running.recorder.said
+        allocated = (api.object(QUEUES, "default") or {})["status"]["allocated"]
+        assert allocated["nvidia.com/gpu"] == "3"
+        for name in ("g-0", "g-1", "g-2"):
+            api.end(name)
+        await running.settle(2.5)
+        assert api.phase("g") == "Completed"
+        status = (api.object(POD_GROUPS, "default/g") or {})["status"]
+        assert (status["running"], status["succeeded"], status["failed"]) == (0, 3, 0)
+        assert not (api.object(QUEUES, "default") or {})["status"]["allocated"].get("nvidia.com/gpu")
+
+
+async def test_a_gang_that_does_not_fit_waits_whole_says_why_and_runs_later(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=4), *gang("first", 3), *gang("second", 2))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["first-0", "first-1", "first-2"]
+        assert api.phase("second") == "Inqueue"
+        told = api.conditions(POD_GROUPS, "default/second")["Unschedulable"]
+        assert (told["status"], told["reason"]) == ("True", "NotEnoughResources")
+        record = explanation(api.object(POD_GROUPS, "default/second"))
+        assert record is not None
+        assert record["code"] == "InsufficientResources"
+        assert record["message"] == told["message"]
+        assert record["position"] == 1
+        on_pod = api.conditions(PODS, "default/second-1")["PodScheduled"]
+        assert (on_pod["status"], on_pod["reason"], on_pod["message"]) == (
+            "False",
+            "Unschedulable",
+            told["message"],
+        )
+        assert running.reasons("second-1") == ["FailedScheduling"]
+
+        api.end("first-0")
+        await running.settle(1.0)
+        assert "second-0" in api.bound()
+        assert "second-1" in api.bound()
+        assert api.phase("second") == "Running"
+        assert api.conditions(POD_GROUPS, "default/second")["Unschedulable"]["status"] == "False"
+        assert explanation(api.object(POD_GROUPS, "default/second")) is None
+
+
+async def test_the_phase_lets_the_controller_make_pods(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=4), group("g", 2))
+    async with Running(api) as running:
+        await running.settle(0.2)
+        assert api.phase("g") == "Inqueue"
+        api.add(queue("shut", state="Closed"), group("h", 2, queue="shut"))
+        await running.settle(1.0)
+        assert api.phase("h") == "Pending"
+        record = explanation(api.object(POD_GROUPS, "default/h"))
+        assert record is None or record["code"] == "QueueClosed"
+
+
+async def test_a_short_wait_is_not_written(api: SchedulerApi) -> None:
+    """While a controller makes a gang's pods one by one, nothing is said about missing members."""
+    api.add(node("n1", gpus=4), group("g", 3))
+    async with Running(api) as running:
+        for i in range(3):
+            api.add(pod(f"g-{i}", group="g"))
+            await running.settle(0.1)
+        await running.settle(1.0)
+        assert api.bound() == ["g-0", "g-1", "g-2"]
+        assert "Unschedulable" not in api.conditions(POD_GROUPS, "default/g")
+        assert [verb for verb, key in api.writes("pods")] == []
+
+
+async def test_nothing_is_written_again_without_news(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), *gang("g", 2))
+    async with Running(api) as running:
+        await running.settle(2.0)
+        written = list(api.log)
+        await running.settle(120.0)
+        assert api.log == written
+
+
+async def test_a_pod_without_a_group_carries_its_own_explanation(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=0), pod("lonely"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        record = explanation(api.object(PODS, "default/lonely"))
+        assert record is not None
+        assert record["code"] == "ExceedsEveryNode" or record["waitingHelps"] == "no"
+        api.add(node("n2", gpus=1))
+        await running.settle(1.0)
+        assert api.node_of("lonely") == "n2"
+        assert explanation(api.object(PODS, "default/lonely")) is None
+
+
+async def test_what_is_wrong_with_a_pod_is_said_at_its_field(api: SchedulerApi) -> None:
+    bad = pod("bad", requests={"nvidia.com/gpu": "one"})
+    api.add(node("n1"), bad, pod("good"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["good"]
+        message = api.conditions(PODS, "default/bad")["PodScheduled"]["message"]
+        assert "spec.containers[0].resources.requests[nvidia.com/gpu]" in message
+        record = explanation(api.object(PODS, "default/bad"))
+        assert record is not None
+        assert record["code"] == "Misconfigured"
+
+
+async def test_a_refused_bind_is_tried_again_after_a_pause(api: SchedulerApi) -> None:
+    refusals = []
+
+    def refuse(namespace: str, name: str, where: str) -> BaseException | None:
+        if name == "g-1" and len(refusals) < 2:
+            refusals.append(where)
+            return errors.failure(500, "InternalError", "etcd is unwell")
+        return None
+
+    api.refuse_bind = refuse
+    api.add(node("n1", gpus=4), *gang("g", 2))
+    async with Running(api) as running:
+        await running.settle(0.3)
+        assert api.bound() == ["g-0"]
+        assert "FailedScheduling" in running.reasons("g-1")
+        await running.settle(8.0)
+        assert api.bound() == ["g-0", "g-1"]
+        assert len(refusals) == 2
+        assert api.phase("g") == "Running"
+
+
+async def test_a_gang_that_cannot_be_completed_gives_back_what_it_holds(api: SchedulerApi) -> None:
+    def refuse(namespace: str, name: str, where: str) -> BaseException | None:
+        return errors.failure(500, "InternalError", "no") if name == "g-1" else None
+
+    api.refuse_bind = refuse
+    api.add(node("n1", gpus=4), *gang("g", 2))
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert "DisruptionTarget" not in api.conditions(PODS, "default/g-0")
+        await running.settle(15.0)
+        condition = api.conditions(PODS, "default/g-0")["DisruptionTarget"]
+        assert (condition["status"], condition["reason"]) == ("True", "GangBindFailed")
+        assert (api.object(PODS, "default/g-0") or {})["metadata"].get("deletionTimestamp")
+        assert ("delete", "pods", "default/g-0") in api.log
+        assert "GangBindFailed" in running.reasons("g-0")
+
+
+async def test_a_lost_answer_is_found_out(api: SchedulerApi) -> None:
+    """The binding was made, but its answer never came: the next try meets a conflict, and looks."""
+    lost = []
+
+    def refuse(namespace: str, name: str, where: str) -> BaseException | None:
+        if not lost:
+            lost.append(name)
+            api._bind(f"{namespace}/{name}", where, f"uid-{namespace}-{name}", None)
+            return Unreachable(UNREACHABLE, "the connection broke", processed=True)
+        return None
+
+    api.refuse_bind = refuse
+    api.add(node("n1", gpus=1), *gang("g", 1))
+    async with Running(api) as running:
+        await running.settle(2.0)
+        assert api.bindings == [("default/g-0", "n1")]
+        assert running.reasons("g-0") == ["Scheduled"]
+        assert not running.service.model.assumed
+
+
+async def test_a_pod_that_another_scheduler_took_is_left_to_it(api: SchedulerApi) -> None:
+    def refuse(namespace: str, name: str, where: str) -> BaseException | None:
+        if name == "a" and not api.node_of("a"):
+            api._bind("default/a", "n2", "uid-default-a", None)
+        return None
+
+    api.refuse_bind = refuse
+    api.add(node("n1", gpus=1), node("n2", gpus=2), pod("a"), pod("b"))
+    async with Running(api) as running:
+        await running.settle(3.0)
+        assert api.node_of("a") == "n2"
+        assert api.node_of("b")
+        assert len(api.bindings) == 2
+        assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
+
+
+async def test_overload_narrows_the_window_and_everything_is_bound_in_the_end(api: SchedulerApi) -> None:
+    answers = iter(range(10_000))
+
+    def refuse(namespace: str, name: str, where: str) -> BaseException | None:
+        if next(answers) % 3 == 0:
+            error = errors.failure(429, "TooManyRequests", "slow down", {"retryAfterSeconds": 1})
+            return error
+        return None
+
+    api.refuse_bind = refuse
+    api.add(*[node(f"n{i}") for i in range(8)], *gang("g", 60))
+    async with Running(api) as running:
+        await running.settle(0.05)
+        assert running.service._binder.limit.limit < 32
+        await running.settle(60.0)
+        assert len(api.bound()) == 60
+        assert api.most_under_way <= 32
+
+
+async def test_binds_run_side_by_side(api: SchedulerApi) -> None:
+    api.add(*[node(f"n{i}") for i in range(8)], *gang("g", 64))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert len(api.bound()) == 64
+        assert 16 <= api.most_under_way <= 128
+
+
+async def test_restart_in_the_middle_of_a_gang(api: SchedulerApi) -> None:
+    """Half a gang was bound when the scheduler died: the next one finishes it on what is left."""
+    api.refuse_bind = lambda namespace, name, where: (
+        Unreachable(UNREACHABLE, "cut") if name in ("g-2", "g-3") else None
+    )
+    api.add(node("n1", gpus=2), node("n2", gpus=2), node("n3", gpus=1), *gang("g", 4), *gang("late", 1))
+    async with Running(api) as running:
+        await running.settle(0.5)
+        assert "g-0" in api.bound()
+        assert "g-2" not in api.bound()
+    api.refuse_bind = lambda *_: None
+    async with Running(api) as running:
+        await running.settle(2.0)
+        assert api.bound() == ["g-0", "g-1", "g-2", "g-3", "late-0"]
+        assert api.phase("g") == "Running"
+    devices: dict[tuple[str, str], str] = {}
+    for obj in api.objects(PODS):
+        slot = (obj["spec"]["nodeName"], obj["metadata"]["annotations"]["windlass.dev/devices"])
+        assert devices.setdefault(slot, obj["metadata"]["name"]) == obj["metadata"]["name"]
+
+
+async def test_a_restart_decides_the_same_and_writes_nothing(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2), *gang("a", 2), *gang("b", 2))
+    async with Running(api) as running:
+        await running.settle(2.0)
+    before = (list(api.log), list(api.bindings))
+    async with Running(api) as running:
+        await running.settle(2.0)
+    assert (api.log, api.bindings) == before
+
+
+async def test_two_schedulers_over_the_same_pods_never_over_commit(fake_clock: FakeClock) -> None:
+    """Both see late what the other did: whoever's binding came second gives its pod up."""
+    api = SchedulerApi(fake_clock)
+    api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=2) for i in range(3)])
+    api.lagging = True
+    async with Running(api) as left, Running(api) as right:
+        api.catch_up()
+        for i in range(12):
+            api.add(pod(f"p{i}", priority=i))
+        api.catch_up()
+        for _ in range(40):
+            await left.settle(0.05)
+            await right.settle(0.05)
+            api.finish_deletions()
+            api.catch_up()
+        taken: dict[tuple[str, str], int] = {}
+        for obj in api.objects(PODS):
+            where = obj["spec"].get("nodeName")
+            if where and not obj["metadata"].get("deletionTimestamp"):
+                slot = (where, obj["metadata"]["annotations"]["windlass.dev/devices"])
+                taken[slot] = taken.get(slot, 0) + 1
+        assert max(taken.values()) == 1
+        assert len(taken) == 6
+
+
+async def test_room_that_another_scheduler_took_first_is_given_up(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1))
+    async with Running(api) as running:
+        api.lagging = True
+        api.add(pod("theirs", scheduler="other"))
+        api._bind("default/theirs", "n1", "uid-default-theirs", {"windlass.dev/devices": "0"})
+        late, api._late = api._late, []
+        api.lagging = False
+        api.add(pod("ours"))
+        api.lagging = True
+        await running.settle(0.2)
+        assert api.node_of("ours") == "n1"
+        api._late = late + api._late
+        api.lagging = False
+        api.catch_up()
+        await running.settle(0.5)
+        condition = api.conditions(PODS, "default/ours")["DisruptionTarget"]
+        assert condition["reason"] == "NodeOvercommitted"
+        assert "holds 2 of 1 nvidia.com/gpu" in condition["message"]
+
+
+async def test_a_bind_that_is_never_seen_is_looked_up(api: SchedulerApi) -> None:
+    """The watch is silent: after the patience for it, the pod itself is asked."""
+    api.add(node("n1", gpus=1))
+    async with Running(api) as running:
+        api.add(pod("a"))
+        api.lagging = True
+        await running.settle(1.0)
+        assert api.node_of("a") == "n1"
+        assert "default/a" in running.service.model.assumed
+        await running.settle(35.0)
+        assert "default/a" not in running.service.model.assumed
+        api.add(pod("b"))
+        api.catch_up()
+        await running.settle(1.0)
+        assert not api.node_of("b")  # the room is known to be taken
+
+
+async def test_metrics_count_what_happened(api: SchedulerApi) -> None:
+    from prometheus_client import CollectorRegistry
+
+    from windlass.observe.metrics import exposition
+
+    api.add(node("n1", gpus=1), *gang("a", 1), *gang("b", 2))
+    registry = CollectorRegistry()
+    async with Running(api, registry=registry) as running:
+        await running.settle(3.0)
+        kind, body = exposition(registry)
+        text = body.decode()
+        assert kind.startswith("text/plain")
+        assert 'windlass_scheduler_pods_bound_total{result="bound"} 1.0' in text
+        assert "windlass_scheduler_pending_groups" in text
+        assert (
+            'windlass_scheduler_queue_resource{queue="default",resource="nvidia.com/gpu",state="allocated"} 1.0'
+            in text
+        )
+        assert running.service.ready.is_set()
