@@ -8,7 +8,7 @@ same as JSON. Exit status: 0 ok, 1 job failed (the job's own while following), 2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from windlass.api.errors import StatusError, WindlassError
 
@@ -18,25 +18,12 @@ if TYPE_CHECKING:
 OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
 INTERRUPTED = 130
 
-_EXITS = {
-    "400": USAGE,
-    "401": FORBIDDEN,
-    "403": FORBIDDEN,
-    "404": NOT_FOUND,
-    "409": CONFLICT,
-    "410": CONFLICT,
-    "413": UNSCHEDULABLE,
-    "422": USAGE,
-    "423": UNSCHEDULABLE,
-    "502": UNREACHABLE,
-    "503": UNREACHABLE,
-    "504": UNREACHABLE,
-}
-
 
 def exit_status(error: WindlassError) -> int:
-    """By the number at the end of the code."""
-    return _EXITS.get(error.code.rpartition("-")[2], FAILED)
+    """By the number at the end of the code (``api.codes``)."""
+    from windlass.api.codes import exit_status_of
+
+    return exit_status_of(error.code)
 
 
 def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text, _colour: text) -> str:
@@ -201,7 +188,3 @@ def _forbidden(error: StatusError, word: str) -> WindlassError:
         evidence=error.message,
         remedies=("windlass get resourcequota -A",) if quota else (),
     )
-
-
-def as_dict(error: WindlassError) -> dict[str, Any]:
-    return error.as_dict()

@@ -24,7 +24,7 @@ Object = dict[str, Any]
 
 WAITING = ("Pending", "Inqueue")
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
-FAILED = ("Failed", "Terminated", "Aborted")
+_ENDED_BY_OTHERS = (128 + 15, 128 + 9)
 
 
 @dataclass(slots=True)
@@ -194,17 +194,21 @@ class Job:
 
     @property
     def first_failure(self) -> tuple[Object, int] | None:
-        """The pod that failed first, and its exit status (128 + signal for a signal)."""
-        ends: list[tuple[float, int, Object, int]] = []
+        """The pod that failed first, and its exit status (128 + signal for a signal).
+
+        A rank that was terminated or killed comes after those that ended by themselves: when one rank
+        fails, its job ends the others.
+        """
+        ends: list[tuple[bool, float, str, Object, int]] = []
         for pod in self.pods:
             for end in _terminations(pod):
                 code = int(end.get("exitCode") or 0)
                 if code:
-                    was_killed = 1 if pod["metadata"].get("deletionTimestamp") else 0
-                    ends.append((moment(end.get("finishedAt")), was_killed, pod, code))
+                    when, name = moment(end.get("finishedAt")), pod["metadata"]["name"]
+                    ends.append((code in _ENDED_BY_OTHERS, when, name, pod, code))
         if not ends:
             return None
-        _, _, pod, code = min(ends, key=lambda end: (end[1], end[0], end[2]["metadata"]["name"]))
+        *_, pod, code = min(ends, key=lambda end: end[:3])
         return pod, code
 
 
@@ -222,14 +226,14 @@ def _terminations(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def rank_of(pod: Mapping[str, Any]) -> str:
-    """``0`` for the only task's first pod; ``worker-1`` where a job has several tasks."""
+    """``0`` for the first pod of ``windlass run`` (task ``main``); else ``worker-1``; else the pod's name."""
     metadata = pod["metadata"]
     labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
     index = labels.get(names.TASK_INDEX) or notes.get(names.TASK_INDEX)
     task = labels.get(names.TASK_SPEC) or notes.get(names.TASK_SPEC)
     if index is None:
         return str(metadata["name"])
-    return f"{task}-{index}" if task else str(index)
+    return f"{task}-{index}" if task and task != "main" else str(index)
 
 
 # Gathering.

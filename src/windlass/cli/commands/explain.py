@@ -43,7 +43,7 @@ def command(invocation: Invocation, job: str) -> int:
 
 def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
     base: dict[str, Any] = {
-        "name": job.name,
+        "job": job.name,
         "namespace": job.namespace,
         "kind": job.kind,
         "queue": job.queue,

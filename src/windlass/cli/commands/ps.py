@@ -76,7 +76,7 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
         invocation.note(f"No jobs{scope}. Start one: windlass run -- python train.py")
         return
     rows = [row(invocation, job, utc=utc) for job in jobs]
-    header = list(HEADER)
+    header = [*HEADER[:4], "CREATED" if utc else "AGE", HEADER[5]]
     if invocation.wide:
         header += ["KIND", "PODS", "NODES"]
         for line, job in zip(rows, jobs, strict=True):

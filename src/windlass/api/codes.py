@@ -1,0 +1,313 @@
+"""Every error code with its long text: what ``windlass help CODE`` prints, and the reference page shows.
+
+A code is stable: ``WL-SUBJECT-NUMBER``, the number as HTTP would give it where HTTP has one. Codes of objects are made
+of a subject (:data:`SUBJECTS`) and a number (:data:`GENERAL`); the others stand on their own. A test holds
+that every code in the source is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """``exit_status`` is that of the command which ends with this error."""
+
+    code: str
+    title: str
+    text: str
+    exit_status: int
+
+
+EXIT_MEANINGS: Mapping[int, str] = {
+    0: "ok",
+    1: "the job failed (while following it: the job's own exit status), or something else went wrong",
+    2: "the command line or the manifest is not right",
+    3: "not found",
+    4: "forbidden",
+    5: "conflict",
+    6: "can never be scheduled as it is",
+    7: "the server cannot be reached, or is not ready",
+    130: "interrupted",
+}
+
+_BY_NUMBER = {
+    "400": 2,
+    "401": 4,
+    "403": 4,
+    "404": 3,
+    "409": 5,
+    "410": 5,
+    "413": 6,
+    "422": 2,
+    "423": 6,
+    "501": 2,
+    "502": 7,
+    "503": 7,
+    "504": 7,
+}
+
+
+def exit_status_of(code: str) -> int:
+    """By the number that the code ends in; 1 for any other."""
+    return _BY_NUMBER.get(code.rpartition("-")[2], 1)
+
+
+SUBJECTS: Mapping[str, str] = {
+    "POD": "pod",
+    "NODE": "node",
+    "QUEUE": "queue",
+    "JOB": "job",
+    "GROUP": "pod group",
+    "NAMESPACE": "namespace",
+    "OBJECT": "object",
+}
+"""The subjects of codes that the server's answers are turned into."""
+
+GENERAL: Mapping[str, tuple[str, str]] = {
+    "400": (
+        "the request about the {noun} is not understood",
+        "The server could not make sense of the request: a field of the wrong type, an unknown field where "
+        "strict checking was asked for, or a body that is no object. The message names the place.",
+    ),
+    "403": (
+        "the {noun} is refused",
+        "The server understood the request and refuses it: a quota of the namespace is used up, the object "
+        "belongs to the system, or admission has a rule against it. `why` quotes the rule. A ResourceQuota "
+        "is seen with `windlass get resourcequota -A`.",
+    ),
+    "404": (
+        "there is no such {noun}",
+        "Nothing of this name exists (in this namespace). `why` lists what there is, `try` the nearest names. "
+        "Names are looked up in the namespace of -n, else of the kubeconfig's context, else `default`.",
+    ),
+    "409": (
+        "the {noun} exists already, or was changed by somebody else",
+        "Creating needs a name that is free. Changing needs the newest version of the object: read it again "
+        "and repeat the change; `windlass apply` does so by itself.",
+    ),
+    "422": (
+        "the {noun} is not valid",
+        "A field has a value that cannot be. `why` names every such field with its path, and what would be "
+        "right. Nothing was stored.",
+    ),
+}
+
+_OWN: tuple[tuple[str, str, str], ...] = (
+    # The command line.
+    (
+        "WL-USE-400",
+        "the command line is not right",
+        "A flag is unknown, misses its value, or has one that cannot be meant. `why` shows the usage; "
+        "`windlass COMMAND --help` lists every flag.",
+    ),
+    (
+        "WL-USE-404",
+        "there is no such command, code or reason",
+        "The word is none that Windlass knows. `try` shows the nearest ones; `windlass --help` lists all.",
+    ),
+    (
+        "WL-USE-501",
+        "this version does not have it",
+        "The flag belongs to the command's contract, but this version cannot do what it asks for, and says "
+        "so rather than do something else.",
+    ),
+    (
+        "WL-KIND-404",
+        "there is no such kind",
+        "The apiVersion and kind of a manifest, or the kind on the command line, is none that is served. Look at "
+        "the spelling and at the apiVersion: `kubectl api-resources` lists what is served.",
+    ),
+    (
+        "WL-MANIFEST-400",
+        "the manifest cannot be read",
+        "The file is no YAML or JSON, or a document in it is no object (apiVersion and kind are missing). The "
+        "message begins with file, line and column. Usual causes: tabs, a missing colon, wrong indentation; "
+        "a fragment that has to be merged into a whole object first.",
+    ),
+    (
+        "WL-MANIFEST-403",
+        "the manifest file cannot be opened",
+        "The file exists, but this user may not read it.",
+    ),
+    (
+        "WL-MANIFEST-404",
+        "there is no manifest",
+        "The file does not exist, or the folder holds no *.yaml, *.yml or *.json with an object in it.",
+    ),
+    (
+        "WL-MANIFEST-422",
+        "the manifest contradicts the command line",
+        "The manifest names another namespace than -n does. Leave one of them out.",
+    ),
+    (
+        "WL-STRICT-422",
+        "--strict refuses the manifest",
+        "Unknown and duplicate fields, spellings that are understood as another field (`alias:`) and values "
+        "that Windlass would fill in beyond Kubernetes' own defaults (`default:`) are refused, all of them "
+        "told with file and line, before anything is written. Without --strict the same is only told.",
+    ),
+    # Running commands.
+    (
+        "WL-RUN-404",
+        "the program cannot be run",
+        "On this box, `windlass run` looks for the program and the working directory before it submits the job. "
+        "The program is looked up in PATH, or relative to the working directory if its name has a slash.",
+    ),
+    (
+        "WL-GPU-413",
+        "there is no GPU",
+        "GPUs were asked for, and no node has one. On a box without GPUs, simulated ones let everything but "
+        "the computation on them be tried: `windlass up --gpus simulated:2`. If the box has GPUs, "
+        "`windlass doctor` says why the driver does not show them.",
+    ),
+    (
+        "WL-JOB-410",
+        "the job was deleted while it was followed",
+        "Somebody deleted the job, so its outcome can no longer be told.",
+    ),
+    (
+        "WL-JOB-413",
+        "the job can never run as it is",
+        "One rank needs more than any node has even when empty, the gang more than the whole cluster, or no "
+        "node satisfies its constraints. Waiting does not help: ask for less, or add nodes. "
+        "`windlass explain JOB` lists every blocker with numbers.",
+    ),
+    (
+        "WL-QUEUE-413",
+        "the queue may never hold that much",
+        "The job needs more of a resource than the queue's capability allows at all. Use another queue, ask "
+        "for less, or raise the limit: `windlass queue set NAME capability.RESOURCE=AMOUNT`.",
+    ),
+    (
+        "WL-QUEUE-423",
+        "the queue is closed",
+        "A closed queue takes no new work; what runs in it goes on. Open it with "
+        "`windlass queue set NAME state=Open`.",
+    ),
+    (
+        "WL-QUEUE-504",
+        "the queue was not switched in time",
+        "Opening and closing is done by the queue controller, which did not do it in time. "
+        "`windlass status` tells whether it runs.",
+    ),
+    (
+        "WL-PRIORITY-404",
+        "there is no such priority class",
+        "The class named by --priority does not exist. `windlass get priorityclasses` lists them.",
+    ),
+    (
+        "WL-RANK-404",
+        "the job has no such rank",
+        "--rank takes the index of a pod in its task, TASK-INDEX, or the pod's name; --task a task's name.",
+    ),
+    (
+        "WL-NODE-504",
+        "the node was not drained in time",
+        "Pods are evicted within what their PodDisruptionBudgets allow, and have their grace period to end. "
+        "The node stays cordoned: go on later with the same command, or undo it with "
+        "`windlass node uncordon`.",
+    ),
+    # The control plane of this box.
+    (
+        "WL-UP-409",
+        "it runs already, with other options",
+        "One control plane runs per state folder. Stop it and start it with the new options, or use another "
+        "folder (--state).",
+    ),
+    (
+        "WL-UP-500",
+        "the control plane does not start",
+        "One of its processes ends again and again. Its log, named in `why`, holds the cause.",
+    ),
+    (
+        "WL-UP-504",
+        "the control plane is not ready in time",
+        "The processes run, but the server does not answer, or the node has not registered. The logs are in "
+        "the `logs` folder of the state folder.",
+    ),
+    (
+        "WL-PORT-409",
+        "the port cannot be had",
+        "Another program listens on it (`why` names it if it is yours), or it is one of root's. Without "
+        "--port, Windlass takes 7443 or any free port.",
+    ),
+    (
+        "WL-DOWN-403",
+        "the control plane cannot be stopped",
+        "The process belongs to somebody else, or does not end even when killed.",
+    ),
+    (
+        "WL-DOWN-409",
+        "a control plane was started meanwhile",
+        "While `windlass down` was at work, another `windlass up` took the state folder. Run it again.",
+    ),
+    (
+        "WL-DOWN-500",
+        "the control plane did not say which process it is",
+        "The state folder's lock is held, but `supervisor.json` names no process: it is just starting, or the "
+        "file was removed. Wait a moment and try again.",
+    ),
+    (
+        "WL-STATE-403",
+        "the state folder cannot be written",
+        "It is on a read-only file system, or belongs to another user. Choose another with --state or "
+        "WINDLASS_STATE.",
+    ),
+    (
+        "WL-STATE-409",
+        "something is in the way",
+        "Where the state folder, or the socket in it, should be, there is something else.",
+    ),
+    (
+        "WL-STATE-422",
+        "the state folder is on a network file system",
+        "SQLite's locks cannot be relied upon there, and a damaged database is the usual end. Choose a folder "
+        "on a local disk. --allow-network-filesystem overrides this at your own risk.",
+    ),
+    (
+        "WL-STATE-500",
+        "the state folder cannot be used",
+        "The operating system's message is in `why`.",
+    ),
+    (
+        "WL-STATE-507",
+        "the disk is full",
+        "Nothing was written, and nothing was lost: what was acknowledged is on disk. Make room; the control "
+        "plane goes on by itself.",
+    ),
+    # The server.
+    (
+        "WL-AUTH-401",
+        "the server does not know who is asking",
+        "The token or the certificate in the kubeconfig is not the server's. After `windlass down --purge` "
+        "and a new `windlass up`, old copies of the kubeconfig no longer fit.",
+    ),
+    (
+        "WL-OBJECT-410",
+        "the list went out of date",
+        "While a long list was read in pages, the changes that it was based on were compacted. Run it again.",
+    ),
+    ("WL-SERVER-429", "the server has too much to do", "It asks to be left alone for a moment. Try again."),
+    (
+        "WL-SERVER-500",
+        "the server failed",
+        "The server's log says why; in the embedded control plane it is `logs/server.log` of the state folder.",
+    ),
+)
+
+
+def _catalogue() -> dict[str, Code]:
+    codes: dict[str, Code] = {}
+    for word, noun in SUBJECTS.items():
+        for number, (title, text) in GENERAL.items():
+            code = f"WL-{word}-{number}"
+            codes[code] = Code(code, title.format(noun=noun), text, exit_status_of(code))
+    for code, title, text in _OWN:
+        codes[code] = Code(code, title, text, exit_status_of(code))
+    return dict(sorted(codes.items()))
+
+
+CODES: Mapping[str, Code] = _catalogue()

@@ -1,0 +1,212 @@
+"""What ``windlass doctor`` looks at. Each check says what it found and, when something is wrong, the remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.cli.invocation import Invocation
+from windlass.kits.state import NETWORK_FILESYSTEMS, Problem, StateError, StateFolder, filesystem_of
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_LITTLE_BYTES = 1 << 30
+_SKEW_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``level``: ok, warn (works, with less), fail (does not work)."""
+
+    name: str
+    level: str
+    text: str
+    remedy: str = ""
+
+    def as_record(self) -> dict[str, str]:
+        return {"check": self.name, "level": self.level, "found": self.text, "remedy": self.remedy}
+
+
+def all_checks(invocation: Invocation) -> Iterator[Finding]:
+    """Every check in order; one that cannot be made says so instead of raising."""
+    checks: tuple[tuple[str, Callable[[Invocation], Finding]], ...] = (
+        ("python", _python),
+        ("kernel", _kernel),
+        ("state folder", _folder),
+        ("disk", _disk),
+        ("control plane", _control_plane),
+        ("clock", _clock),
+        ("port", _port),
+        ("gpu", _gpus),
+        ("namespaces", _namespaces),
+        ("limits", _limits),
+        ("open files", _files),
+        ("shared memory", _shared_memory),
+    )
+    for name, check in checks:
+        try:
+            yield check(invocation)
+        except (OSError, ValueError) as error:
+            yield Finding(name, WARN, f"could not be checked: {error}")
+
+
+def _python(_: Invocation) -> Finding:
+    return Finding("python", OK, f"{platform.python_version()} ({sys.executable})")
+
+
+def _kernel(_: Invocation) -> Finding:
+    system = f"{platform.system()} {platform.release()}"
+    if platform.system() != "Linux":
+        return Finding("kernel", FAIL, system, "the control plane and the agent need Linux")
+    if not hasattr(os, "pidfd_open"):
+        return Finding("kernel", FAIL, system, "Linux 5.3 or newer is needed (pidfd)")
+    return Finding("kernel", OK, system)
+
+
+def _folder(invocation: Invocation) -> Finding:
+    state: StateFolder = invocation.target.state
+    place = state.path
+    while not place.exists():
+        place = place.parent
+    kind = filesystem_of(place)
+    if kind in NETWORK_FILESYSTEMS:
+        return Finding(
+            "state folder", FAIL, f"{state.path} on {kind}", "use a local disk: windlass up --state DIR"
+        )
+    if not os.access(place, os.W_OK):
+        error = StateError(Problem.DENIED, place, "cannot be written")
+        return Finding("state folder", FAIL, str(error), "windlass up --state DIR, or set WINDLASS_STATE")
+    return Finding("state folder", OK, f"{state.path} ({kind or 'unknown file system'})")
+
+
+def _disk(invocation: Invocation) -> Finding:
+    place = invocation.target.state.path
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    text = f"{free / 2**30:.1f} GiB free at {place}"
+    if free < _LITTLE_BYTES:
+        return Finding("disk", WARN, text, "make room: objects and logs are written there")
+    return Finding("disk", OK, text)
+
+
+def _control_plane(invocation: Invocation) -> Finding:
+    from windlass.client.transport import Request
+
+    try:
+        invocation.client.call(Request("GET", "/readyz"))
+    except StatusError as error:
+        return Finding("control plane", FAIL, f"not ready: {error.message}", "windlass status")
+    except WindlassError as error:
+        return Finding("control plane", WARN, error.message, "windlass up --detach")
+    return Finding("control plane", OK, f"answers on {invocation.client.connection.where}")
+
+
+def _clock(invocation: Invocation) -> Finding:
+    """The wall clock against the newest thing that the server wrote."""
+    now = invocation.clock.now()
+    newest = max((path.stat().st_mtime for path in invocation.target.state.logs.glob("*.log")), default=0.0)
+    if newest > now + _SKEW_SECONDS:
+        ahead = newest - now
+        return Finding(
+            "clock",
+            WARN,
+            f"it stands {ahead:.0f} s before the newest log line: it was set back",
+            "timedatectl status",
+        )
+    return Finding("clock", OK, "does not contradict the logs")
+
+
+def _port(invocation: Invocation) -> Finding:
+    record = invocation.target.state.read_supervisor() or {}
+    if record.get("url"):
+        return Finding("port", OK, f"{record['url']} is served by pid {record.get('pid')}")
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", 7443))
+        except OSError as error:
+            return Finding("port", WARN, f"7443: {error.strerror}", "none needed: another port is taken")
+    return Finding("port", OK, "7443 is free")
+
+
+def _gpus(_: Invocation) -> Finding:
+    from windlass.cli.starting import has_gpus
+    from windlass.node.devices import discover
+
+    inventory = discover("auto")
+    if inventory.devices:
+        products = ", ".join(sorted({device.product for device in inventory.devices}))
+        return Finding("gpu", OK, f"{len(inventory.devices)} x {products}")
+    if has_gpus():
+        return Finding(
+            "gpu",
+            WARN,
+            f"device files are there, but {inventory.note or 'the driver shows no GPU'}",
+            "nvidia-smi; dmesg | grep -i nvrm",
+        )
+    return Finding("gpu", WARN, f"none ({inventory.note})", "windlass up --gpus simulated:2")
+
+
+def _namespaces(_: Invocation) -> Finding:
+    from windlass.node.probe import probe
+
+    found = probe()
+    refused: Any = found["refused"]
+    names: Any = found["namespaces"]
+    if refused:
+        why = "; ".join(f"{name}: {text}" for name, text in refused.items())
+        return Finding(
+            "namespaces",
+            WARN,
+            f"this machine refuses {why}",
+            "sysctl kernel.unprivileged_userns_clone=1 (or apparmor_restrict_unprivileged_userns=0): without "
+            "them pods share the machine's network, one gang per port",
+        )
+    return Finding("namespaces", OK, f"each pod has its own {', '.join(names)}")
+
+
+def _limits(_: Invocation) -> Finding:
+    from windlass.node.limits import cgroup_mount
+
+    mount = cgroup_mount(Path("/proc/self/mountinfo").read_text())
+    if mount is None:
+        return Finding(
+            "limits", WARN, "no cgroup v2", "memory limits are watched, not enforced by the kernel"
+        )
+    if os.access(mount / "cgroup.subtree_control", os.W_OK):
+        return Finding("limits", OK, f"cgroups at {mount} can be used")
+    return Finding(
+        "limits",
+        WARN,
+        f"cgroups at {mount} are not delegated to this user",
+        "systemd-run --user --scope -p Delegate=yes windlass up: the kernel then enforces limits",
+    )
+
+
+def _files(_: Invocation) -> Finding:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4096:
+        return Finding("open files", WARN, f"{soft} (hard limit {hard})", f"ulimit -n {min(hard, 65536)}")
+    return Finding("open files", OK, str(soft))
+
+
+def _shared_memory(_: Invocation) -> Finding:
+    try:
+        size = shutil.disk_usage("/dev/shm").total
+    except FileNotFoundError:
+        return Finding("shared memory", WARN, "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm")
+    text = f"/dev/shm of {size / 2**30:.1f} GiB"
+    if size < _LITTLE_BYTES:
+        return Finding("shared memory", WARN, text, "data loaders and NCCL may want more")
+    return Finding("shared memory", OK, text)

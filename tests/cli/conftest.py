@@ -1,0 +1,76 @@
+"""Run command lines in this process, against a cluster in a dictionary and a clock that stands still."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fakecluster import FakeCluster, box
+
+from windlass.cli import main
+from windlass.cli.invocation import Surroundings
+from windlass.kits.clock import FakeClock
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return box()
+
+
+@pytest.fixture
+def windlass(
+    cluster: FakeCluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Run:
+    """``windlass("ps", "-o", "json")`` on the ``cluster`` of the test."""
+    monkeypatch.setenv("WINDLASS_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("WINDLASS_KUBECONFIG", "WINDLASS_CONTEXT"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Done:
+        capsys.readouterr()
+        around = Surroundings(connect=cluster.client, clock=FakeClock())  # type: ignore[arg-type]
+        code = main.run(list(arguments), around)
+        told = capsys.readouterr()
+        return Done(code, told.out, told.err)
+
+    return run
+
+
+@pytest.fixture
+def transcript(windlass: Run) -> Callable[..., None]:
+    """Compare command lines and their output with a file; ``UPDATE_GOLDEN=1`` writes it anew."""
+
+    def check(name: str, *lines: str) -> None:
+        import shlex
+
+        text = ""
+        for line in lines:
+            done = windlass(*shlex.split(line))
+            text += f"$ windlass {line}\n{done.out}{done.err}[{done.code}]\n\n"
+        path = GOLDEN / f"{name}.txt"
+        if os.environ.get("UPDATE_GOLDEN"):
+            path.write_text(text)
+        assert path.exists(), f"{path.name} is missing: run the tests once with UPDATE_GOLDEN=1"
+        assert text == path.read_text()
+        assert all(len(line) <= 200 for line in text.splitlines())
+
+    return check

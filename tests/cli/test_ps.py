@@ -1,0 +1,85 @@
+"""``windlass ps``, ``show`` and ``explain``: columns, order, words."""
+
+from __future__ import annotations
+
+import json
+
+import clusterscenes
+import pytest
+from fakecluster import FakeCluster
+
+from windlass.api.reasons import Explanation, Reason
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return clusterscenes.busy()
+
+
+def test_transcripts(transcript):
+    transcript("ps", "ps", "ps -o wide", "ps -q research", "ps -A --utc", "ps -o name")
+    transcript("explain", "explain big", "explain huge", "explain train", "explain crash")
+    transcript("show", "show train", "show big")
+    transcript("queues", "queue ls", "queue tree", "queue ls -o wide")
+    transcript("nodes", "node ls", "node ls -o wide")
+
+
+def test_no_line_is_wider_than_80_cells(windlass):
+    assert max(map(len, windlass("ps").out.splitlines())) <= 80
+
+
+def test_running_come_first_then_waiting_by_position_then_finished(windlass):
+    names = [line.split()[0] for line in windlass("ps").out.splitlines()[1:]]
+    assert names == ["bare", "train", "big", "huge", "crash", "hello"]
+
+
+def test_json_is_for_programs(windlass):
+    items = {item["name"]: item for item in json.loads(windlass("ps", "-o", "json").out)["items"]}
+    assert items["train"]["nodes"] == {"box": 2}
+    assert items["train"]["gpus"] == 2
+    assert items["big"]["explanation"]["code"] == "InsufficientResources"
+    assert items["crash"]["exitCode"] == 3
+    assert items["hello"]["exitCode"] == 0
+    assert items["bare"]["placeholder"] is True
+
+
+def test_no_colour_and_no_control_characters_when_piped(windlass):
+    assert "\x1b" not in windlass("ps").out
+
+
+def test_every_reason_has_short_words():
+    from windlass.cli.why import SHORT
+
+    assert set(SHORT) == set(Reason)
+    assert all(len(text) <= 28 for text in SHORT.values())
+
+
+def test_a_missing_job_is_told_with_the_nearest_name(windlass):
+    done = windlass("explain", "trian")
+    assert done.code == 3
+    assert done.err.startswith('error[WL-JOB-404]: job "trian" does not exist\nwhy: jobs there are: ')
+    assert "try: did you mean train?\n" in done.err
+
+
+def test_errors_as_json(windlass):
+    done = windlass("show", "trian", "-o", "json")
+    record = json.loads(done.err)
+    assert record["code"] == "WL-JOB-404"
+    assert record["remedies"][0] == "did you mean train?"
+    assert done.out == ""
+
+
+def test_a_record_that_cannot_be_read_is_passed_over(cluster, windlass):
+    for (_, _, name), obj in cluster.objects.items():
+        if name.startswith("big-uid"):
+            obj["metadata"]["annotations"] = {"windlass.dev/explanation": "{"}
+            obj["status"]["conditions"] = [
+                {"type": "Unschedulable", "status": "True", "message": "2/3 nodes are full"}
+            ]
+    assert "2/3 nodes are full" in windlass("ps").out
+
+
+def test_the_explanation_travels_unchanged(windlass):
+    record = json.loads(windlass("explain", "big", "-o", "json").out)
+    assert Explanation.from_dict(record["explanation"]) == clusterscenes.WAITING
+    assert record["willItRun"] == "yes"
