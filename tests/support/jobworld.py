@@ -15,7 +15,7 @@ from windlass.api.resources import (
     PRIORITY_CLASSES,
     VOLCANO_JOBS,
 )
-from windlass.controllers.caches import metadata_of
+from windlass.controllers.caches import identity
 from windlass.controllers.effects import Effects
 from windlass.controllers.performer import Outcome, Performer
 from windlass.controllers.vcjob.controller import JobController
@@ -162,9 +162,7 @@ class World:
             if self.group is not None and not (self.group.get("status") or {}).get("phase"):
                 self.admit()
             self.look()
-            if not self.last.stages and not any(
-                metadata_of(pod)[2] for pod in self.api.objects(PODS)
-            ):
+            if not self.last.stages and not any(identity(pod).deleting for pod in self.api.objects(PODS)):
                 return
         raise AssertionError("does not converge")
 

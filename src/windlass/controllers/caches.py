@@ -19,16 +19,32 @@ PATIENCE_SECONDS = 15.0
 """How long a write may stay unseen before the key is looked at all the same (its event got lost)."""
 
 
-def metadata_of(record: Any) -> tuple[str, str, bool]:
-    """(uid, resourceVersion, being deleted) of a raw object or of a view."""
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a cache knows of an object's incarnation; ``uid`` and ``version`` are "" where a view drops them."""
+
+    key: str
+    uid: str
+    version: str
+    deleting: bool
+
+
+def identity(record: Any) -> Identity:
+    """Of a raw object or of a view."""
     if isinstance(record, dict):
         metadata = record["metadata"]
-        return (
+        return Identity(
+            _key(metadata),
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             bool(metadata.get("deletionTimestamp")),
         )
-    return record.uid, record.resource_version, bool(getattr(record, "deleted", 0.0))
+    return Identity(
+        getattr(record, "key", "") or record.name,
+        getattr(record, "uid", ""),
+        getattr(record, "resource_version", ""),
+        bool(getattr(record, "deleted", 0.0)),
+    )
 
 
 class Index(Generic[T]):
@@ -101,11 +117,9 @@ class Ledger:
         informer.add_handler(on_delete=lambda record: self._deleted(resource, record))
 
     def _deleted(self, resource: Resource, record: Any) -> None:
-        uid = metadata_of(record)[0]
-        metadata = record["metadata"] if isinstance(record, dict) else None
-        key = _key(metadata) if metadata is not None else record.key
-        for promise in self._awaited.get((resource, key), ()):
-            if promise.write.uid == uid:
+        gone = identity(record)
+        for promise in self._awaited.get((resource, gone.key), ()):
+            if not gone.uid or promise.write.uid == gone.uid:
                 promise.seen_gone = True
 
     def promise(self, cause: str, writes: Iterable[Written], now: float) -> None:
@@ -142,12 +156,14 @@ class Ledger:
         record = self._caches[write.resource].get(write.key)
         if record is None:
             return write.gone or promise.seen_gone
-        uid, version, deleting = metadata_of(record)
-        if uid != write.uid:
-            return True if write.gone or promise.seen_gone else _at_least(version, write.version)
+        seen = identity(record)
+        if not seen.uid:  # a view that does not tell incarnations apart
+            return not write.gone
+        if seen.uid != write.uid:
+            return write.gone or promise.seen_gone or _at_least(seen.version, write.version)
         if write.gone:
-            return deleting
-        return _at_least(version, write.version)
+            return seen.deleting
+        return _at_least(seen.version, write.version)
 
 
 def _at_least(seen: str, written: str) -> bool:

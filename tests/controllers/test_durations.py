@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import pytest
+
+from windlass.controllers import durations
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("300ms", 0.3), ("0", 0), ("0s", 0), ("-5s", -5), ("+5s", 5)],
+)
+def test_parse(text: str, seconds: float) -> None:
+    assert durations.parse(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5x", "1h 2m", "-"])
+def test_nonsense_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        durations.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0s"), (45, "45s"), (90, "1m30s"), (3605, "1h0m5s"), (-3, "0s"), (59.9, "59s")]
+)
+def test_write(seconds: float, text: str) -> None:
+    assert durations.write(seconds) == text
