@@ -32,11 +32,22 @@ META = "k8s.io/apimachinery/pkg/apis/meta/v1."
 # Group path of the document → root types in it, with the Go package of each.
 ROOTS: dict[str, dict[str, str]] = {
     "api/v1": {
-        name: CORE
-        for name in (
-            "Pod Node Namespace Event ConfigMap Secret Service Endpoints ServiceAccount PersistentVolume "
-            "PersistentVolumeClaim ResourceQuota LimitRange Binding PodTemplateSpec ObjectReference"
-        ).split()
+        "Pod": CORE,
+        "Node": CORE,
+        "Namespace": CORE,
+        "Event": CORE,
+        "ConfigMap": CORE,
+        "Secret": CORE,
+        "Service": CORE,
+        "Endpoints": CORE,
+        "ServiceAccount": CORE,
+        "PersistentVolume": CORE,
+        "PersistentVolumeClaim": CORE,
+        "ResourceQuota": CORE,
+        "LimitRange": CORE,
+        "Binding": CORE,
+        "PodTemplateSpec": CORE,
+        "ObjectReference": CORE,
     }
     | {name: META for name in ("DeleteOptions", "Status", "LabelSelector", "ListMeta", "Condition")},
     "apis/events.k8s.io/v1": {"Event": "k8s.io/api/events/v1."},

@@ -143,8 +143,9 @@ def _not_an_object(value: Any) -> str:
         type(value), "null"
     )
     return (
-        f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type "
-        'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+        f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of "
+        'type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+        'Kind string "json:\\"kind,omitempty\\"" }'
     )
 
 
@@ -265,8 +266,8 @@ def _check_kind(resource: Resource, obj: dict[str, Any]) -> None:
             found = {bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
             raise errors.bad_request(
                 f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get "
-                f"version/kind; json parse error: json: cannot unmarshal {found} into Go struct field .{name} "
-                "of type string"
+                f"version/kind; json parse error: json: cannot unmarshal {found} into Go struct field "
+                f".{name} of type string"
             )
     if resource.custom:
         _check_custom_kind(resource, version, kind)

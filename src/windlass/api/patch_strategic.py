@@ -184,7 +184,8 @@ def _check_order(items: list[Any], order: list[Any], merge_key: str) -> None:
             at += 1
     if at < len(wanted):
         raise StrategicMergeError(
-            f"The order in patch list:\n{_go_map(items)}\n doesn't match {_ORDER[:-1]} list:\n{_go_map(order)}\n"
+            f"The order in patch list:\n{_go_map(items)}\n doesn't match {_ORDER[:-1]} list:\n"
+            f"{_go_map(order)}\n"
         )
 
 

@@ -37,8 +37,8 @@ def kind_of(resource: Resource, content_type: str) -> str:
     return kind
 
 
-def decode_patch(kind: str, body: bytes) -> Any:
-    """The patch in ``body``: a list for JSON patch, else an object. Raises the 400 that the real server answers."""
+def parse_patch(kind: str, resource: Resource, body: bytes) -> Any:
+    """The patch in ``body``: a list for JSON patch, else an object. Raises 400 in the real server's words."""
     prefix = "" if kind == "strategic" else "error decoding patch: "
     try:
         patch = msgspec.json.decode(body)
@@ -141,7 +141,8 @@ def json_patch(target: dict[str, Any], operations: list[dict[str, Any]]) -> dict
         name, path = operation.get("op"), operation.get("path")
         if name not in ("add", "remove", "replace", "move", "copy", "test") or not isinstance(path, str):
             raise errors.bad_request(
-                f"json patch: operation {name!r} at path {path!r} is none of add, remove, replace, move, copy, test"
+                f"json patch: operation {name!r} at path {path!r} is none of add, remove, replace, move, "
+                "copy, test"
             )
         try:
             document = _operate(document, name, path, operation)

@@ -221,7 +221,7 @@ def _builtin_kinds() -> dict[tuple[str, str, str], str]:
 
 
 def for_kind(group: str, version: str, kind: str) -> Struct | None:
-    """The struct of a served kind or of a request body (DeleteOptions, Binding, Eviction); ``None``: not known."""
+    """The struct of a served kind or of a body (DeleteOptions, Binding, Eviction); ``None``: not known."""
     name = _builtin_kinds().get((group, version, kind))
     if name is None and kind == "DeleteOptions":
         name = f"{META}DeleteOptions"

@@ -117,7 +117,7 @@ def _key(node: ScalarNode) -> str:
 def scalar(node: ScalarNode) -> Any:
     """The value of a scalar by go-yaml's implicit rules; quoted and block scalars are text."""
     text: str = node.value
-    if node.style or node.tag == "tag:yaml.org,2002:str" and node.style is not None:
+    if node.style:
         return text
     if text in _NULL:
         return None

@@ -1,0 +1,38 @@
+"""What the server fills in when an object leaves it open, by kind.
+
+Pure and idempotent, in place; sources are ``pkg/apis/*/defaults.go`` of Kubernetes v1.36 and, for Volcano's
+kinds, its mutating webhooks. What needs other objects (priority, quota, addresses) is admission's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windlass.api import resources
+from windlass.api.defaults import misc, pod, service, volcano
+from windlass.api.resources import Resource
+
+_BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
+    resources.PODS: pod.pod,
+    resources.NAMESPACES: misc.namespace,
+    resources.NODES: misc.node,
+    resources.SERVICES: service.service,
+    resources.SECRETS: misc.secret,
+    resources.ENDPOINTS: misc.endpoints,
+    resources.ENDPOINT_SLICES: misc.endpoint_slice,
+    resources.PERSISTENT_VOLUMES: misc.persistent_volume,
+    resources.PERSISTENT_VOLUME_CLAIMS: misc.persistent_volume_claim,
+    resources.LIMIT_RANGES: misc.limit_range,
+    resources.PRIORITY_CLASSES: misc.priority_class,
+    resources.QUEUES: volcano.queue,
+    resources.POD_GROUPS: volcano.pod_group,
+    resources.VOLCANO_JOBS: volcano.job,
+}
+
+
+def apply(resource: Resource, obj: dict[str, Any]) -> None:
+    """Fill in ``obj``, which passed :func:`windlass.api.fields.review`."""
+    fill = _BY_KIND.get(resource)
+    if fill is not None:
+        fill(obj)

@@ -1,0 +1,77 @@
+"""What a pod asks for, in engine units: requests and limits over all its containers, and its QoS class.
+
+The effective amount is that of ``resourcehelper.PodRequests``: the larger of the running containers
+(with sidecars) and each init container beside the sidecars started before it; pod-level amounts
+replace the sum for the resources that they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api import quantities
+from windlass.api.quantities import to_vector
+
+_QOS_RESOURCES = ("cpu", "memory")
+
+
+def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Engine units by resource. Raises :class:`windlass.api.quantities.QuantityError`."""
+    return _amounts(spec, "requests")
+
+
+def pod_limits(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Engine units by resource; a resource that some container leaves unlimited counts what the others say."""
+    return _amounts(spec, "limits")
+
+
+def container_amounts(container: Mapping[str, Any], which: str) -> dict[str, int]:
+    """``which``: requests or limits of one container."""
+    return to_vector((container.get("resources") or {}).get(which))
+
+
+def _amounts(spec: Mapping[str, Any], which: str) -> dict[str, int]:
+    running = quantities.add(*(container_amounts(c, which) for c in spec.get("containers") or ()))
+    sidecars: dict[str, int] = {}
+    peaks: list[dict[str, int]] = []
+    for init in spec.get("initContainers") or ():
+        amounts = container_amounts(init, which)
+        if init.get("restartPolicy") == "Always":
+            sidecars = quantities.add(sidecars, amounts)
+            peaks.append(sidecars)
+        else:
+            peaks.append(quantities.add(sidecars, amounts))
+    total = quantities.maximum([quantities.add(running, sidecars), *peaks])
+    total.update(to_vector((spec.get("resources") or {}).get(which)))
+    if spec.get("overhead"):
+        total = quantities.add(total, to_vector(spec["overhead"]))
+    return total
+
+
+def qos_class(spec: Mapping[str, Any]) -> str:
+    """Guaranteed, Burstable or BestEffort (``ComputePodQOS``): only cpu and memory count."""
+    whole = spec.get("resources")
+    holders = [whole] if whole and (whole.get("requests") or whole.get("limits")) else None
+    if holders is None:
+        containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+        holders = [container.get("resources") or {} for container in containers]
+    requests: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    guaranteed = True
+    for holder in holders:
+        asked = _compute(holder.get("requests"))
+        capped = _compute(holder.get("limits"))
+        requests = quantities.add(requests, asked)
+        limits = quantities.add(limits, capped)
+        guaranteed = guaranteed and len(capped) == len(_QOS_RESOURCES)
+    if not requests and not limits:
+        return "BestEffort"
+    if guaranteed and all(limits.get(name) == units for name, units in requests.items()):
+        return "Guaranteed" if len(requests) == len(limits) else "Burstable"
+    return "Burstable"
+
+
+def _compute(amounts: Mapping[str, Any] | None) -> dict[str, int]:
+    named = {name: text for name, text in (amounts or {}).items() if name in _QOS_RESOURCES}
+    return {name: units for name, units in to_vector(named).items() if units > 0}

@@ -1,0 +1,81 @@
+"""Whether an object may be stored, judged by itself and by what it replaces.
+
+Errors are Kubernetes' field errors: where, what and why; those of Volcano's kinds add a remedy. Messages of
+built-in kinds are the real server's (``pkg/apis/*/validation``). Rules that need other objects (queues,
+quotas, classes) are admission's part. Objects come defaulted (:mod:`windlass.api.defaults`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.api import resources, schema
+from windlass.api.errors import FieldError
+from windlass.api.resources import Resource
+from windlass.api.validation import (
+    cluster,
+    metadata,
+    pod,
+    pod_group,
+    pod_update,
+    queue,
+    service,
+    simple,
+    structural,
+    vcjob,
+)
+from windlass.api.validation.collector import Collector
+
+Validator = Callable[[Mapping[str, Any], Mapping[str, Any] | None, Collector], None]
+
+_BY_KIND: dict[Resource, Validator] = {
+    resources.NODES: cluster.node,
+    resources.NAMESPACES: cluster.namespace,
+    resources.EVENTS: simple.event,
+    resources.CONFIG_MAPS: simple.config_map,
+    resources.SECRETS: simple.secret,
+    resources.SERVICES: service.service,
+    resources.ENDPOINTS: service.endpoints,
+    resources.ENDPOINT_SLICES: service.endpoint_slice,
+    resources.PERSISTENT_VOLUMES: simple.persistent_volume,
+    resources.PERSISTENT_VOLUME_CLAIMS: simple.persistent_volume_claim,
+    resources.RESOURCE_QUOTAS: cluster.resource_quota,
+    resources.LIMIT_RANGES: cluster.limit_range,
+    resources.LEASES: simple.lease,
+    resources.PRIORITY_CLASSES: cluster.priority_class,
+    resources.POD_DISRUPTION_BUDGETS: cluster.disruption_budget,
+    resources.QUEUES: queue.queue,
+    resources.POD_GROUPS: pod_group.pod_group,
+    resources.VOLCANO_JOBS: vcjob.job,
+    resources.COMMANDS: pod_group.command,
+}
+
+
+def validate(
+    resource: Resource, obj: dict[str, Any], old: dict[str, Any] | None = None, subresource: str = ""
+) -> list[FieldError]:
+    """What is wrong with ``obj``; empty when it may be stored. ``old``: what it replaces."""
+    out = Collector()
+    metadata.validate(resource, obj, old, out)
+    if resource.custom:
+        struct = schema.for_kind(resource.group, resource.version, resource.kind)
+        if struct is not None:
+            structural.struct(struct, obj, "", out)
+    if subresource or (out.errors and resource.custom):
+        return out.errors
+    if resource is resources.PODS:
+        _pod(obj, old, out)
+    else:
+        check = _BY_KIND.get(resource)
+        if check is not None:
+            check(obj, old, out)
+    return out.errors
+
+
+def _pod(obj: dict[str, Any], old: dict[str, Any] | None, out: Collector) -> None:
+    if old is not None and obj.get("spec") == old.get("spec"):
+        return  # a write to metadata alone; the spec was judged when it came
+    pod.pod(obj, old, out)
+    if old is not None:
+        pod_update.pod_update(obj, old, out)

@@ -1,0 +1,164 @@
+"""Other spellings that are understood, and gaps that are filled, each told in a warning.
+
+First words: ``alias`` (another spelling), ``default`` (something missing was filled in), ``advice`` (kept as
+written, but it means something else than one may think). What Kubernetes or Volcano default silently
+is not here but in :mod:`windlass.api.defaults`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api import errors, quantities
+from windlass.api.errors import FieldError
+from windlass.api.field_values import canonical_quantity
+from windlass.api.resources import PODS, QUEUES, RESOURCE_QUOTAS, VOLCANO_JOBS
+from windlass.server.admission.plugin import Review
+
+
+def normalise(review: Review) -> None:
+    if not review.main:
+        return
+    if review.resource is QUEUES:
+        _queue(review)
+    elif review.resource is PODS and review.creating:
+        _pod_images(review)
+    elif review.resource is VOLCANO_JOBS:
+        _job(review)
+    elif review.resource is RESOURCE_QUOTAS and review.creating:
+        _quota(review)
+
+
+# --- Queue --------------------------------------------------------------------------------------------
+
+
+def _queue(review: Review) -> None:
+    spec = review.object.get("spec")
+    if not isinstance(spec, dict):
+        return
+    if "guaranteed" in spec:
+        _guaranteed(review, spec)
+    guarantee = (spec.get("guarantee") or {}).get("resource")
+    if guarantee and _deserved_follows(review, spec):
+        spec["deserved"] = dict(guarantee)
+        review.warn(
+            "default: deserved absent -> set equal to guarantee (newest upstream refuses guarantee above "
+            "deserved, and an absent deserved counts as 0)"
+        )
+
+
+def _guaranteed(review: Review, spec: dict[str, Any]) -> None:
+    alias = spec.pop("guaranteed")
+    guarantee = spec.get("guarantee")
+    resource = guarantee.get("resource") if isinstance(guarantee, dict) else None
+    before = (((review.old or {}).get("spec") or {}).get("guarantee") or {}).get("resource")
+    if resource and not same_amounts(resource, alias) and resource != before:
+        raise errors.invalid(
+            QUEUES,
+            review.name,
+            [
+                FieldError.invalid(
+                    "spec.guaranteed",
+                    "guaranteed",
+                    "spec.guarantee.resource is given too, with other amounts; keep only guarantee.resource",
+                )
+            ],
+        )
+    spec["guarantee"] = {"resource": alias}
+    review.warn("alias: guaranteed -> guarantee.resource")
+
+
+def _deserved_follows(review: Review, spec: dict[str, Any]) -> bool:
+    """Nothing was said about ``deserved``, now or when it was last filled in."""
+    if "deserved" not in spec:
+        return True
+    old = (review.old or {}).get("spec") or {}
+    before = (old.get("guarantee") or {}).get("resource")
+    untouched = spec["deserved"] == old.get("deserved")
+    now = spec["guarantee"]["resource"]
+    return (
+        bool(before)
+        and untouched
+        and same_amounts(old.get("deserved"), before)
+        and not same_amounts(now, before)
+    )
+
+
+def same_amounts(left: Any, right: Any) -> bool:
+    """Whether two resource lists mean the same."""
+    if not isinstance(left, dict) or not isinstance(right, dict) or left.keys() != right.keys():
+        return False
+    try:
+        return all(quantities.parse(str(left[name])) == quantities.parse(str(right[name])) for name in left)
+    except quantities.QuantityError:
+        return left == right
+
+
+# --- pods and templates -------------------------------------------------------------------------------
+
+
+def _pod_images(review: Review) -> None:
+    for container in _without_image(review.object.get("spec")):
+        review.warn(_image_words(container, f"Pod {review.name}"))
+        container["image"] = review.options.default_image
+
+
+def _without_image(spec: Any) -> list[dict[str, Any]]:
+    if not isinstance(spec, dict):
+        return []
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return [container for container in containers if not container.get("image")]
+
+
+def _image_words(container: dict[str, Any], owner: str) -> str:
+    return (
+        f"default: container {container.get('name', '')} of {owner} has no image -> configured default image "
+        "(placeholder process on the embedded box)"
+    )
+
+
+def _job(review: Review) -> None:
+    spec = review.object.get("spec")
+    tasks = spec.get("tasks") if isinstance(spec, dict) else None
+    without_policy: list[str] = []
+    for index, task in enumerate(tasks or ()):
+        template = task.get("template")
+        pod = template.get("spec") if isinstance(template, dict) else None
+        if not isinstance(pod, dict):
+            continue
+        name = task.get("name") or f"default{index}"
+        if not pod.get("restartPolicy"):
+            pod["restartPolicy"] = "OnFailure"
+            without_policy.append(name)
+        for container in _without_image(pod):
+            review.warn(_image_words(container, f"task {name}"))
+            container["image"] = review.options.default_image
+    if without_policy:
+        review.warn(
+            "default: pod templates without restartPolicy -> OnFailure "
+            f"({'tasks' if len(without_policy) > 1 else 'task'} {', '.join(without_policy)})"
+        )
+
+
+# --- ResourceQuota ------------------------------------------------------------------------------------
+
+
+def _quota(review: Review) -> None:
+    hard = (review.object.get("spec") or {}).get("hard") or {}
+    for name in hard:
+        if not (name.startswith("limits.") and "/" in name):
+            continue
+        request = f"requests.{name.removeprefix('limits.')}"
+        cap = (
+            f"the cap is {request} {_shown(hard[request])}" if request in hard else f"set {request} to cap it"
+        )
+        review.warn(
+            f"advice: {name} is kept but not counted (request equals limit for extended resources); {cap}"
+        )
+
+
+def _shown(quantity: Any) -> str:
+    try:
+        return canonical_quantity(quantity)
+    except ValueError:
+        return str(quantity)

@@ -1,0 +1,104 @@
+"""The chain itself: the order of the plugins, and the one call that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from windlass.api import defaults, errors, validation
+from windlass.api.resources import Resource
+from windlass.kits.clock import Clock
+from windlass.server.admission import (
+    addresses,
+    aliases,
+    deletion,
+    limits,
+    namespaces,
+    pods,
+    priority,
+    queues,
+    quota,
+    volcano,
+)
+from windlass.server.admission.objects import Objects
+from windlass.server.admission.plugin import DELETE, AdmissionOptions, Caller, Plugin, Review
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """The object as it shall be stored, and sentences for the caller (``Warning`` headers)."""
+
+    object: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+
+def _apply_defaults(review: Review) -> None:
+    if review.main or review.resource.custom:
+        defaults.apply(review.resource, review.object)
+
+
+def _validate(review: Review) -> None:
+    found = validation.validate(review.resource, review.object, review.old, review.caller.subresource)
+    if found:
+        raise errors.invalid(review.resource, review.name, found)
+
+
+class Admission:
+    """Reviews every write. One event loop calls it, and stores what it returns before it calls again."""
+
+    def __init__(
+        self, objects: Objects, *, clock: Clock, rng: Random, options: AdmissionOptions | None = None
+    ) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._rng = rng
+        self._options = options or AdmissionOptions()
+        self._ledger = quota.Ledger(objects)
+        self._writes: Sequence[Plugin] = (
+            namespaces.lifecycle,
+            aliases.normalise,
+            _apply_defaults,
+            priority.resolve,
+            limits.apply,
+            pods.finish,
+            addresses.assign,
+            volcano.fill,
+            _validate,
+            priority.check_classes,
+            queues.check,
+            volcano.check,
+            self._ledger.check,
+            volcano.advise,
+        )
+        self._deletes: Sequence[Plugin] = (namespaces.undeletable, deletion.check)
+
+    def review(
+        self,
+        operation: str,
+        resource: Resource,
+        new: dict[str, Any] | None,
+        old: dict[str, Any] | None,
+        context: Caller,
+    ) -> Reviewed:
+        """Change ``new`` in place and check it. ``operation``: CREATE, UPDATE or DELETE.
+
+        Raises :class:`windlass.api.errors.StatusError` for what may not be stored or deleted.
+        """
+        deleting = operation == DELETE
+        subject = (old if deleting else new) or {}
+        review = Review(
+            operation,
+            resource,
+            subject,
+            old,
+            context,
+            self._objects,
+            self._clock,
+            self._rng,
+            self._options,
+        )
+        for plugin in self._deletes if deleting else self._writes:
+            plugin(review)
+        return Reviewed(review.object, review.warnings)

@@ -1,0 +1,90 @@
+"""What a plugin of the chain sees, and how it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Protocol
+
+from windlass.api.resources import Resource
+from windlass.kits.clock import Clock
+from windlass.server.admission.objects import Objects
+
+CREATE = "CREATE"
+UPDATE = "UPDATE"
+DELETE = "DELETE"
+
+
+class Caller(Protocol):
+    """The part of the request's context that plugins read."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def subresource(self) -> str: ...
+
+    @property
+    def dry_run(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionOptions:
+    """Choices of whoever runs the server."""
+
+    default_image: str = "windlass.dev/default:latest"
+    """For containers without an image; on the box it names the placeholder process."""
+    service_cidr: str = "10.96.0.0/16"
+    node_ports: tuple[int, int] = (30000, 32767)
+    max_queue_depth: int = 5
+    """Levels below ``root``, as Volcano's ``--max-queue-depth``."""
+    job_plugins: frozenset[str] = frozenset(
+        ("env", "svc", "ssh", "pytorch", "mpi", "tensorflow", "ray", "hcclrank")
+    )
+    """Plugins that a Volcano Job may name."""
+
+
+@dataclass(slots=True)
+class Review:
+    """One object on its way in. Plugins change ``object`` in place and append to ``warnings``."""
+
+    operation: str
+    resource: Resource
+    object: dict[str, Any]
+    old: dict[str, Any] | None
+    caller: Caller
+    objects: Objects
+    clock: Clock
+    rng: Random
+    options: AdmissionOptions
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def creating(self) -> bool:
+        return self.operation == CREATE
+
+    @property
+    def name(self) -> str:
+        return self.object.get("metadata", {}).get("name") or self.caller.name
+
+    @property
+    def namespace(self) -> str:
+        return self.caller.namespace if self.resource.namespaced else ""
+
+    @property
+    def main(self) -> bool:
+        """The object itself is written, not a subresource of it."""
+        return not self.caller.subresource
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+
+class Plugin(Protocol):
+    """Looks at a review; raises StatusError to refuse."""
+
+    def __call__(self, review: Review) -> None: ...

@@ -1,0 +1,185 @@
+"""ResourceQuota: a write that would exceed one is refused, also when many come at once.
+
+The event loop stores what admission let through before it asks again, and usage is counted over what has
+been submitted, so two concurrent creates cannot both take the last unit. Usage per namespace is kept
+and brought up to date by comparing versions, not recounted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from windlass.api import errors, quantities, quota_usage
+from windlass.api.quota_usage import Usage
+from windlass.api.resources import RESOURCE_QUOTAS, Resource
+from windlass.server.admission.objects import Objects
+from windlass.server.admission.plugin import Review
+
+_NONE = Fraction(0)
+
+
+@dataclass(slots=True)
+class _Account:
+    """The running usage of one quota on one kind: key → (version, usage), and the sum."""
+
+    spec: Mapping[str, Any]
+    objects: dict[str, tuple[int, Usage]] = field(default_factory=dict)
+    total: Usage = field(default_factory=dict)
+
+    def add(self, amounts: Usage, sign: int) -> None:
+        for name, amount in amounts.items():
+            self.total[name] = self.total.get(name, _NONE) + sign * amount
+
+
+class Ledger:
+    """Counts usage and refuses what exceeds it."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._accounts: dict[tuple[str, Resource], _Account] = {}
+
+    def check(self, review: Review) -> None:
+        """403 in kube-apiserver's words when a quota would be exceeded."""
+        if not review.main or not review.resource.namespaced:
+            return
+        quotas = self._objects.list(RESOURCE_QUOTAS, review.namespace)
+        if not quotas:
+            self._forget(review.namespace)
+            return
+        for quota in sorted(quotas, key=lambda q: q["metadata"]["name"]):
+            self._check_one(review, quota)
+
+    def _check_one(self, review: Review, quota: Mapping[str, Any]) -> None:
+        spec = quota.get("spec") or {}
+        hard = {name: text for name, text in (spec.get("hard") or {}).items() if quota_usage.counted(name)}
+        if review.resource not in quota_usage.counted_kinds(hard):
+            return
+        if not quota_usage.in_scope(spec, review.resource, review.object):
+            return
+        wanted = self._delta(review, spec, hard)
+        if wanted is None:
+            return
+        name = quota["metadata"]["name"]
+        self._require_stated(review, name, hard)
+        asked = {key: amount for key, amount in wanted.items() if amount > 0}
+        if not asked:
+            return
+        used = self.used(review.namespace, quota, review.resource)
+        over = [
+            key
+            for key, amount in asked.items()
+            if used.get(key, _NONE) + amount > quantities.parse(str(hard[key]))
+        ]
+        if over:
+            raise errors.forbidden(
+                review.resource, review.name, _words(name, sorted(over), asked, used, hard)
+            )
+
+    def _delta(self, review: Review, spec: Mapping[str, Any], hard: Mapping[str, Any]) -> Usage | None:
+        """How much more this write uses, under the quota's names; ``None`` if it cannot be counted."""
+        try:
+            new = quota_usage.usage(review.resource, review.object)
+            old: Usage = {}
+            if review.old is not None and quota_usage.in_scope(spec, review.resource, review.old):
+                old = quota_usage.usage(review.resource, review.old)
+        except quantities.QuantityError:
+            return None  # validation has named the field
+        return {
+            name: new.get(name, _NONE) - old.get(name, _NONE) for name in hard if name in new or name in old
+        }
+
+    def _require_stated(self, review: Review, name: str, hard: Mapping[str, Any]) -> None:
+        """Compute quotas bind only if every container states the amount (cpu, memory)."""
+        missing = _unstated(review, hard) if review.creating else []
+        if missing:
+            raise errors.forbidden(
+                review.resource,
+                review.name,
+                f"failed quota: {name}: must specify {'; '.join(missing)}",
+            )
+
+    def used(self, namespace: str, quota: Mapping[str, Any], resource: Resource) -> Usage:
+        """Usage of ``quota`` by all submitted objects of ``resource``."""
+        key = (f"{namespace}/{quota['metadata']['name']}", resource)
+        spec = quota.get("spec") or {}
+        account = self._accounts.get(key)
+        scope = {name: spec.get(name) for name in ("scopes", "scopeSelector")}
+        if account is None or account.spec != scope:
+            account = self._accounts[key] = _Account(scope)
+        self._refresh(account, namespace, resource)
+        return account.total
+
+    def _refresh(self, account: _Account, namespace: str, resource: Resource) -> None:
+        seen = 0
+        for key, version in self._objects.versions(resource, namespace):
+            known = account.objects.get(key)
+            if known is not None and known[0] == version:
+                seen += 1
+                continue
+            if known is not None:
+                account.add(known[1], -1)
+            amounts = self._usage_of(account, resource, key)
+            account.add(amounts, 1)
+            account.objects[key] = (version, amounts)
+            seen += 1
+        if seen != len(account.objects):
+            present = {key for key, _ in self._objects.versions(resource, namespace)}
+            for key in account.objects.keys() - present:
+                account.add(account.objects.pop(key)[1], -1)
+
+    def _usage_of(self, account: _Account, resource: Resource, key: str) -> Usage:
+        obj = self._objects.by_key(resource, key)
+        if obj is None or not quota_usage.in_scope(account.spec, resource, obj):
+            return {}
+        try:
+            return quota_usage.usage(resource, obj)
+        except quantities.QuantityError:
+            return {}
+
+    def _forget(self, namespace: str) -> None:
+        if self._accounts:
+            prefix = f"{namespace}/"
+            for key in [key for key in self._accounts if key[0].startswith(prefix)]:
+                del self._accounts[key]
+
+
+def _unstated(review: Review, hard: Mapping[str, Any]) -> list[str]:
+    """``requests.cpu for: a,b`` for every compute name that some container does not state."""
+    if review.resource.plural != "pods" or review.resource.group:
+        return []
+    spec = review.object.get("spec") or {}
+    whole = spec.get("resources") or {}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+        amounts = container.get("resources") or {}
+        names = tuple(
+            sorted(
+                name
+                for name in hard
+                if (place := _place(name))
+                and place[1] not in (amounts.get(place[0]) or {})
+                and place[1] not in (whole.get(place[0]) or {})
+            )
+        )
+        if names:
+            groups.setdefault(names, []).append(container.get("name", ""))
+    return [f"{name} for: {','.join(sorted(who))}" for names, who in groups.items() for name in names]
+
+
+def _place(name: str) -> tuple[str, str] | None:
+    """``requests.cpu`` → (requests, cpu), for the names that every container has to state."""
+    which, _, resource = name.rpartition(".")
+    if name in ("cpu", "memory"):
+        return "requests", name
+    return (which, resource) if which in ("requests", "limits") and resource in ("cpu", "memory") else None
+
+
+def _words(quota: str, names: Iterable[str], asked: Usage, used: Usage, hard: Mapping[str, Any]) -> str:
+    names = list(names)
+    requested = ",".join(f"{name}={quota_usage.shown(name, asked[name])}" for name in names)
+    taken = ",".join(f"{name}={quota_usage.shown(name, used.get(name, _NONE))}" for name in names)
+    limited = ",".join(f"{name}={hard[name]}" for name in names)
+    return f"exceeded quota: {quota}, requested: {requested}, used: {taken}, limited: {limited}"

@@ -1,0 +1,185 @@
+"""Volcano's Jobs, PodGroups and Commands: what depends on queues, namespaces and classes that are stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.api import errors
+from windlass.api.annotations import QUEUE_NAME_VOLCANO
+from windlass.api.defaults.volcano import DEFAULT_QUEUE
+from windlass.api.errors import FieldError
+from windlass.api.resources import COMMANDS, NAMESPACES, POD_GROUPS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
+from windlass.server.admission.plugin import Review
+
+ROOT = "root"
+_WORDS = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+_SHOWN_QUEUES = 6
+
+
+def fill(review: Review) -> None:
+    """A group of the default queue goes to the queue that its namespace names."""
+    if review.resource is not POD_GROUPS or not review.creating or not review.main:
+        return
+    spec = review.object["spec"]
+    if spec.get("queue") in (None, "", DEFAULT_QUEUE):
+        namespace = review.objects.get(NAMESPACES, "", review.namespace) or {}
+        named = (namespace.get("metadata", {}).get("annotations") or {}).get(QUEUE_NAME_VOLCANO)
+        spec["queue"] = named or DEFAULT_QUEUE
+
+
+def check(review: Review) -> None:
+    """Work may only enter a queue that exists, is open and has no children."""
+    if not review.main:
+        return
+    if review.resource is COMMANDS and review.creating:
+        _command_target(review)
+    if review.resource not in (VOLCANO_JOBS, POD_GROUPS):
+        return
+    queue = review.object["spec"].get("queue", "")
+    before = ((review.old or {}).get("spec") or {}).get("queue")
+    if queue == before:
+        return
+    if review.resource is POD_GROUPS and _made_by_controller(review.object):
+        return  # the group then says itself what is wrong, in a condition; its maker could not
+    problem = queue_problem(review, queue)
+    if problem is not None:
+        raise errors.invalid(review.resource, review.name, [problem])
+
+
+def _made_by_controller(obj: dict[str, Any]) -> bool:
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") for owner in owners)
+
+
+def queue_problem(review: Review, name: str, where: str = "spec.queue") -> FieldError | None:
+    """Why no work may enter queue ``name``, with the remedy; ``None`` when it may."""
+    queue = review.objects.get(QUEUES, "", name)
+    if queue is None:
+        names = sorted(q["metadata"]["name"] for q in review.objects.list(QUEUES))
+        usable = [other for other in names if other != ROOT]
+        shown = ", ".join(usable[:_SHOWN_QUEUES]) + (", …" if len(usable) > _SHOWN_QUEUES else "")
+        hint = f"; or use one of: {shown}" if shown else ""
+        return FieldError(
+            where,
+            f'Not found: "{name}": queue {name} does not exist: create it (windlass queue create {name}){hint}',
+            "FieldValueNotFound",
+        )
+    if name == ROOT:
+        return FieldError.invalid(
+            where, name, "root is the sum of all queues and takes no work itself: name a queue below it"
+        )
+    children = sorted(
+        q["metadata"]["name"]
+        for q in review.objects.list(QUEUES)
+        if (q.get("spec") or {}).get("parent") == name
+    )
+    if children:
+        return FieldError.invalid(
+            where,
+            name,
+            f"queue {name} has child queues and takes no work itself: use one of: {', '.join(children)}",
+        )
+    state = (queue.get("status") or {}).get("state") or "Open"
+    if state != "Open":
+        return FieldError.invalid(
+            where,
+            name,
+            f"queue {name} is {state} and takes no new work: open it (windlass queue set {name} --open) or use "
+            "another queue",
+        )
+    return None
+
+
+def _command_target(review: Review) -> None:
+    target = review.object.get("target") or {}
+    kinds = {"Queue": QUEUES, "Job": VOLCANO_JOBS}
+    resource = kinds.get(target.get("kind", ""))
+    name = target.get("name", "")
+    if resource is None or not name:
+        return  # validation names it
+    namespace = review.namespace if resource.namespaced else ""
+    if review.objects.get(resource, namespace, name) is None:
+        raise errors.invalid(
+            COMMANDS,
+            review.name,
+            [
+                FieldError(
+                    "target.name",
+                    f'Not found: "{name}": there is no {resource.kind} {name}'
+                    + (f" in namespace {namespace}" if namespace else "")
+                    + f": see kubectl get {resource.qualified}",
+                    "FieldValueNotFound",
+                )
+            ],
+        )
+
+
+def advise(review: Review) -> None:
+    """Sentences about what is accepted but may not mean what its writer thinks."""
+    if not review.main or review.resource not in (VOLCANO_JOBS, POD_GROUPS):
+        return
+    spec = review.object["spec"]
+    _advise_class(review, spec)
+    if review.resource is POD_GROUPS:
+        _advise_members(review, spec)
+    elif review.creating:
+        pods = sum(task.get("replicas", 0) for task in spec.get("tasks") or ())
+        if not spec.get("plugins") and pods > 1:
+            review.warn(
+                "advice: no plugins -> no host list and no rendezvous variables are injected (plugins.pytorch "
+                "would do it)"
+            )
+
+
+def _advise_class(review: Review, spec: dict[str, Any]) -> None:
+    name = spec.get("priorityClassName")
+    before = ((review.old or {}).get("spec") or {}).get("priorityClassName")
+    if name and name != before and review.objects.get(PRIORITY_CLASSES, "", name) is None:
+        review.warn(
+            f"advice: PriorityClass {name} does not exist; priority 0 counts until it is created "
+            "(see kubectl get priorityclasses)"
+        )
+
+
+def _advise_members(review: Review, spec: dict[str, Any]) -> None:
+    tasks = spec.get("minTaskMember") or {}
+    minimum, total = spec.get("minMember", 0), sum(tasks.values())
+    before = (review.old or {}).get("spec") or {}
+    if (
+        not tasks
+        or minimum == total
+        or (before.get("minTaskMember"), before.get("minMember")) == (tasks, minimum)
+    ):
+        return
+    shown = f"{'+'.join(str(count) for count in tasks.values())}={total}"
+    if minimum > total:
+        more = minimum - total
+        review.warn(
+            f"advice: minMember {minimum} is above the sum of minTaskMember ({shown}); both conditions hold, so "
+            f"{number(more)} more {'members' if more > 1 else 'member'} of any task "
+            f"{'are' if more > 1 else 'is'} needed"
+        )
+    else:
+        review.warn(
+            f"advice: minMember {minimum} is below the sum of minTaskMember ({shown}); both conditions hold, so "
+            f"{number(total)} members are needed"
+        )
+
+
+def number(count: int) -> str:
+    """Small numbers as words."""
+    return _WORDS[count] if count < len(_WORDS) else str(count)
