@@ -1,0 +1,86 @@
+"""Metrics over HTTP, on a process that serves nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from windlass.api.errors import WindlassError
+from windlass.observe import metrics
+from windlass.observe.endpoint import Endpoint, parse_address
+from windlass.observe.scheduling import SchedulerMetrics
+
+
+class Served:
+    def __init__(self) -> None:
+        self.registry = metrics.registry()
+        self.ready = False
+        self.endpoint = Endpoint(self.registry, lambda: self.ready)
+        self.port = 0
+
+    async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(f"{method} {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        await writer.wait_closed()
+        head, _, body = answer.partition("\r\n\r\n")
+        return int(head.split(" ")[1]), body
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    made = Served()
+    made.port = await made.endpoint.start("127.0.0.1", 0)
+    yield made
+    await made.endpoint.stop()
+
+
+async def test_paths(served: Served) -> None:
+    status, body = await served.get("/metrics")
+    assert status == 200
+    assert "process_cpu_seconds_total" in body
+    assert await served.get("/healthz") == (200, "ok\n")
+    assert (await served.get("/readyz"))[0] == 503
+    served.ready = True
+    assert await served.get("/readyz?verbose") == (200, "ok\n")
+    assert (await served.get("/secret"))[0] == 404
+    assert (await served.get("/metrics", "POST"))[0] == 405
+
+
+async def test_reasons_and_queues_that_are_over_read_zero(served: Served) -> None:
+    figures = SchedulerMetrics(served.registry)
+    figures.waiting(["WaitingForQuota", "WaitingForQuota", "BehindInQueue"])
+    figures.queue("q", {"allocated": {"nvidia.com/gpu": 2500, "cpu": 1500}})
+    figures.waiting(["BehindInQueue"])
+    figures.queue("q", {"allocated": {"cpu": 500}})
+    _, body = await served.get("/metrics")
+    assert 'windlass_scheduler_pending_groups{reason="WaitingForQuota"} 0.0' in body
+    assert 'windlass_scheduler_pending_groups{reason="BehindInQueue"} 1.0' in body
+    assert 'queue="q",resource="cpu",state="allocated"} 0.5' in body
+    assert 'queue="q",resource="nvidia.com/gpu",state="allocated"} 0.0' in body
+    figures.queue_gone("q")
+    _, body = await served.get("/metrics")
+    assert 'queue="q"' not in body
+
+
+async def test_an_address_in_use_is_said(served: Served) -> None:
+    other = Endpoint(served.registry, lambda: True)
+    with pytest.raises(WindlassError, match="cannot listen on"):
+        await other.start("127.0.0.1", served.port)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [("127.0.0.1:80", ("127.0.0.1", 80)), (":9", ("", 9)), ("[::1]:8080", ("::1", 8080))],
+)
+def test_addresses(text: str, parsed: tuple[str, int]) -> None:
+    assert parse_address(text) == parsed
+
+
+@pytest.mark.parametrize("text", ["", "80", "host:", "host:99999", "host:x"])
+def test_bad_addresses(text: str) -> None:
+    with pytest.raises(WindlassError, match="not an address"):
+        parse_address(text)

@@ -1,0 +1,60 @@
+"""Gangs between their first bind and their minimum."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.scheduler.gangs import GangWatch
+
+
+def test_progress_extends_the_patience() -> None:
+    watch = GangWatch(30.0)
+    watch.observe("g", "Inqueue", 4, 1, 1, 0.0)
+    watch.observe("g", "Inqueue", 4, 1, 1, 20.0)
+    assert watch.next_deadline() == 30.0
+    watch.observe("g", "Inqueue", 4, 2, 2, 25.0)
+    assert watch.take_overdue(54.9) == []
+    assert watch.take_overdue(55.0) == ["g"]
+    assert watch.take_overdue(56.0) == []
+    assert watch.take_overdue(85.0) == ["g"]  # still incomplete: once more
+
+
+def test_a_whole_gang_is_not_watched() -> None:
+    watch = GangWatch(30.0)
+    watch.observe("g", "Inqueue", 2, 1, 1, 0.0)
+    watch.observe("g", "Inqueue", 2, 2, 2, 1.0)
+    assert watch.next_deadline() is None
+
+
+def test_a_gang_that_ran_is_not_judged_when_it_loses_a_member() -> None:
+    watch = GangWatch(30.0)
+    watch.observe("g", "Running", 2, 1, 1, 0.0)
+    watch.observe("h", "Inqueue", 2, 1, 1, 0.0)
+    watch.observe("h", "Unknown", 2, 1, 1, 1.0)
+    assert watch.take_overdue(1000.0) == []
+
+
+def test_a_gang_that_holds_nothing_is_not_watched() -> None:
+    watch = GangWatch(30.0)
+    watch.observe("g", "Inqueue", 2, 1, 0, 0.0)  # its one member has finished
+    assert watch.next_deadline() is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 20)), min_size=1, max_size=20))
+def test_nobody_is_overdue_before_the_patience_since_the_last_progress(
+    steps: list[tuple[int, float]],
+) -> None:
+    watch = GangWatch(30.0)
+    now, progress, best = 0.0, None, 0
+    for scheduled, pause in steps:
+        now += pause
+        watch.observe("g", "Inqueue", 4, scheduled, scheduled, now)
+        if not scheduled or scheduled >= 4:
+            progress, best = None, 0
+        elif progress is None or scheduled > best:
+            progress, best = now, scheduled
+        else:
+            best = scheduled
+    overdue = watch.take_overdue(now + 15.0)
+    assert bool(overdue) == (progress is not None and now + 15.0 >= progress + 30.0)

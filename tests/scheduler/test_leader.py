@@ -1,0 +1,133 @@
+"""Leader election by a Lease."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from fakeapi import FakeApi
+
+from windlass.api import errors
+from windlass.api.resources import LEASES
+from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.leader import Election, LeaderLost
+
+KEY = "kube-system/windlass-scheduler"
+
+
+def election(api: FakeApi, name: str) -> Election:
+    return Election(api, name, clock=api.clock, rng=random.Random(1))  # type: ignore[arg-type]
+
+
+def holder(api: FakeApi) -> str:
+    return (api.object(LEASES, KEY) or {})["spec"]["holderIdentity"]
+
+
+async def start(api: FakeApi, coroutine: Any) -> asyncio.Task[None]:
+    task = asyncio.create_task(coroutine)
+    await api.clock.advance(0)
+    return task
+
+
+async def end(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_first_leads_and_renews(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    lease = (api.object(LEASES, KEY) or {})["spec"]
+    assert (lease["holderIdentity"], lease["leaseDurationSeconds"], lease["leaseTransitions"]) == (
+        "first",
+        15,
+        0,
+    )
+    holding = await start(api, first.hold())
+    await fake_clock.advance(10)
+    renewed = (api.object(LEASES, KEY) or {})["spec"]
+    assert renewed["renewTime"] > lease["renewTime"]
+    assert renewed["acquireTime"] == lease["acquireTime"]
+    await end(holding)
+
+
+async def test_the_second_waits_for_a_whole_duration_without_renewal(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first, second = election(api, "first"), election(api, "second")
+    await first.acquire()
+    holding = await start(api, first.hold())
+    waiting = await start(api, second.acquire())
+    await fake_clock.advance(40)
+    assert holder(api) == "first"
+    await end(holding)  # it died
+    await fake_clock.advance(14)
+    assert holder(api) == "first"
+    await fake_clock.advance(6)
+    assert waiting.done()
+    assert holder(api) == "second"
+    assert (api.object(LEASES, KEY) or {})["spec"]["leaseTransitions"] == 1
+
+
+async def test_clocks_that_differ_do_not_matter(fake_clock: FakeClock) -> None:
+    """The holder's time stamps lie years in the past: only what was seen, and when, counts."""
+    api = FakeApi(fake_clock)
+    old = {"holderIdentity": "first", "leaseDurationSeconds": 15, "renewTime": "2001-01-01T00:00:00.000000Z"}
+    api.put(LEASES, {"metadata": {"name": "windlass-scheduler", "namespace": "kube-system"}, "spec": old})
+    waiting = await start(api, election(api, "second").acquire())
+    await fake_clock.advance(14)
+    assert holder(api) == "first"
+    await fake_clock.advance(5)
+    assert waiting.done()
+
+
+async def test_a_lease_given_back_is_taken_at_once(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    await first.release()
+    await election(api, "second").acquire()
+    assert holder(api) == "second"
+
+
+async def test_a_leader_that_cannot_renew_stops_before_another_may_start(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    holding = await start(api, first.hold())
+
+    def cut(*_: Any) -> Any:
+        raise Unreachable(UNREACHABLE, "cut off")
+
+    api.reject = cut
+    await fake_clock.advance(9)
+    assert not holding.done()
+    await fake_clock.advance(5)
+    with pytest.raises(LeaderLost, match="could not be renewed"):
+        holding.result()
+
+
+async def test_a_leader_that_was_replaced_stops_at_once(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    holding = await start(api, first.hold())
+    api.change(LEASES, KEY, spec={"holderIdentity": "thief", "renewTime": "2030-01-01T00:00:00.000000Z"})
+    await fake_clock.advance(3)
+    with pytest.raises(LeaderLost, match="another instance"):
+        holding.result()
+
+
+async def test_of_two_that_try_at_once_one_leads(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    collisions = iter([errors.already_exists(LEASES, "windlass-scheduler"), None, None, None])
+    api.reject = lambda verb, *_: next(collisions) if verb == "create" else None
+    one = await start(api, election(api, "one").acquire())
+    two = await start(api, election(api, "two").acquire())
+    await fake_clock.advance(10)
+    assert [one.done(), two.done()].count(True) == 1
+    await end(one, two)

@@ -1,0 +1,142 @@
+"""The queue of background writes: latest wish, spacing, failures."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from windlass.api.errors import failure
+from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.writes import WriteQueue
+
+
+class Desk:
+    """Writes down when each key was written."""
+
+    def __init__(self, clock: FakeClock, concurrency: int = 2) -> None:
+        self.clock = clock
+        self.written: list[tuple[str, float]] = []
+        self.problems: dict[str, list[BaseException]] = {}
+        self.hold: dict[str, asyncio.Event] = {}
+        self.queue = WriteQueue(self.write, clock=clock, rng=random.Random(1), concurrency=concurrency)
+
+    async def write(self, key: str) -> None:
+        self.written.append((key, self.clock.monotonic()))
+        if key in self.hold:
+            await self.hold[key].wait()
+        if self.problems.get(key):
+            raise self.problems[key].pop(0)
+
+    async def pass_time(self, seconds: float) -> None:
+        """In small steps, so that what wakes up can act and sleep again."""
+        for _ in range(round(seconds * 4)):
+            await self.clock.advance(0)
+            await self.clock.advance(0.25)
+
+    def times(self, key: str) -> list[float]:
+        return [at for written, at in self.written if written == key]
+
+
+@asynccontextmanager
+async def at_work(desk: Desk) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(desk.queue.run())
+    await desk.clock.advance(0)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_earliest_wish_counts_and_many_are_one(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    async with at_work(desk):
+        desk.queue.wish("a", 5.0)
+        desk.queue.wish("a", 1.0)
+        desk.queue.wish("a", 3.0)
+        await desk.pass_time(10)
+    assert desk.times("a") == [1.0]
+
+
+async def test_a_wish_during_a_write_is_written_after_it(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.hold["a"] = asyncio.Event()
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(1)
+        desk.queue.wish("a")
+        desk.queue.wish("b")  # is not held up by it
+        await desk.pass_time(1)
+        assert desk.times("b") == [1.0]
+        assert len(desk.times("a")) == 1
+        assert not desk.queue.idle
+        desk.hold["a"].set()
+        await desk.pass_time(1)
+    assert len(desk.times("a")) == 2
+    assert desk.queue.idle
+
+
+async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock, concurrency=2)
+    desk.hold = {key: asyncio.Event() for key in "abc"}
+    async with at_work(desk):
+        for key in "abc":
+            desk.queue.wish(key)
+        await desk.pass_time(1)
+        assert [key for key, _ in desk.written] == ["a", "b"]
+        desk.hold["b"].set()
+        await desk.pass_time(1)
+        assert [key for key, _ in desk.written] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "again"),
+    [
+        (failure(409, "Conflict", "x"), True),
+        (failure(503, "ServiceUnavailable", "x"), True),
+        (Unreachable(UNREACHABLE, "x"), True),
+        (failure(404, "NotFound", "x"), False),
+        (failure(422, "Invalid", "x"), False),
+    ],
+)
+async def test_passing_problems_are_met_by_another_try(
+    fake_clock: FakeClock, problem: BaseException, again: bool
+) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [problem]
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(20)
+    assert len(desk.times("a")) == (2 if again else 1)
+
+
+async def test_retry_after_is_kept(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [failure(429, "TooManyRequests", "x", {"retryAfterSeconds": 7})]
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(20)
+    assert desk.times("a") == [0.0, 7.0]
+
+
+async def test_a_defect_ends_the_queue(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [ZeroDivisionError()]
+    async with at_work(desk) as task:
+        desk.queue.wish("a")
+        await desk.pass_time(1)
+        assert isinstance(task.exception(), ZeroDivisionError)
+
+
+async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    async with at_work(desk):
+        desk.queue.wish("a", 1.0)
+        desk.queue.drop("a")
+        await desk.pass_time(5)
+    assert not desk.written
