@@ -1,0 +1,85 @@
+"""Reading manifests: what was meant, and where it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windlass.api.errors import WindlassError
+from windlass.cli.manifests import parse, read
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n"
+
+
+def test_documents_know_their_file_and_their_lines():
+    first, second = parse(POD + "---\n# nothing\n---\n" + POD, "x.yaml")
+    assert (first.line, second.line) == (1, 8)
+    assert second.line_of("metadata.name") == 11
+    assert second.line_of("metadata.labels[0]") == 10
+    assert second.where == "x.yaml:8"
+    assert second.title == "Pod/a"
+
+
+def test_a_list_is_taken_apart():
+    text = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n" \
+           "- {apiVersion: v1, kind: Pod, metadata: {name: b}}\n"  # fmt: skip
+    assert [d.title for d in parse(text, "x")] == ["Pod/a", "Pod/b"]
+
+
+def test_scalars_are_those_of_kubernetes():
+    text = POD + "spec:\n  t: 12:30:45\n  d: 2024-01-01\n  b: yes\n  o: 010\n"
+    (document,) = parse(text, "x")
+    assert document.obj["spec"] == {"t": "12:30:45", "d": "2024-01-01", "b": True, "o": 8}
+
+
+def test_keys_given_twice_are_remembered():
+    (document,) = parse(POD + "spec:\n  a: 1\n  a: 2\n", "x")
+    assert document.duplicates == ("spec.a",)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a: [1,\nb", "x.yaml:3:1:"),
+        ("a: b: c\n", "x.yaml:1:5:"),
+        ("- 1\n", "x.yaml:1:1: a manifest is a mapping"),
+        ("spec: {}\n", "has no apiVersion and no kind"),
+        ("apiVersion: v1\n", "has no kind"),
+        (POD.replace("\n  name: a", " 3"), "metadata is not a mapping"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, told: str):
+    with pytest.raises(WindlassError) as caught:
+        parse(text, "x.yaml")
+    assert caught.value.code == "WL-MANIFEST-400"
+    assert told in caught.value.message
+
+
+def test_a_tab_is_named_as_the_cause():
+    with pytest.raises(WindlassError) as caught:
+        parse("spec:\n\tx: 1\n", "x.yaml")
+    assert caught.value.remedies == ("indent with spaces, not with tabs",)
+
+
+def test_folders_are_read_in_order(tmp_path: Path):
+    (tmp_path / "b.yaml").write_text(POD.replace("name: a", "name: b"))
+    (tmp_path / "a.json").write_text('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}')
+    (tmp_path / "notes.txt").write_text("not a manifest")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "c.yml").write_text(POD.replace("name: a", "name: c"))
+    assert [d.title for d in read([str(tmp_path)])] == ["Pod/a", "Pod/b"]
+    assert [d.title for d in read([str(tmp_path)], recursive=True)] == ["Pod/a", "Pod/b", "Pod/c"]
+
+
+def test_nothing_to_apply_is_an_error(tmp_path: Path):
+    for source in (str(tmp_path), str(tmp_path / "absent.yaml")):
+        with pytest.raises(WindlassError) as caught:
+            read([source])
+        assert caught.value.code == "WL-MANIFEST-404"
+
+
+def test_bytes_that_are_no_text(tmp_path: Path):
+    (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(WindlassError, match="not text in UTF-8"):
+        read([str(tmp_path / "x.yaml")])
