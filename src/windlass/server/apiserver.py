@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from random import Random
 
 from windlass.api.errors import StatusError, WindlassError, failure
 from windlass.client.transport import Request, Response
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.server import answers, authorization, pages, reviews
 from windlass.server.binding import BINDINGS, bind
 from windlass.server.core import Admitter, Call, Core, ServerOptions

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from random import Random
 from typing import Any, Protocol
 
 import msgspec
@@ -14,10 +13,10 @@ from windlass.api.errors import FieldError, StatusError, bad_request, conflict, 
 from windlass.api.resources import Resource
 from windlass.client.transport import Request
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.server.logsource import LogSource
 from windlass.server.negotiation import PLAIN, Representation
 from windlass.server.params import parse_query
-from windlass.server.present import ObjectPresenter
 from windlass.server.routing import Target
 from windlass.server.users import UserInfo
 from windlass.store import errors as store_errors
@@ -109,7 +108,6 @@ class Core:
     admission: Admitter
     options: ServerOptions
     logs: LogSource | None = None
-    plain: dict[Resource, ObjectPresenter] = field(default_factory=dict)
     open_watches: int = 0
     stopping: bool = False
     """Set at shutdown: watches and followed logs end."""

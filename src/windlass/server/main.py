@@ -14,10 +14,10 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from random import Random
 
 from windlass.api.errors import WindlassError
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.server import kubeconfig, pki
 from windlass.server.apiserver import ApiServer

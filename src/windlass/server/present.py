@@ -7,6 +7,7 @@ also how an alias version of a kind is served. Other forms decode what they need
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import msgspec
@@ -187,6 +188,7 @@ def to_yaml(body: bytes) -> bytes:
     return yaml.safe_dump(_decode(body), default_flow_style=False, sort_keys=True).encode()
 
 
+@cache
 def object_presenter(resource: Resource) -> ObjectPresenter:
     """The plain form of ``resource``, converting where it is stored in another form."""
     if resource.group == "events.k8s.io":

@@ -12,4 +12,4 @@ def presenter_for(core: Core, call: Call, *, collection: bool) -> Presenter:
     form, resource = call.form, call.target.resource
     if form.shape in (Shape.METADATA, Shape.METADATA_LIST):
         return MetadataPresenter(form.version)
-    return core.plain.get(resource) or core.plain.setdefault(resource, object_presenter(resource))
+    return object_presenter(resource)

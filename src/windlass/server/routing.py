@@ -16,33 +16,31 @@ from windlass.api.resources import ALIASES, EVENTS, EVENTS_V1, NAMESPACES, Resou
 _GROUPS = frozenset(resource.group for resource in resources.ALL)
 _STORED_AS: dict[Resource, Resource] = {**ALIASES, EVENTS_V1: EVENTS}
 _WRITE_ONLY: dict[tuple[str, str, str], Resource] = {}
+_WRITE_ONLY_GROUPS: set[str] = set()
 
 
 class NotServed(Exception):
     """Nothing is served below this path."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Target:
-    """``resource`` as the URL says it; ``stored`` is the kind whose objects these are."""
+    """``resource`` as the URL says it; ``stored`` is the kind whose objects these are; ``table`` the
+    store's name of that kind. ``watch``: the old path form ``/api/v1/watch/…``. Not to be changed."""
 
     resource: Resource
     stored: Resource
+    table: str
     namespace: str = ""
     name: str = ""
     subresource: str = ""
     watch: bool = False
-    """The old path form ``/api/v1/watch/…``."""
-
-    @property
-    def table(self) -> str:
-        """The store's name of the kind."""
-        return self.stored.qualified
 
 
 def register_write_only(resource: Resource) -> None:
     """Serve a kind that is never stored (reviews): POST only."""
     _WRITE_ONLY[(resource.group, resource.version, resource.plural)] = resource
+    _WRITE_ONLY_GROUPS.add(resource.group)
 
 
 def is_write_only(resource: Resource) -> bool:
@@ -62,7 +60,7 @@ def route(path: str) -> Target:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         raise NotServed(path)
-    if group not in _GROUPS and not any(known[0] == group for known in _WRITE_ONLY):
+    if group not in _GROUPS and group not in _WRITE_ONLY_GROUPS:
         raise NotServed(path)
     if "%" in path:
         rest = [unquote(part) for part in rest]
@@ -90,7 +88,8 @@ def _below(group: str, version: str, rest: list[str], watch: bool) -> Target:
         raise unknown_resource()
     if subresource and subresource not in resource.subresources:
         raise unknown_resource()
-    return Target(resource, _STORED_AS.get(resource, resource), namespace, name, subresource, watch)
+    stored = _STORED_AS.get(resource, resource)
+    return Target(resource, stored, stored.qualified, namespace, name, subresource, watch)
 
 
 def _find(group: str, version: str, plural: str) -> Resource | None:

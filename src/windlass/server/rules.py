@@ -6,13 +6,12 @@ to ``/status`` leaves the rest alone, and nobody but the server sets uid, creati
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
 from windlass.api import resources
 from windlass.api.errors import FieldError, conflict, failure, invalid
 from windlass.api.resources import Resource
-from windlass.kits.rng import uid
+from windlass.kits.rng import Random, uid
 from windlass.kits.timestamps import rfc3339
 
 _SPEC_GENERATION = frozenset((resources.PODS, resources.POD_DISRUPTION_BUDGETS))

@@ -1,14 +1,22 @@
-"""The server's own metrics: requests by verb and resource, open watches, the store."""
+"""The server's own metrics: requests by verb and resource, open watches, the store.
+
+Counted in plain integers, since every request pays for it; turned into Prometheus' form when asked.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-from windlass.observe.metrics import FAST, Family, exposition, registry
+from windlass.observe.metrics import FAST, exposition, registry
 from windlass.store.store import Store
 
 
@@ -16,55 +24,88 @@ class Telemetry:
     """Made once per server; ``text`` is the answer on ``/metrics``."""
 
     def __init__(self, store: Store) -> None:
+        self.requests: dict[tuple[str, str, int], int] = {}
+        """(verb, resource, code) → answers."""
+        self.durations: dict[str, Durations] = {}
+        """Verb → how long answers took, without streams."""
         self._registry = registry()
-        family = Family(self._registry, "server")
-        self._requests = family.counter("requests", "Requests answered.", ("verb", "resource", "code"))
-        self._seconds = family.histogram(
-            "request_duration_seconds", "From request to answer, without streams.", ("verb",), FAST
-        )
-        self._counters: dict[tuple[str, str, int], Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
-        self._registry.register(_StoreCollector(store))
+        self._registry.register(_Collector(self, store))
 
     def answered(self, verb: str, resource: str, code: int, seconds: float | None) -> None:
         """Count one answer; ``seconds`` is ``None`` for streams."""
         key = (verb, resource, code)
-        counter = self._counters.get(key)
-        if counter is None:
-            counter = self._counters[key] = self._requests.labels(verb, resource, str(code))
-        counter.inc()
+        self.requests[key] = self.requests.get(key, 0) + 1
         if seconds is not None:
-            histogram = self._histograms.get(verb)
-            if histogram is None:
-                histogram = self._histograms[verb] = self._seconds.labels(verb)
-            histogram.observe(seconds)
+            durations = self.durations.get(verb)
+            if durations is None:
+                durations = self.durations[verb] = Durations()
+            durations.counts[bisect_left(FAST, seconds)] += 1
+            durations.total += seconds
 
     def text(self) -> tuple[str, bytes]:
+        """Content type and body."""
         return exposition(self._registry)
 
 
-class _StoreCollector(Collector):
-    """Reads the store's figures when somebody asks."""
+class Durations:
+    """Counts per bucket of ``FAST``; the last one is for what took longer."""
 
-    def __init__(self, store: Store) -> None:
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(FAST) + 1)
+        self.total = 0.0
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Cumulative, as Prometheus wants them."""
+        running, found = 0, []
+        for bound, count in zip((*map(str, FAST), "+Inf"), self.counts, strict=True):
+            running += count
+            found.append((bound, float(running)))
+        return found
+
+
+class _Collector(Collector):
+    """Reads the figures when somebody asks."""
+
+    def __init__(self, telemetry: Telemetry, store: Store) -> None:
+        self._telemetry = telemetry
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        objects = GaugeMetricFamily(
-            "windlass_store_objects", "Objects stored, by resource.", labels=("resource",)
-        )
-        for resource, count in self._store.counts().items():
-            objects.add_metric((resource,), count)
-        yield objects
-        watches = GaugeMetricFamily(
-            "windlass_store_watches", "Open watches, by resource.", labels=("resource",)
-        )
-        for resource, count in self._store.watchers().items():
-            watches.add_metric((resource,), count)
-        yield watches
+        yield self._requests()
+        yield self._seconds()
+        store = self._store
+        yield _by_resource("windlass_store_objects", "Objects stored, by resource.", store.counts())
+        yield _by_resource("windlass_store_watches", "Open watches, by resource.", store.watchers())
         yield CounterMetricFamily(
-            "windlass_store_commits", "Transactions committed since the start.", value=self._store.commits
+            "windlass_store_commits", "Transactions committed since the start.", value=store.commits
         )
         yield GaugeMetricFamily(
-            "windlass_store_resource_version", "The newest durable version.", value=self._store.rv
+            "windlass_store_resource_version", "The newest durable version.", value=store.rv
         )
+
+    def _requests(self) -> Metric:
+        family = CounterMetricFamily(
+            "windlass_server_requests", "Requests answered.", labels=("verb", "resource", "code")
+        )
+        for (verb, resource, code), count in self._telemetry.requests.items():
+            family.add_metric((verb, resource, str(code)), count)
+        return family
+
+    def _seconds(self) -> Metric:
+        family = HistogramMetricFamily(
+            "windlass_server_request_duration_seconds",
+            "From request to answer, without streams.",
+            labels=("verb",),
+        )
+        for verb, durations in self._telemetry.durations.items():
+            family.add_metric((verb,), durations.buckets(), durations.total)
+        return family
+
+
+def _by_resource(name: str, meaning: str, counts: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=("resource",))
+    for resource, count in counts.items():
+        family.add_metric((resource,), count)
+    return family

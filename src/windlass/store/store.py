@@ -196,6 +196,8 @@ class Store:
         """The newest submitted versions that match, in no particular order."""
         table = self._table(resource)
         pending = table.heads()
+        if not pending:
+            return [entry for entry in table.candidates(wanted) if wanted.matches(entry)]
         found = [entry for entry in table.candidates(wanted) if entry.key not in pending]
         found += [entry for entry in pending.values() if entry is not None]
         return [entry for entry in found if wanted.matches(entry)]

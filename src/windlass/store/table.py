@@ -166,6 +166,8 @@ class Table:
 
     def candidates(self, wanted: Filter) -> list[Entry]:
         """Committed versions among which all matches of ``wanted`` are (one lookup where a name is given)."""
+        if not self.current:
+            return []
         name = wanted.name
         if name is None:
             return self.snapshot(wanted.namespace)
