@@ -13,6 +13,7 @@ from windlass.kits.clock import FakeClock
 
 if TYPE_CHECKING:
     from clusters import Cluster
+    from embeddedkube import EmbeddedKube
     from realkube import RealKube
 
 
@@ -55,6 +56,19 @@ def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
     kube.start()
     try:
         kube.install_crds(crd_folder())
+        yield kube
+    finally:
+        kube.stop()
+
+
+@pytest.fixture(scope="session")
+def embedded_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedKube]:
+    """The embedded server with its controllers (no scheduler, no node agent) in a process of its own."""
+    from embeddedkube import EmbeddedKube
+
+    kube = EmbeddedKube(tmp_path_factory.mktemp("embedded"))
+    kube.start()
+    try:
         yield kube
     finally:
         kube.stop()

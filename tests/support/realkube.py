@@ -98,9 +98,6 @@ class RealKube:
         self.connection = Connection(
             server=f"https://127.0.0.1:{secure}", ca_data=self.authority.pem, token=ADMIN_TOKEN
         )
-        self.user_connection = Connection(
-            server=f"https://127.0.0.1:{secure}", ca_data=self.authority.pem, token=USER_TOKEN
-        )
         self.kubeconfig = folder / "kubeconfig"
 
     # Life.

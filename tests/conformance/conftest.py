@@ -1,0 +1,35 @@
+"""Every test here runs against the embedded server and against a real kube-apiserver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from clusters import Cluster, eventually
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Iterator[Cluster]:
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def ns(api: Cluster) -> str:
+    """The name of a fresh namespace."""
+    return api.new_namespace()
+
+
+@pytest.fixture
+def pods(ns: str) -> str:
+    """The path of the pods in a fresh namespace."""
+    return f"/api/v1/namespaces/{ns}/pods"
+
+
+@pytest.fixture
+def maps(api: Cluster, ns: str) -> str:
+    """The path of the config maps in a fresh namespace, after a real cluster has put its own into it."""
+    path = f"/api/v1/namespaces/{ns}/configmaps"
+    if not api.embedded:
+        eventually(lambda: api.get(f"{path}/kube-root-ca.crt").status == 200)
+    return path

@@ -1,0 +1,245 @@
+"""Watches: from a version, from now, WatchList, bookmarks, selectors, tables, 410."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from clusters import Cluster, config_map, pod
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+def brief(events: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """(type, name) without bookmarks."""
+    return [(kind, obj["metadata"]["name"]) for kind, obj in events if kind != "BOOKMARK"]
+
+
+def now(api: Cluster, path: str) -> str:
+    return api.get(path).ok()["metadata"]["resourceVersion"]
+
+
+class TestFromAVersion:
+    def test_every_change_after_it_in_order(self, api: Cluster, maps: str) -> None:
+        api.post(maps, config_map("before")).ok(201)
+        rv = now(api, maps)
+        api.post(maps, config_map("a", {"k": "1"})).ok(201)
+        api.patch(f"{maps}/a", {"data": {"k": "2"}}).ok()
+        last = api.get(f"{maps}/a").ok()
+        api.delete(f"{maps}/a").ok()
+        events = api.watch(maps, f"resourceVersion={rv}", seconds=1)
+        assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+        versions = [int(obj["metadata"]["resourceVersion"]) for _, obj in events]
+        assert versions == sorted(set(versions))
+        assert versions[0] > int(rv)
+        gone = events[2][1]
+        assert (gone["kind"], gone["apiVersion"], gone["data"]) == ("ConfigMap", "v1", {"k": "2"})
+        assert int(gone["metadata"]["resourceVersion"]) > int(last["metadata"]["resourceVersion"])
+
+    def test_live(self, api: Cluster, maps: str) -> None:
+        watch = api.watching(maps, f"resourceVersion={now(api, maps)}")
+        api.post(maps, config_map("a")).ok(201)
+        kind, obj = next(watch)
+        assert (kind, obj["metadata"]["name"]) == ("ADDED", "a")
+        api.delete(f"{maps}/a").ok()
+        assert next(watch)[0] == "DELETED"
+        watch.close()  # type: ignore[attr-defined]
+
+    def test_one_object_by_name(self, api: Cluster, maps: str) -> None:
+        rv = now(api, maps)
+        for name in "abc":
+            api.post(maps, config_map(name)).ok(201)
+        query = f"resourceVersion={rv}&fieldSelector={quote('metadata.name=b')}"
+        assert brief(api.watch(maps, query, seconds=1)) == [("ADDED", "b")]
+
+    def test_other_namespaces_are_not_seen(self, api: Cluster, maps: str) -> None:
+        other = f"/api/v1/namespaces/{api.new_namespace()}/configmaps"
+        rv = now(api, maps)
+        api.post(other, config_map("other")).ok(201)
+        api.post(maps, config_map("mine")).ok(201)
+        names = [name for _, name in brief(api.watch(maps, f"resourceVersion={rv}", seconds=1))]
+        assert names == ["mine"]
+
+    def test_a_watch_ends_by_its_time_with_a_plain_end(self, api: Cluster, maps: str) -> None:
+        assert brief(api.watch(maps, f"resourceVersion={now(api, maps)}", seconds=1)) == []
+
+    def test_headers(self, api: Cluster, maps: str) -> None:
+        answer = api.get(maps, f"watch=true&timeoutSeconds=1&resourceVersion={now(api, maps)}")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.headers["transfer-encoding"] == "chunked"
+
+    def test_a_version_that_is_forgotten(self, api: Cluster, maps: str) -> None:
+        old = now(api, maps)
+        for number in range(3):
+            api.post(maps, config_map(f"c{number}")).ok(201)
+        api.forget_history()
+        events = api.watch(maps, f"resourceVersion={old}", seconds=2)
+        ((kind, status),) = events
+        assert kind == "ERROR"
+        assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
+        assert status["message"].startswith(f"too old resource version: {old} (")
+        exact = api.get(maps, f"resourceVersion={old}&resourceVersionMatch=Exact")
+        assert (exact.status, exact.json["reason"]) == (410, "Expired")
+        assert exact.json["message"] == "The resourceVersion for the provided list is too old."
+        assert brief(api.watch(maps, f"resourceVersion={now(api, maps)}", seconds=1)) == []
+
+    def test_a_version_of_the_future_is_silent(self, api: Cluster, maps: str) -> None:
+        assert api.watch(maps, "resourceVersion=99999999", seconds=1) == []
+
+
+class TestFromNow:
+    @pytest.mark.parametrize("query", ["", "resourceVersion=0"])
+    def test_what_is_there_comes_first(self, api: Cluster, pods: str, query: str) -> None:
+        for name in "ba":
+            api.post(pods, pod(name)).ok(201)
+        assert sorted(brief(api.watch(pods, query, seconds=1))) == [("ADDED", "a"), ("ADDED", "b")]
+
+
+class TestWatchList:
+    QUERY = "sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+
+    def test_objects_then_the_marked_bookmark_then_changes(self, api: Cluster, pods: str) -> None:
+        for name in "ab":
+            api.post(pods, pod(name)).ok(201)
+        rv = now(api, pods)
+        watch = api.watching(pods, self.QUERY)
+        first = [next(watch), next(watch)]
+        assert brief(first) == [("ADDED", "a"), ("ADDED", "b")]
+        kind, bookmark = next(watch)
+        assert kind == "BOOKMARK"
+        assert (bookmark["kind"], bookmark["apiVersion"]) == ("Pod", "v1")
+        assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+        assert int(bookmark["metadata"]["resourceVersion"]) >= int(rv)
+        api.post(pods, pod("c")).ok(201)
+        kind, obj = next(watch)
+        assert (kind, obj["metadata"]["name"]) == ("ADDED", "c")
+        watch.close()  # type: ignore[attr-defined]
+
+    def test_at_least_a_version(self, api: Cluster, pods: str) -> None:
+        api.post(pods, pod("a")).ok(201)
+        events = api.watch(pods, f"{self.QUERY}&resourceVersion={now(api, pods)}", seconds=1)
+        assert brief(events) == [("ADDED", "a")]
+        assert [kind for kind, _ in events].count("BOOKMARK") >= 1
+
+    def test_an_empty_collection(self, api: Cluster, pods: str) -> None:
+        kind, bookmark = next(api.watching(pods, self.QUERY, seconds=2))
+        assert (kind, bookmark["metadata"]["annotations"]) == (
+            "BOOKMARK",
+            {"k8s.io/initial-events-end": "true"},
+        )
+
+    def test_selectors(self, api: Cluster, pods: str) -> None:
+        api.post(pods, pod("a", metadata={"labels": {"x": "1"}})).ok(201)
+        api.post(pods, pod("b")).ok(201)
+        assert brief(api.watch(pods, f"{self.QUERY}&labelSelector=x", seconds=1)) == [("ADDED", "a")]
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "sendInitialEvents=true&allowWatchBookmarks=true",
+            "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1",
+        ],
+    )
+    def test_the_parameters_belong_together(self, api: Cluster, pods: str, query: str) -> None:
+        answer = api.get(pods, f"watch=true&timeoutSeconds=1&{query}")
+        assert (answer.status, answer.json["reason"]) == (422, "Invalid")
+        assert answer.json["details"]["kind"] == "ListOptions"
+
+    def test_custom_kinds(self, api: Cluster, ns: str) -> None:
+        path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
+        group = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g"},
+            "spec": {"minMember": 1},
+        }
+        api.post(path, group).ok(201)
+        events = api.watch(path, self.QUERY, seconds=1)
+        assert [(kind, obj["kind"]) for kind, obj in events[:2]] == [
+            ("ADDED", "PodGroup"),
+            ("BOOKMARK", "PodGroup"),
+        ]
+
+
+class TestBookmarks:
+    def test_before_the_end(self, api: Cluster, maps: str) -> None:
+        """Shortly before its time is over a watch says how far it came."""
+        rv = now(api, maps)
+        api.post(maps, config_map("a")).ok(201)
+        api.delete(f"{maps}/a").ok()
+        events = api.watch(maps, f"resourceVersion={rv}&allowWatchBookmarks=true", seconds=6)
+        kind, bookmark = events[-1]
+        assert kind == "BOOKMARK"
+        assert set(bookmark) == {"kind", "apiVersion", "metadata"}
+        assert set(bookmark["metadata"]) - {"creationTimestamp"} == {"resourceVersion"}
+        assert int(bookmark["metadata"]["resourceVersion"]) >= int(
+            events[1][1]["metadata"]["resourceVersion"]
+        )
+
+    def test_none_unless_asked_for(self, api: Cluster, maps: str) -> None:
+        rv = now(api, maps)
+        api.post(maps, config_map("a")).ok(201)
+        events = api.watch(maps, f"resourceVersion={rv}", seconds=3)
+        assert [kind for kind, _ in events] == ["ADDED"]
+
+
+class TestSelection:
+    def test_an_object_that_enters_and_leaves_a_selection(self, api: Cluster, maps: str) -> None:
+        rv = now(api, maps)
+        api.post(maps, config_map("a")).ok(201)
+        api.patch(f"{maps}/a", {"metadata": {"labels": {"x": "1"}}}).ok()
+        api.patch(f"{maps}/a", {"data": {"k": "v"}}).ok()
+        left = api.patch(f"{maps}/a", {"metadata": {"labels": {"x": None}}}).ok()
+        api.delete(f"{maps}/a").ok()
+        events = api.watch(maps, f"resourceVersion={rv}&labelSelector=x", seconds=1)
+        assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+        gone = events[2][1]
+        assert gone["metadata"]["labels"] == {"x": "1"}
+        assert gone["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
+
+    def test_fields(self, api: Cluster, pods: str) -> None:
+        rv = now(api, pods)
+        api.post(pods, pod("a")).ok(201)
+        api.post(f"{pods}/a/binding", {"target": {"kind": "Node", "name": "n9"}, "metadata": {"name": "a"}})
+        events = api.watch(pods, f"resourceVersion={rv}&fieldSelector=spec.nodeName%3Dn9", seconds=1)
+        assert brief(events) == [("ADDED", "a")]
+        events = api.watch(pods, f"resourceVersion={rv}&fieldSelector=spec.nodeName%3D", seconds=1)
+        assert brief(events) == [("ADDED", "a"), ("DELETED", "a")]
+
+
+class TestTables:
+    def test_rows_in_events(self, api: Cluster, pods: str) -> None:
+        rv = now(api, pods)
+        api.post(pods, pod("a")).ok(201)
+        api.patch(f"{pods}/a", {"metadata": {"labels": {"x": "1"}}}).ok()
+        events = api.watch(pods, f"resourceVersion={rv}", accept=TABLE, seconds=1)
+        kinds = [(kind, table["kind"]) for kind, table in events]
+        assert kinds == [("ADDED", "Table"), ("MODIFIED", "Table")]
+        first, second = (table for _, table in events)
+        assert [column["name"] for column in first["columnDefinitions"]][:3] == ["Name", "Ready", "Status"]
+        assert second["columnDefinitions"] is None
+        assert first["rows"][0]["cells"][0] == "a"
+        assert first["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+
+    def test_an_error_is_a_status(self, api: Cluster, maps: str) -> None:
+        old = now(api, maps)
+        api.post(maps, config_map("a")).ok(201)
+        api.forget_history()
+        ((kind, status),) = api.watch(maps, f"resourceVersion={old}", accept=TABLE, seconds=2)
+        assert (kind, status["kind"], status["code"]) == ("ERROR", "Status", 410)
+
+
+class TestOldForms:
+    def test_the_old_prefix_still_streams(self, api: Cluster, maps: str, ns: str) -> None:
+        rv = now(api, maps)
+        api.post(maps, config_map("a")).ok(201)
+        path = f"/api/v1/watch/namespaces/{ns}/configmaps"
+        answer = api.get(path, f"timeoutSeconds=1&resourceVersion={rv}")
+        assert answer.status == 200
+        assert b'"type":"ADDED"' in answer.body
+
+    def test_watch_on_one_object_is_a_plain_get(self, api: Cluster, maps: str) -> None:
+        api.post(maps, config_map("a")).ok(201)
+        assert api.get(f"{maps}/a", "watch=1").ok()["kind"] == "ConfigMap"

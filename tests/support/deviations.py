@@ -1,0 +1,21 @@
+"""Where the embedded server deliberately answers otherwise than a real one: the whole list, with reasons.
+
+A test that meets one asks ``deviates(api, KEY)`` and asserts the other answer; a key that no test uses
+fails the suite.
+"""
+
+from __future__ import annotations
+
+from clusters import Cluster
+
+DEVIATIONS: dict[str, str] = {}
+
+used: set[str] = set()
+
+
+def deviates(api: Cluster, key: str) -> bool:
+    """Whether this server is the one that differs. ``key`` must be in the table."""
+    if key not in DEVIATIONS:
+        raise KeyError(f"{key!r} is not a listed deviation")
+    used.add(key)
+    return api.embedded
