@@ -79,7 +79,7 @@ def _state(queue: Json) -> State | None:
     text = (queue.get("status") or {}).get("state")
     if not text:
         return None
-    return State(text) if text in State else State.UNKNOWN
+    return State(text) if text in tuple(State) else State.UNKNOWN
 
 
 def _decide(queue: Json, seen: Observed, plan: Plan) -> tuple[State, str | None]:
