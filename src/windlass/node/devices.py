@@ -115,7 +115,9 @@ def _from_nvml(nvml: Any) -> Inventory:
     labels |= _card_labels(nvml, handles[0])
     labels |= _driver_labels(nvml)
     products = sorted({device.product for device in devices})
-    note = "" if len(products) == 1 else f"cards of several kinds ({', '.join(products)}): labels tell the first"
+    note = (
+        "" if len(products) == 1 else f"cards of several kinds ({', '.join(products)}): labels tell the first"
+    )
     return Inventory(tuple(devices), labels, note=note)
 
 

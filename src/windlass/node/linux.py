@@ -165,7 +165,8 @@ def enter(pid: int, started: int, names: tuple[str, ...]) -> None:
     try:
         for name in NAMESPACES:
             if name in names:
-                opened.append((name, os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)))
+                descriptor = os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
+                opened.append((name, descriptor))
         if not is_alive(pid, started):
             raise ProcessLookupError(3, f"process {pid} that held the namespaces is gone")
         for name, descriptor in opened:

@@ -29,15 +29,16 @@ class LogFile:
         self._open()
 
     def _open(self) -> None:
-        self._descriptor = os.open(
-            self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-        )
+        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
     def write(self, records: bytes) -> None:
         """``records`` is whole lines."""
         if self._untold:
-            records = record("stderr", True, f"[windlass: {self._untold} bytes of log were lost]".encode()) + records
+            records = (
+                record("stderr", True, f"[windlass: {self._untold} bytes of log were lost]".encode())
+                + records
+            )
         if self._size and self._size + len(records) > self.max_bytes:
             self._rotate()
         start = self._size

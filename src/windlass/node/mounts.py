@@ -158,13 +158,7 @@ def _bind(source: str, step: Bind) -> None:
         linux.mount(None, step.target, None, flags)
 
 
-_KEPT = (
-    linux.MS_NOSUID
-    | linux.MS_NODEV
-    | linux.MS_NOEXEC
-    | linux.MS_NOATIME
-    | linux.MS_NODIRATIME
-)
+_KEPT = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME | linux.MS_NODIRATIME
 
 
 def _fill(original: int, target: str) -> None:

@@ -82,8 +82,10 @@ class Directory:
             full = f"{pod.hostname}.{pod.subdomain}"
             own = [f"{full}.{pod.namespace}.svc.{DOMAIN}", pod.hostname]
         lines.append(f"{pod.address}\t{' '.join(own)}\n")
+        known = {(pod.address, name) for name in own}
         for address, names in (*self._lines.get(pod.namespace, ()), *self._everywhere):
-            lines.append(f"{address}\t{' '.join(names)}\n")
+            if fresh := [name for name in names if (address, name) not in known]:
+                lines.append(f"{address}\t{' '.join(fresh)}\n")
         for alias in aliases:
             names = alias.get("hostnames") or ()
             if isinstance(names, list) and names:

@@ -119,7 +119,9 @@ class Network:
         if self.capabilities.network:
             self._range = self._stored_range() or self._choose(seed)
         else:
-            self._range = ipaddress.IPv4Network(f"127.{hashlib.sha256(seed.encode()).digest()[0] % 200 + 20}.0.0/16")
+            self._range = ipaddress.IPv4Network(
+                f"127.{hashlib.sha256(seed.encode()).digest()[0] % 200 + 20}.0.0/16"
+            )
         await self.ensure_box()
 
     def _stored_range(self) -> ipaddress.IPv4Network | None:

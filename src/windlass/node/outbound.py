@@ -193,4 +193,3 @@ async def stop(folder: Path) -> None:
     if record is not None and records.is_running(record):
         os.kill(record["pid"], signal.SIGTERM)
         await wait_exit(record["pid"], record["start_time"])
-

@@ -43,6 +43,7 @@ class Kind(StrEnum):
     REJECTED = "Rejected"
     DELETE = "Delete"
     DEADLINE = "Deadline"
+    EVICT = "Evict"
     RETRY = "Retry"
     RESUMED = "Resumed"
     TORN_DOWN = "TornDown"
@@ -142,16 +143,21 @@ POD_TABLE: Mapping[tuple[PodStep, Kind], str] = {
     (PodStep.SETUP, Kind.REJECTED): "_rejected",
     (PodStep.SETUP, Kind.DELETE): "_delete",
     (PodStep.SETUP, Kind.DEADLINE): "_deadline",
+    (PodStep.SETUP, Kind.EVICT): "_evict",
     (PodStep.INITIALIZING, Kind.RESUMED): "_nothing",
     (PodStep.INITIALIZING, Kind.DELETE): "_delete",
     (PodStep.INITIALIZING, Kind.DEADLINE): "_deadline",
+    (PodStep.INITIALIZING, Kind.EVICT): "_evict",
     (PodStep.RUNNING, Kind.RESUMED): "_nothing",
     (PodStep.RUNNING, Kind.DELETE): "_delete",
     (PodStep.RUNNING, Kind.DEADLINE): "_deadline",
+    (PodStep.RUNNING, Kind.EVICT): "_evict",
     (PodStep.ENDING, Kind.DELETE): "_delete",
     (PodStep.ENDING, Kind.DEADLINE): "_nothing",
+    (PodStep.ENDING, Kind.EVICT): "_delete_sooner",
     (PodStep.TEARDOWN, Kind.DELETE): "_delete",
     (PodStep.TEARDOWN, Kind.DEADLINE): "_nothing",
+    (PodStep.TEARDOWN, Kind.EVICT): "_nothing",
     # The pod ended while it was being prepared; the worker tears down after that.
     (PodStep.TEARDOWN, Kind.PREPARED): "_nothing",
     (PodStep.TEARDOWN, Kind.NOT_PREPARED): "_nothing",
@@ -160,10 +166,12 @@ POD_TABLE: Mapping[tuple[PodStep, Kind], str] = {
     (PodStep.TEARDOWN, Kind.TORN_DOWN): "_torn_down",
     (PodStep.ENDED, Kind.RETRY): "_nothing",
     (PodStep.ENDED, Kind.DEADLINE): "_nothing",
+    (PodStep.ENDED, Kind.EVICT): "_nothing",
     (PodStep.ENDED, Kind.DELETE): "_delete_ended",
     (PodStep.ENDED, Kind.REMOVED): "_gone",
     (PodStep.GONE, Kind.RETRY): "_nothing",
     (PodStep.GONE, Kind.DEADLINE): "_nothing",
+    (PodStep.GONE, Kind.EVICT): "_nothing",
     (PodStep.GONE, Kind.DELETE): "_nothing",
 }
 """``(step, event)`` → method of :class:`PodMachine`."""
@@ -331,6 +339,10 @@ class PodMachine:
 
     def _delete(self, event: Event) -> None:
         self.deleting = True
+        self._delete_sooner(event)
+
+    def _delete_sooner(self, event: Event) -> None:
+        """End the pod within a grace; a later event may only shorten it."""
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
         if self.stop_grace is not None and grace >= self.stop_grace:
             return
@@ -345,6 +357,11 @@ class PodMachine:
     def _delete_ended(self, event: Event) -> None:
         self.deleting = True
         self._out.append(DeleteObject())
+
+    def _evict(self, event: Event) -> None:
+        self.failure_reason, self.failure_message = event.reason, event.message
+        self._out.append(Note("Warning", event.reason, event.message))
+        self._delete_sooner(event)
 
     def _deadline(self, event: Event) -> None:
         self.failure_reason = "DeadlineExceeded"

@@ -100,7 +100,10 @@ def stamp_conditions(
         earlier = known.get(condition["type"])
         same = earlier is not None and earlier.get("status") == condition["status"]
         moment = earlier.get("lastTransitionTime") if same and earlier else None
-        stamped.append({**condition, "lastTransitionTime": moment or rfc3339(now)})
+        # A strategic merge keeps what an element does not name: words that hold no more must be taken away.
+        stamped.append(
+            {"reason": None, "message": None, **condition, "lastTransitionTime": moment or rfc3339(now)}
+        )
     return stamped
 
 

@@ -36,7 +36,12 @@ def probe() -> dict[str, object]:
             refused[name] = why
         else:
             allowed.append(name)
-    return {"user": user, "namespaces": [n for n in allowed if n != "pid"], "pid": "pid" in allowed, "refused": refused}
+    return {
+        "user": user,
+        "namespaces": [n for n in allowed if n != "pid"],
+        "pid": "pid" in allowed,
+        "refused": refused,
+    }
 
 
 def _in_child(user: bool, attempt: object) -> str:

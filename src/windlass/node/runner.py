@@ -92,11 +92,16 @@ class ProcessHandle:
     def __init__(self, folder: Path, shim: Mapping[str, Any], reader: int | None) -> None:
         self._folder = str(folder)
         self._shim = dict(shim)
-        self._word = None if reader is None else asyncio.ensure_future(read_to_end(reader))
+        self._reader = reader
 
     async def started(self) -> float | Exit:
-        if self._word is not None:
-            await asyncio.shield(self._word)
+        if self._reader is not None:
+            reader, self._reader = self._reader, None
+            await read_to_end(reader)
+            claim = records.read(self._folder, records.CLAIM)
+            if claim is None:
+                return self._never_began()
+            self._shim = claim  # of a shim that an earlier agent had started, should that one have won
         while True:
             record = records.read(self._folder, records.STARTED)
             if record is not None:
@@ -115,6 +120,13 @@ class ProcessHandle:
             self._end_leftovers()
             return Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, started_at=started_at)
         return exit_of(record, started_at, records.read(self._folder, records.SPEC) or {})
+
+    def _never_began(self) -> Exit:
+        try:
+            said = (Path(self._folder) / "shim.err").read_text(errors="replace").strip()[-500:]
+        except OSError:
+            said = ""
+        return Exit(128, "StartError", message=f"the supervisor of the container did not start: {said}")
 
     def _end_leftovers(self) -> None:
         """The shim was killed: its init dies with it, unless the machine lacks parent-death signals."""
@@ -158,9 +170,15 @@ def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[st
                 "machine see the machine's own files, not those of an image"
             )
         if number == errno.EACCES:
-            return "StartError", f'exec: "{command}": permission denied; make it executable: chmod +x {command}'
+            return (
+                "StartError",
+                f'exec: "{command}": permission denied; make it executable: chmod +x {command}',
+            )
         if number == errno.ENOEXEC:
-            return "StartError", f'exec: "{command}": exec format error; a script needs a first line such as #!/bin/sh'
+            return (
+                "StartError",
+                f'exec: "{command}": exec format error; a script needs a first line such as #!/bin/sh',
+            )
         return "StartError", f'exec: "{command}": {why}'
     if stage == "cwd":
         folder = spec.get("cwd", "")

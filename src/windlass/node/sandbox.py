@@ -85,4 +85,3 @@ def _mount_memory(volume: dict[str, Any]) -> None:
     if volume.get("size_bytes"):
         options += f",size={volume['size_bytes']}"
     linux.mount("tmpfs", volume["path"], "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
-

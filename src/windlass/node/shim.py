@@ -15,6 +15,7 @@ Dies the shim, the kernel kills init (parent-death signal) and with it the conta
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -45,10 +46,8 @@ def main(folder: str) -> int:
 
 def _tell_agent(word: bytes) -> None:
     """One byte on stdout, then close it: the agent may be gone, which is none of our business."""
-    try:
+    with contextlib.suppress(OSError):
         os.write(1, word)
-    except OSError:
-        pass
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1):
         os.dup2(null, descriptor)
@@ -127,9 +126,7 @@ class _Shim:
             os.set_blocking(descriptor, False)
         return None
 
-    def _child(
-        self, go: int, errors: int, status: int, outs: dict[str, tuple[int, int]]
-    ) -> NoReturn:
+    def _child(self, go: int, errors: int, status: int, outs: dict[str, tuple[int, int]]) -> NoReturn:
         signal.set_wakeup_fd(-1)
         for descriptor in (1, 2):
             os.dup2(outs["stdout" if descriptor == 1 else "stderr"][1], descriptor)

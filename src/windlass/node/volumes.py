@@ -198,7 +198,7 @@ def _check_host_path(volume: Volume) -> None:
         ) from None
     check, what = _CHECKS.get(kind.removesuffix("OrCreate"), (None, ""))
     if check is not None and not check(mode):
-        raise ConfigError(f'hostPath type check failed: {path} is not {what}', MOUNT_FAILED)
+        raise ConfigError(f"hostPath type check failed: {path} is not {what}", MOUNT_FAILED)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,147 @@
+"""Keeping a node alive on the server: the object, its status, its Lease."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import LEASES, NAMESPACES, NODES
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
+from windlass.kits.clock import Clock
+from windlass.kits.timestamps import rfc3339_micro
+from windlass.node import machine as machines
+from windlass.node.machine import Machine
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+PERIOD_SECONDS = 10.0
+STATUS_PERIOD_SECONDS = 300.0
+"""The status is written when it changes, and this often at the latest (the kubelet's figure)."""
+_FIRST_WAIT_SECONDS = 0.1
+
+_log = logging.getLogger("windlass.node")
+
+
+class OwnNode:
+    """The Node of this machine."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        name: str,
+        machine: Machine,
+        *,
+        labels: dict[str, str],
+        annotations: dict[str, str],
+        capacity: dict[str, str],
+        allocatable: dict[str, str],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self.name = name
+        self._machine = machine
+        self._labels = labels
+        self.annotations = annotations
+        self._capacity = capacity
+        self._allocatable = allocatable
+        self._written: dict[str, Any] | None = None
+        self._written_at = 0.0
+        self.uid = ""
+
+    def change(self, annotations: dict[str, str]) -> None:
+        """Other words about the machine; told with the next beat."""
+        if any(self.annotations.get(key) != text for key, text in annotations.items()):
+            self.annotations |= annotations
+            self._written = None
+
+    async def run(self) -> None:
+        """Register, then beat until cancelled. A server that is away is tried again."""
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            try:
+                await self.beat()
+                wait = PERIOD_SECONDS
+            except (StatusError, Unreachable) as error:
+                _log.warning("node %s cannot be told to the server: %s", self.name, error)
+                wait = min(max(wait * 2, _FIRST_WAIT_SECONDS), PERIOD_SECONDS)
+            await self._clock.sleep(wait)
+
+    async def beat(self) -> None:
+        """One heartbeat. Raises ``StatusError`` and ``Unreachable``."""
+        monotonic = self._clock.monotonic()
+        if self._written is None or monotonic - self._written_at >= STATUS_PERIOD_SECONDS:
+            await self._register()
+            self._written_at = monotonic
+        await renew_lease(self._client, self.name, self._clock.now(), LEASE_SECONDS)
+
+    async def _register(self) -> None:
+        metadata = {"labels": self._labels, "annotations": self.annotations}
+        try:
+            found = await self._client.get(NODES, self.name)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            fresh = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": self.name, **metadata},
+                "spec": {},
+            }
+            found = await self._client.create(NODES, fresh)
+        self.uid = found["metadata"]["uid"]
+        stale = _stale_labels(found["metadata"].get("labels") or {}, self._labels)
+        change = {"metadata": {"labels": {**self._labels, **stale}, "annotations": self.annotations}}
+        if not _contains(found["metadata"], change["metadata"]):
+            await self._client.patch(NODES, self.name, change)
+        before = found.get("status") or {}
+        status = machines.node_status(
+            self.name,
+            self._machine,
+            self._capacity,
+            self._allocatable,
+            now=self._clock.now(),
+            before=before.get("conditions") or (),
+        )
+        # Merge patch: resources that are no more (other GPUs, another option) must go.
+        for kind in ("capacity", "allocatable"):
+            gone = dict.fromkeys(set(before.get(kind) or {}) - set(status[kind]))
+            status[kind] = {**status[kind], **gone}
+        await self._client.patch(NODES, self.name, {"status": status}, subresource="status")
+        self._written = status
+
+
+def _stale_labels(found: dict[str, str], wanted: dict[str, str]) -> dict[str, None]:
+    """GPU labels that an earlier start wrote and that hold no more."""
+    return {key: None for key in found if key.startswith("nvidia.com/") and key not in wanted}
+
+
+def _contains(metadata: dict[str, Any], change: dict[str, dict[str, Any]]) -> bool:
+    for field, entries in change.items():
+        present = metadata.get(field) or {}
+        if any(present.get(key) != text for key, text in entries.items()):
+            return False
+    return True
+
+
+async def renew_lease(client: Client, name: str, now: float, seconds: int) -> None:
+    """Patch the node's Lease, creating it (and its namespace) when it is missing."""
+    spec = {"holderIdentity": name, "leaseDurationSeconds": seconds, "renewTime": rfc3339_micro(now)}
+    try:
+        await client.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+        return
+    except StatusError as error:
+        if error.code != 404:
+            raise
+    lease = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+    try:
+        await client.create(LEASES, lease, LEASE_NAMESPACE)
+    except StatusError as error:
+        if error.code == 409:
+            return  # another beat was faster
+        if error.code != 404:
+            raise
+        await client.create(NAMESPACES, {"metadata": {"name": LEASE_NAMESPACE}})
+        await client.create(LEASES, lease, LEASE_NAMESPACE)

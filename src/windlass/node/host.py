@@ -1,0 +1,152 @@
+"""What all pods of this machine share: devices, network, names, the way to the server.
+
+One :class:`Host` per agent; pod workers ask it and never one another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import CONFIG_MAPS, SECRETS
+from windlass.client.client import Client
+from windlass.client.recorder import EventRecorder, ObjectRef
+from windlass.kits.clock import Clock
+from windlass.node.devices import Inventory
+from windlass.node.environment import Reference
+from windlass.node.ledger import DeviceLedger
+from windlass.node.limits import Limiter
+from windlass.node.mounts import Mount
+from windlass.node.names import Directory, NamedPod, NamedService, name_switch
+from windlass.node.network import Capabilities, Network
+from windlass.node.options import AgentOptions
+from windlass.node.paths import NodePaths
+from windlass.node.podstate import Note
+from windlass.node.runner import Runner
+
+_FETCHED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
+_COALESCE_SECONDS = 0.004
+
+
+@dataclass(slots=True)
+class Host:
+    """``names``: every pod that has an address here, also reserved ones, by uid."""
+
+    client: Client
+    clock: Clock
+    recorder: EventRecorder
+    options: AgentOptions
+    node_name: str
+    paths: NodePaths
+    capabilities: Capabilities
+    network: Network
+    inventory: Inventory
+    ledger: DeviceLedger
+    limiter: Limiter
+    runner: Runner
+    allocatable: Mapping[str, str]
+    own_environment: Mapping[str, str]
+    host_address: str
+    names: dict[str, NamedPod] = field(default_factory=dict)
+    services: dict[str, NamedService] = field(default_factory=dict)
+    hosts_files: dict[str, tuple[Path, list[Mapping[str, Any]]]] = field(default_factory=dict)
+    """Pods whose hosts file is kept up to date: uid → file and the pod's hostAliases."""
+    directory: Directory = field(default_factory=lambda: Directory((), ()))
+    _flushing: asyncio.Task[None] | None = None
+
+    def note(self, pod: Mapping[str, Any], note: Note) -> None:
+        metadata = pod["metadata"]
+        ref = ObjectRef("v1", "Pod", metadata["namespace"], metadata["name"], metadata["uid"])
+        self.recorder.event(ref, note.type, note.reason, note.message)
+
+    async def fetch(self, namespace: str, wanted: list[Reference]) -> dict[tuple[str, str], dict[str, Any]]:
+        """The ConfigMaps and Secrets that exist of those named. Raises ``Unreachable``, ``StatusError``."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for reference in wanted:
+            key = (reference.kind, reference.name)
+            if key in found or not reference.name:
+                continue
+            try:
+                obj = await self.client.get(_FETCHED[reference.kind], reference.name, namespace)
+            except StatusError as error:
+                if error.code == 404:
+                    continue
+                raise
+            found[key] = {**obj, "kind": reference.kind}
+        return found
+
+    @property
+    def machine_address(self) -> str:
+        """Where pods find what listens in the machine's own network."""
+        network = self.network
+        return network.host_address if network.capabilities.network and network.uplink else self.host_address
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def rename(self, uid: str, named: NamedPod | None) -> None:
+        """A pod's name, address or readiness changed; None: it is gone."""
+        if named is None:
+            if self.names.pop(uid, None) is None:
+                return
+        elif self.names.get(uid) == named:
+            return
+        else:
+            self.names[uid] = named
+        self.names_changed()
+
+    def names_changed(self) -> None:
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.ensure_future(self._flush_soon())
+
+    async def names_settled(self) -> None:
+        """Until every hosts file tells what is known now."""
+        if self._flushing is not None:
+            await asyncio.shield(self._flushing)
+
+    async def _flush_soon(self) -> None:
+        await asyncio.sleep(_COALESCE_SECONDS)
+        self.directory = Directory(self.names.values(), self.services.values())
+        for uid in tuple(self.hosts_files):
+            self.write_hosts(uid)
+
+    def write_hosts(self, uid: str) -> None:
+        """Rewrite the pod's hosts file in place: it is bind-mounted, so the file must stay the same one."""
+        path, aliases = self.hosts_files[uid]
+        named = self.names.get(uid)
+        if named is None:
+            return
+        text = self.directory.hosts(named, aliases).encode()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.pread(descriptor, len(text) + 1, 0) != text:
+                os.pwrite(descriptor, text, 0)
+                os.ftruncate(descriptor, len(text))
+        finally:
+            os.close(descriptor)
+
+    def system_files(self, folder: Path, hostname: str, own_network: bool) -> list[Mount]:
+        """The generated files of ``/etc`` that every container of a pod sees instead of the machine's."""
+        if not own_network:
+            return []
+        files = [Mount(str(folder / "hosts"), "/etc/hosts", optional=True)]
+        switch = folder / "nsswitch.conf"
+        try:
+            switch.write_text(name_switch(Path("/etc/nsswitch.conf").read_text()))
+        except FileNotFoundError:
+            switch.write_text(name_switch(""))
+        files.append(Mount(str(switch), "/etc/nsswitch.conf", optional=True))
+        (folder / "hostname").write_text(hostname + "\n")
+        files.append(Mount(str(folder / "hostname"), "/etc/hostname", optional=True))
+        if self.network.outbound.nameserver:
+            resolver = folder / "resolv.conf"
+            resolver.write_text(f"nameserver {self.network.outbound.nameserver}\n")
+            files.append(Mount(str(resolver), "/etc/resolv.conf", optional=True))
+        if os.path.isdir("/run/nscd"):  # its cache knows only the machine's own hosts file
+            (folder / "empty").mkdir(exist_ok=True)
+            files.append(Mount(str(folder / "empty"), "/run/nscd", optional=True))
+        return files

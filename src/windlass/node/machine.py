@@ -1,0 +1,176 @@
+"""Facts about this machine, and the Node object made of them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.api.nodes import KUBELET_VERSION, node_conditions
+from windlass.kits.timestamps import rfc3339
+from windlass.node import linux
+from windlass.node.devices import RESOURCE, Inventory
+from windlass.node.options import MIB
+
+BOX_LABEL = "windlass.dev/box"
+ISOLATION, LIMITS, OUTBOUND, DEVICES_NOTE = (
+    "windlass.dev/isolation",
+    "windlass.dev/limits",
+    "windlass.dev/outbound",
+    "windlass.dev/devices-note",
+)
+_ARCHITECTURES = {
+    "x86_64": "amd64",
+    "aarch64": "arm64",
+    "armv7l": "arm",
+    "ppc64le": "ppc64le",
+    "s390x": "s390x",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is. CPU in whole cores this process may use; memory and disk in bytes."""
+
+    hostname: str
+    address: str
+    cores: tuple[int, ...]
+    memory_bytes: int
+    disk_bytes: int
+    architecture: str
+    kernel: str
+    os_image: str
+    boot_id: str
+    machine_id: str
+
+
+def find_machine(folder: Path) -> Machine:
+    """Look around; ``folder`` says which disk pods write to."""
+    disk = os.statvfs(folder)
+    return Machine(
+        hostname=node_name_of(socket.gethostname()),
+        address=own_address(),
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        memory_bytes=usable_memory(),
+        disk_bytes=disk.f_frsize * disk.f_blocks,
+        architecture=_ARCHITECTURES.get(platform.machine(), platform.machine()),
+        kernel=platform.release(),
+        os_image=_os_image(),
+        boot_id=linux.boot_id(),
+        machine_id=_first_line("/etc/machine-id"),
+    )
+
+
+def node_name_of(hostname: str) -> str:
+    """A hostname as the name of a node (RFC 1123, lower case)."""
+    name = re.sub(r"[^a-z0-9.-]+", "-", hostname.lower()).strip("-.")
+    return name[:63].rstrip("-.") or "box"
+
+
+def own_address() -> str:
+    """The address this machine would use towards others; loopback when it has no network. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return probe.getsockname()[0]
+        except OSError:
+            return "127.0.0.1"
+
+
+def usable_memory(meminfo: str | None = None, limit: str | None = None) -> int:
+    """Bytes of memory: the machine's, or the limit of the control group that we are in if that is less."""
+    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
+    match = re.search(r"^MemTotal:\s+(\d+) kB", text, re.MULTILINE)
+    total = int(match[1]) * 1024 if match else 0
+    bound = _first_line("/sys/fs/cgroup/memory.max") if limit is None else limit
+    return min(total, int(bound)) if bound.isdecimal() else total
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().split("\n", 1)[0].strip()
+    except OSError:
+        return ""
+
+
+def _os_image() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        return "Linux"
+
+
+def memory_reserve(total: int, wanted: int) -> int:
+    """What is kept back from pods: ``wanted``, or 5 % and at least 256 MiB."""
+    return min(total, wanted if wanted >= 0 else max(256 * MIB, total // 20))
+
+
+def resources(
+    machine: Machine, inventory: Inventory, *, max_pods: int, reserve: int
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Capacity and allocatable, as quantities."""
+    capacity = {
+        "cpu": str(len(machine.cores)),
+        "memory": f"{machine.memory_bytes // 1024}Ki",
+        "ephemeral-storage": f"{machine.disk_bytes // 1024}Ki",
+        "pods": str(max_pods),
+    }
+    if inventory.devices:
+        capacity[RESOURCE] = str(len(inventory.devices))
+    kept = memory_reserve(machine.memory_bytes, reserve)
+    return capacity, {**capacity, "memory": f"{(machine.memory_bytes - kept) // 1024}Ki"}
+
+
+def labels(name: str, machine: Machine, inventory: Inventory) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": machine.architecture,
+        "kubernetes.io/os": "linux",
+        BOX_LABEL: "true",
+        **inventory.labels,
+    }
+
+
+def node_status(
+    name: str,
+    machine: Machine,
+    capacity: Mapping[str, str],
+    allocatable: Mapping[str, str],
+    *,
+    now: float,
+    before: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The status; transition times of conditions that did not change are taken from ``before``."""
+    moment = rfc3339(now)
+    known = {condition.get("type"): condition for condition in before}
+    conditions = node_conditions(moment)
+    for condition in conditions:
+        earlier = known.get(condition["type"])
+        if earlier is not None and earlier.get("status") == condition["status"]:
+            condition["lastTransitionTime"] = earlier.get("lastTransitionTime") or moment
+    return {
+        "capacity": dict(capacity),
+        "allocatable": dict(allocatable),
+        "conditions": conditions,
+        "addresses": [
+            {"type": "InternalIP", "address": machine.address},
+            {"type": "Hostname", "address": name},
+        ],
+        "nodeInfo": {
+            "architecture": machine.architecture,
+            "bootID": machine.boot_id,
+            "containerRuntimeVersion": "windlass-process://1",
+            "kernelVersion": machine.kernel,
+            "kubeProxyVersion": "",
+            "kubeletVersion": KUBELET_VERSION,
+            "machineID": machine.machine_id,
+            "operatingSystem": "linux",
+            "osImage": machine.os_image,
+            "systemUUID": "",
+        },
+    }

@@ -1,0 +1,81 @@
+"""What can be set about the agent, and the map from images to what stands for them on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+MIB = 2**20
+GIB = 2**30
+
+
+class OptionError(ValueError):
+    """An option says something that cannot be meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEntry:
+    """What an image means here. ``path``: a folder (its ``bin`` goes first on PATH, it is the working
+    directory); ``venv``: a Python virtual environment; ``env``: variables; ``command``: what runs when the
+    manifest names no command."""
+
+    path: str = ""
+    venv: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """Defaults are the kubelet's where it has them."""
+
+    node_name: str = ""
+    """Empty: the machine's hostname, in lower case."""
+    gpus: str = "auto"
+    """``auto``, ``none`` or ``simulated:N``."""
+    isolation: str = "auto"
+    """``auto``: namespaces where the machine permits them; ``none``: share the machine's network and files."""
+    images: Mapping[str, ImageEntry] = field(default_factory=dict)
+    """Image name, or a pattern with ``*``, → entry. Pods' other images are ignored with an event."""
+    pod_range: str = ""
+    """IPv4 network of pods' addresses; empty: a free /16 of 10.128.0.0/9."""
+    log_max_bytes: int = 10 * MIB
+    log_files: int = 5
+    log_retention_seconds: float = 7 * 86400.0
+    log_retention_bytes: int = 2 * GIB
+    memory_reserve_bytes: int = -1
+    """Kept back from pods; negative: 5 % of the machine's, at least 256 MiB."""
+    max_pods: int = 250
+    simulated_start_seconds: float = 0.3
+    """How long a pod takes to run on a simulated node."""
+    stop_pods: bool = False
+    """At a graceful stop of the agent: end all pods' processes too."""
+
+
+def image_entry(images: Mapping[str, ImageEntry], image: str) -> ImageEntry | None:
+    """The exact entry, else the longest pattern that matches."""
+    if image in images:
+        return images[image]
+    fitting = [pattern for pattern in images if fnmatchcase(image, pattern)]
+    return images[max(fitting, key=len)] if fitting else None
+
+
+def parse_images(record: Mapping[str, Any]) -> dict[str, ImageEntry]:
+    """The map as it stands in a configuration file. Raises :class:`OptionError` naming the entry."""
+    found = {}
+    for image, entry in record.items():
+        if not isinstance(entry, Mapping):
+            raise OptionError(f"images: {image}: must be a mapping with path, venv, env or command")
+        unknown = sorted(set(entry) - {"path", "venv", "env", "command"})
+        if unknown:
+            raise OptionError(f"images: {image}: unknown {', '.join(unknown)} (path, venv, env, command)")
+        command = entry.get("command") or ()
+        if isinstance(command, str):
+            command = ("/bin/sh", "-c", command)
+        env = {str(key): str(value) for key, value in (entry.get("env") or {}).items()}
+        found[str(image)] = ImageEntry(
+            str(entry.get("path") or ""), str(entry.get("venv") or ""), env, tuple(str(w) for w in command)
+        )
+    return found

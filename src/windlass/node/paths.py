@@ -1,0 +1,59 @@
+"""Where the agent keeps what: one place that knows the layout of its folder.
+
+``pods/<uid>/`` (record, sandbox, volumes, attempts) · ``logs/<namespace>_<pod>_<uid>/<container>/<n>.log``
+· ``claims/`` (persistent volume claims) · ``devices.json`` · ``network.json`` · ``box.json``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class NodePaths:
+    """Paths below the agent's folder (``StateFolder.node``). Touches nothing."""
+
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def pods(self) -> Path:
+        return self.root / "pods"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def claims(self) -> Path:
+        return self.root / "claims"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "devices.json"
+
+    def pod(self, uid: str) -> Path:
+        return self.pods / uid
+
+    def attempts(self, uid: str, container: str) -> Path:
+        return self.pod(uid) / "containers" / container
+
+    def attempt(self, uid: str, container: str, number: int) -> Path:
+        return self.attempts(uid, container) / str(number)
+
+    def pod_logs(self, metadata: Mapping[str, Any]) -> Path:
+        return self.logs / f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
+
+    def container_logs(self, metadata: Mapping[str, Any], container: str) -> Path:
+        return self.pod_logs(metadata) / container
+
+
+def numbers(folder: Path) -> list[int]:
+    """The attempts in a folder of attempts, ascending."""
+    try:
+        return sorted(int(entry.name) for entry in folder.iterdir() if entry.name.isdecimal())
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,136 @@
+"""How the agent sees pods in its informer: whole for its own, a few fields of the others.
+
+One stream carries both, so that the order of changes holds: when a pod is seen bound to this machine, all
+members of its gang that were made before have been seen too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from windlass.api import annotations
+from windlass.kits.timestamps import parse_rfc3339
+
+
+class _Metadata(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class _Container(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+class _Spec(msgspec.Struct, gc=False, rename="camel"):
+    node_name: str | None = None
+    hostname: str | None = None
+    subdomain: str | None = None
+    host_network: bool | None = None
+    containers: list[_Container] | None = None
+
+
+class _Status(msgspec.Struct, gc=False, rename="camel"):
+    phase: str | None = None
+    start_time: str | None = None
+
+
+class _Wire(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class PodRecord(msgspec.Struct, gc=False):
+    """``raw`` is the whole object for pods of this machine, else None."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str
+    group: str
+    hostname: str
+    subdomain: str
+    deleted: bool
+    grace_seconds: int | None
+    run_seconds: float | None
+    exit_code: int
+    labels: dict[str, str] | None = None
+    raw: dict[str, Any] | None = None
+    containers: tuple[str, ...] = ()
+    started_at: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+_decode_wire = msgspec.json.Decoder(_Wire).decode
+_decode_raw = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class PodDecoder:
+    """The informer's decoder for the agent of ``node``."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def __call__(self, data: msgspec.Raw) -> PodRecord:
+        wire = _decode_wire(data)
+        metadata, spec = wire.metadata, wire.spec
+        marks = metadata.annotations or {}
+        node = spec.node_name or ""
+        mine = node == self._node
+        return PodRecord(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            node=node,
+            phase=wire.status.phase or "Pending",
+            group=marks.get(annotations.GROUP_NAME) or marks.get(annotations.GROUP_NAME_VOLCANO) or "",
+            hostname=spec.hostname or "",
+            subdomain=spec.subdomain or "",
+            deleted=metadata.deletion_timestamp is not None,
+            grace_seconds=metadata.deletion_grace_period_seconds,
+            run_seconds=_seconds(marks.get(annotations.RUN_SECONDS)),
+            exit_code=_code(marks.get(annotations.EXIT_CODE)),
+            labels=metadata.labels if mine or not node else None,
+            raw=_decode_raw(data) if mine else None,
+            containers=() if mine else _names(spec.containers),
+            started_at=parse_rfc3339(wire.status.start_time) if wire.status.start_time else 0.0,
+        )
+
+
+_interned: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+
+def _names(containers: list[_Container] | None) -> tuple[str, ...]:
+    """The containers' names; equal tuples are kept once."""
+    names = tuple(container.name for container in containers or ())
+    return _interned.setdefault(names, names) if len(_interned) < 4096 else names
+
+
+def _seconds(text: str | None) -> float | None:
+    """A declared run time; what is no number counts as absent (until deleted)."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return max(0.0, seconds) if seconds == seconds and seconds != float("inf") else None
+
+
+def _code(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0

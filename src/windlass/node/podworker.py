@@ -1,0 +1,684 @@
+"""Carries out, for one pod, what its state machine (:mod:`windlass.node.podstate`) says.
+
+Instructions run one after the other; waiting for an end, timers and writing the status run beside. The
+folder of the pod is the memory: ``pod.json`` (the object and when it began), the sandbox, the attempts.
+A worker made from a folder goes on where an earlier agent stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.api import annotations
+from windlass.api.errors import StatusError
+from windlass.api.resources import PODS
+from windlass.client.errors import Unreachable
+from windlass.kits.files import unlink_if_there, write_atomic
+from windlass.node import blueprint as blueprints
+from windlass.node import logs, mounts, records, sandbox, volumes
+from windlass.node.environment import ConfigError, Facts, Lookup
+from windlass.node.environment import references as environment_references
+from windlass.node.host import Host
+from windlass.node.ledger import DeviceBusy
+from windlass.node.limits import limits_of
+from windlass.node.names import NamedPod, hostname_of
+from windlass.node.network import NetworkError
+from windlass.node.notices import lost_files_note, notices
+from windlass.node.paths import numbers
+from windlass.node.podstate import (
+    DeleteObject,
+    Event,
+    Exit,
+    Instruction,
+    Kind,
+    Note,
+    PodMachine,
+    PodStep,
+    Prepare,
+    Remind,
+    Start,
+    Stop,
+    TearDown,
+    machine_of,
+)
+from windlass.node.podstatus import is_ready, stamp_conditions, status
+from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, AttemptSpec, Handle, exit_of
+from windlass.node.spawning import read_to_end, start_helper, wait_exit
+
+_log = logging.getLogger("windlass.node")
+_RECORD = "pod.json"
+_PUBLISH_RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class PodWorker:
+    """One pod of this machine. ``gone`` is set when nothing of it is left, here or on the server."""
+
+    def __init__(self, host: Host, pod: dict[str, Any]) -> None:
+        self.host = host
+        self.pod = pod
+        self.uid: str = pod["metadata"]["uid"]
+        self.folder = host.paths.pod(self.uid)
+        self.machine: PodMachine = machine_of(pod)
+        self.gone = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set when no process of the pod is left."""
+        self._queue: asyncio.Queue[Instruction] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._handles: dict[str, Handle] = {}
+        self._volumes: dict[str, volumes.Volume] = {}
+        self._dirty = asyncio.Event()
+        self._delete_wanted = False
+        self._published: dict[str, Any] | None = None
+        self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
+        self._placeholders: set[str] = set()
+        self._sandbox_lock = asyncio.Lock()
+        self._spawn(self._work())
+        self._spawn(self._publish())
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A pod that this machine sees for the first time."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.machine.started_at = self.host.clock.now()
+        self._remember()
+        own_uid = os.geteuid()
+        for note in notices(self.pod, self.host.options.images, self.host.capabilities, own_uid=own_uid):
+            self.host.note(self.pod, note)
+        self._do(self.machine.begin(self.host.clock.now()))
+        self._dirty.set()
+
+    def resume(self, lost: Mapping[str, int] | None = None) -> None:
+        """A pod that ran before this agent did. ``lost``: containers (and attempts) of which nothing is known."""
+        now = self.host.clock.now()
+        attempts: dict[str, tuple[int, Exit | None]] = {}
+        for name in self.machine.containers:
+            known = numbers(self.host.paths.attempts(self.uid, name))
+            if known:
+                attempts[name] = (known[-1], self._earlier_exit(name, known))
+            elif lost and name in lost:
+                attempts[name] = (lost[name], None)
+        address = self._recall()
+        self.machine.resume(now, attempts, address)
+        if address:
+            if not self._host_network:
+                self.host.network.adopt(self.uid, address)
+            self._announce()
+        else:
+            self._remember()
+        self._do(self.machine.pending())
+        for name, (number, _) in attempts.items():
+            folder = self.host.paths.attempt(self.uid, name, number)
+            handle = self.host.runner.adopt(folder)
+            if handle is not None:
+                self._handles[name] = handle
+                self._adopt_cores(folder)
+                self._spawn(self._follow_adopted(name, handle))
+            elif lost and name in lost:
+                exit_ = Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, finished_at=now)
+                self.send(Event(Kind.EXITED, now, name, exit_))
+            else:
+                self._queue.put_nowait(Start(name, number))
+        self.send(Event(Kind.RESUMED, now))
+
+    def send(self, event: Event) -> None:
+        """Tell the machine; carry out what it answers."""
+        self._do(self.machine.handle(event))
+        self._dirty.set()
+        if self.machine.is_over:
+            self.ended.set()
+
+    def update(self, pod: dict[str, Any]) -> None:
+        """The object changed. What counts here: deletion, and the annotations that a binding may add late."""
+        self.pod = pod
+        metadata = pod["metadata"]
+        if metadata.get("deletionTimestamp"):
+            self.delete(metadata.get("deletionGracePeriodSeconds"))
+
+    def delete(self, grace_seconds: float | None) -> None:
+        self.send(Event(Kind.DELETE, self.host.clock.now(), grace_seconds=grace_seconds))
+
+    def object_removed(self) -> None:
+        """The object is gone from the server: end what runs, then forget it."""
+        self._delete_wanted = True
+        if self.machine.step is PodStep.ENDED:
+            self._forget()
+        elif not self.machine.is_over:
+            grace = min(self.machine.grace_seconds, 30.0)
+            self.delete(0.0 if self.machine.deleting else grace)
+
+    def object_removed_after_end(self) -> None:
+        """Nothing of the pod is on this machine and it has ended: only its object is left to delete."""
+        self.machine.step = PodStep.ENDED
+        self._delete_wanted = True
+        self._published = status(self.machine, self.host.host_address)
+        self._dirty.set()
+
+    async def published(self) -> None:
+        """Until the server has been told what is true now."""
+        while not self.gone.is_set() and status(self.machine, self.host.host_address) != self._published:
+            await asyncio.sleep(0.02)
+
+    def stop_now(self) -> None:
+        """Kill what runs; nobody waits."""
+        for handle in self._handles.values():
+            handle.stop(0.0)
+
+    async def close(self) -> None:
+        """Stop working; processes keep running."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("pod %s: %s", self.machine.key, self.machine.tell(), exc_info=task.exception())
+
+    def _do(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Note():
+                    self.host.note(self.pod, instruction)
+                case Remind():
+                    self._spawn(self._remind(instruction))
+                case Stop(container, grace):
+                    handle = self._handles.get(container)
+                    if handle is None:  # it is being started: behind that in the queue
+                        self._queue.put_nowait(instruction)
+                    else:
+                        handle.stop(grace)
+                case DeleteObject():
+                    self._delete_wanted = True
+                    self._dirty.set()
+                case _:
+                    self._queue.put_nowait(instruction)
+
+    async def _remind(self, reminder: Remind) -> None:
+        await self.host.clock.sleep(reminder.after_seconds)
+        self.send(Event(reminder.kind, self.host.clock.now(), reminder.container))
+
+    async def _work(self) -> None:
+        while True:
+            instruction = await self._queue.get()
+            match instruction:
+                case Prepare():
+                    await self._prepare()
+                case Start(container, attempt):
+                    await self._start(container, attempt)
+                case Stop(container, grace):
+                    handle = self._handles.get(container)
+                    if handle is not None:
+                        handle.stop(grace)
+                case TearDown():
+                    await self._tear_down()
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _remember(self) -> None:
+        record = {
+            "pod": self.pod,
+            "started_at": self.machine.started_at,
+            "address": self.machine.address,
+            "failure": [self.machine.failure_reason, self.machine.failure_message],
+        }
+        write_atomic(self.folder / _RECORD, msgspec.json.encode(record), durable=False)
+
+    def _recall(self) -> str:
+        """Take back what :meth:`_remember` wrote; the pod's address."""
+        record = read_pod_record(self.folder) or {}
+        self.machine.started_at = record.get("started_at") or self.host.clock.now()
+        reason, message = record.get("failure") or ("", "")
+        self.machine.failure_reason, self.machine.failure_message = reason, message
+        return record.get("address") or ""
+
+    def _earlier_exit(self, name: str, known: list[int]) -> Exit | None:
+        if len(known) < 2:
+            return None
+        where = str(self.host.paths.attempt(self.uid, name, known[-2]))
+        record, started = records.read(where, records.EXIT), records.read(where, records.STARTED)
+        if record is None:
+            return None
+        at = started["started_at_ns"] / 1e9 if started else 0.0
+        return exit_of(record, at, records.read(where, records.SPEC) or {})
+
+    def _adopt_cores(self, folder: Path) -> None:
+        spec = records.read(str(folder), records.SPEC)
+        if spec is not None and records.read(str(folder), records.EXIT) is None:
+            self.host.limiter.adopt(self.uid, spec.get("affinity") or ())
+
+    # -- preparing -----------------------------------------------------------------------------
+
+    @property
+    def _host_network(self) -> bool:
+        return bool(self.pod["spec"].get("hostNetwork"))
+
+    @property
+    def _hostname(self) -> str:
+        if self._host_network:
+            return self.host.node_name
+        return hostname_of(self.pod["metadata"]["name"], self.pod["spec"].get("hostname") or "")
+
+    async def _prepare(self) -> None:
+        now = self.host.clock.now
+        try:
+            rejected = self._claim_devices()
+            if rejected:
+                self.send(Event(Kind.REJECTED, now(), reason="UnexpectedAdmissionError", message=rejected))
+                return
+            address = await self._prepare_parts()
+        except DeviceBusy as busy:
+            self.send(Event(Kind.NOT_PREPARED, now(), reason="DeviceInUse", message=str(busy)))
+        except ConfigError as error:
+            self.send(Event(Kind.NOT_PREPARED, now(), reason=error.reason, message=error.message))
+        except (NetworkError, OSError) as error:
+            self.send(Event(Kind.NOT_PREPARED, now(), reason="FailedCreatePodSandBox", message=str(error)))
+        except (Unreachable, StatusError) as error:
+            self.send(Event(Kind.NOT_PREPARED, now(), reason="FailedMount", message=str(error)))
+        else:
+            self.machine.address = address
+            self._remember()
+            self.send(Event(Kind.PREPARED, now(), address=address))
+
+    def _claim_devices(self) -> str:
+        """Take the devices that the binding names; why that is impossible, or an empty text."""
+        wanted = blueprints.pod_device_count(self.pod["spec"])
+        text = (self.pod["metadata"].get("annotations") or {}).get(annotations.DEVICES, "")
+        if not wanted and not text:
+            return ""
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        if not all(part.isdecimal() for part in parts):
+            return (
+                f'annotation {annotations.DEVICES} is "{text}": it must name devices by number, as in "0,1"'
+            )
+        if len(set(parts)) != wanted or len(parts) != wanted:
+            return (
+                f"the pod asks for {wanted} devices but was bound with {text or 'none'}; "
+                "let the windlass scheduler place it instead of setting nodeName"
+            )
+        try:
+            chosen = self.host.inventory.pick([int(part) for part in parts])
+        except LookupError as error:
+            return str(error)
+        self.host.ledger.claim(self.uid, self.machine.key, [str(device.index) for device in chosen])
+        return ""
+
+    async def _prepare_parts(self) -> str:
+        """Network, names, volumes, sandbox. Raises what :meth:`_prepare` tells."""
+        host = self.host
+        (self.folder / "work").mkdir(exist_ok=True)
+        address = host.machine_address if self._host_network else host.network.address(self.uid)
+        self.machine.address = address
+        self._announce()
+        await self._prepare_volumes()
+        await host.names_settled()
+        await self._ensure_sandbox()
+        return address
+
+    def _announce(self) -> None:
+        """Tell the others under which names and address this pod is found."""
+        metadata, spec = self.pod["metadata"], self.pod["spec"]
+        if not self._host_network and self.uid not in self.host.hosts_files:
+            self.host.hosts_files[self.uid] = (self.folder / "hosts", spec.get("hostAliases") or [])
+        named = NamedPod(
+            uid=self.uid,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            hostname=self._hostname if not self._host_network else metadata["name"],
+            subdomain=spec.get("subdomain") or "",
+            address=self.machine.address,
+            labels=metadata.get("labels") or {},
+            ready=self._is_ready(),
+        )
+        before = self.host.names.get(self.uid)
+        self.host.rename(self.uid, named)
+        if before == named and self.uid in self.host.hosts_files:
+            self.host.names_changed()  # its own file is new
+
+    def _is_ready(self) -> bool:
+        machine = self.machine
+        mains = [c for c in machine.containers.values() if c.role == "main"]
+        return machine.step is PodStep.RUNNING and all(is_ready(c) for c in mains)
+
+    def _facts(self) -> Facts:
+        return Facts(self.pod, self.machine.address, self.host.host_address, self.host.allocatable)
+
+    async def _lookup(self, container: Mapping[str, Any] | None) -> Lookup:
+        wanted = (
+            volumes.references(self.pod["spec"]) if container is None else environment_references(container)
+        )
+        found = await self.host.fetch(self.pod["metadata"]["namespace"], wanted)
+        return lambda kind, name: found.get((kind, name))
+
+    async def _prepare_volumes(self) -> None:
+        lookup = await self._lookup(None)
+        places = volumes.Places(self.folder, self.host.paths.claims)
+        laid_out = volumes.layout(self._facts(), lookup, places)
+        volumes.materialise(laid_out)
+        self._volumes = {volume.name: volume for volume in laid_out}
+
+    # -- the sandbox ---------------------------------------------------------------------------
+
+    def _own_namespaces(self) -> list[str]:
+        names = [name for name in ("net", "uts", "ipc", "mnt") if name in self.host.capabilities.namespaces]
+        if self._host_network:
+            names = [name for name in names if name not in ("net", "uts")]
+        if self.pod["spec"].get("hostIPC"):
+            names = [name for name in names if name != "ipc"]
+        return names
+
+    async def _ensure_sandbox(self) -> dict[str, Any] | None:
+        """The running sandbox's record, made if it is not there; None where pods have none."""
+        names = self._own_namespaces()
+        if not names:
+            return None
+        async with self._sandbox_lock:
+            record = records.read(str(self.folder), sandbox.RECORD)
+            if records.is_running(record):
+                return record
+            return await self._make_sandbox(names)
+
+    async def _make_sandbox(self, names: list[str]) -> dict[str, Any]:
+        holder = await self.host.network.ensure_box()
+        tmpfs = []
+        if "mnt" in names:
+            (self.folder / "shm").mkdir(exist_ok=True)
+            tmpfs.append({"path": str(self.folder / "shm"), "size_bytes": 0})
+            tmpfs += [
+                {"path": volume.source, "size_bytes": volume.size_bytes}
+                for volume in self._volumes.values()
+                if volume.memory
+            ]
+        spec = {
+            "box": None
+            if holder is None
+            else {key: holder[key] for key in ("pid", "start_time", "user_namespace")},
+            "namespaces": names,
+            "hostname": self._hostname,
+            "cable": self._cable() if "net" in names else None,
+            "tmpfs": tmpfs,
+        }
+        records.write(str(self.folder), sandbox.SPEC, spec)
+        unlink_if_there(self.folder / sandbox.RECORD)
+        pid, reader = start_helper("sandbox", str(self.folder), errors=self.folder / "sandbox.err")
+        said = await read_to_end(reader)
+        record = records.read(str(self.folder), sandbox.RECORD)
+        if not said.startswith(b"s") or record is None:
+            await wait_exit(pid, records.identity(pid)["start_time"])
+            raise OSError(
+                said[1:].decode(errors="replace") or f"the sandbox did not come up: {self._sandbox_words()}"
+            )
+        return record
+
+    def _sandbox_words(self) -> str:
+        path = self.folder / "sandbox.err"
+        return path.read_text(errors="replace").strip()[-300:] if path.exists() else "no word"
+
+    def _cable(self) -> dict[str, Any]:
+        network = self.host.network
+        last = [int(part) for part in network.address(self.uid).split(".")[2:]]
+        return {
+            "outside": f"pod{last[0]}.{last[1]}",
+            "address": network.address(self.uid),
+            "prefix": network.prefix,
+            "gateway": network.gateway,
+        }
+
+    # -- containers ----------------------------------------------------------------------------
+
+    def _container(self, name: str) -> Mapping[str, Any]:
+        spec = self.pod["spec"]
+        every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+        return next(c for c in every if c["name"] == name)
+
+    async def _start(self, name: str, attempt: int) -> None:
+        now = self.host.clock.now
+        try:
+            handle = await self._launch(name, attempt)
+        except ConfigError as error:
+            self.send(Event(Kind.REFUSED, now(), name, reason=error.reason, message=error.message))
+            return
+        except (Unreachable, StatusError) as error:
+            self.send(
+                Event(Kind.REFUSED, now(), name, reason="CreateContainerConfigError", message=str(error))
+            )
+            return
+        except (NetworkError, OSError) as error:
+            self.send(Event(Kind.REFUSED, now(), name, reason="CreateContainerError", message=str(error)))
+            return
+        self._handles[name] = handle
+        await self._report_start(name, handle)
+
+    async def _report_start(self, name: str, handle: Handle) -> None:
+        started = await handle.started()
+        if isinstance(started, Exit):
+            self._handles.pop(name, None)
+            self.send(Event(Kind.EXITED, self.host.clock.now(), name, started))
+            return
+        self.send(Event(Kind.STARTED, started, name))
+        self._announce()
+        self._spawn(self._await_end(name, handle))
+
+    async def _follow_adopted(self, name: str, handle: Handle) -> None:
+        await self._report_start(name, handle)
+
+    async def _await_end(self, name: str, handle: Handle) -> None:
+        exit_ = await handle.ended()
+        self._handles.pop(name, None)
+        if not exit_.finished_at:
+            exit_ = replace(exit_, finished_at=self.host.clock.now())
+        policy = self._container(name).get("terminationMessagePolicy")
+        if policy == "FallbackToLogsOnError" and exit_.code != 0 and not exit_.message:
+            folder = self.host.paths.container_logs(self.pod["metadata"], name)
+            exit_ = replace(exit_, message=logs.last_text(folder, self.machine.containers[name].attempt))
+        self.send(Event(Kind.EXITED, self.host.clock.now(), name, exit_))
+        self._announce()
+
+    async def _launch(self, name: str, attempt: int) -> Handle:
+        host, container = self.host, self._container(name)
+        folder = host.paths.attempt(self.uid, name, attempt)
+        (folder / "root").mkdir(parents=True, exist_ok=True)
+        adopted = host.runner.adopt(folder)
+        if adopted is not None:
+            return adopted  # an earlier agent's shim claimed it meanwhile
+        log = host.paths.container_logs(self.pod["metadata"], name) / f"{attempt}.log"
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._volumes and self.pod["spec"].get("volumes"):
+            await self._prepare_volumes()  # resumed: what is there stays
+        lookup = await self._lookup(container)
+        setting = await self._setting(lookup)
+        limits = host.limiter.apply(self.uid, name, limits_of(container))
+        plan = blueprints.blueprint(container, attempt, setting, limits, log)
+        self._tell_about(container, plan)
+        record = {
+            **plan.record,
+            "log_max_bytes": host.options.log_max_bytes,
+            "log_files": host.options.log_files,
+        }
+        marks = self.pod["metadata"].get("annotations") or {}
+        run_seconds = marks.get(annotations.RUN_SECONDS)
+        spec = AttemptSpec(
+            folder,
+            record,
+            run_seconds=float(run_seconds) if run_seconds else None,
+            exit_code=int(marks.get(annotations.EXIT_CODE, "0")),
+        )
+        return await host.runner.start(spec)
+
+    async def _setting(self, lookup: Lookup) -> blueprints.Setting:
+        host, spec = self.host, self.pod["spec"]
+        box = await self._ensure_sandbox()
+        own_network = not self._host_network
+        text = (self.pod["metadata"].get("annotations") or {}).get(annotations.DEVICES, "")
+        chosen = host.inventory.pick([int(part) for part in text.split(",") if part.strip()])
+        system: list[mounts.Mount] = []
+        if host.capabilities.mounts:
+            system = host.system_files(self.folder, self._hostname, own_network)
+            if "ipc" in host.capabilities.namespaces and not spec.get("hostIPC"):
+                system.append(mounts.Mount(str(self.folder / "shm"), "/dev/shm", optional=True))
+        return blueprints.Setting(
+            facts=self._facts(),
+            lookup=lookup,
+            folder=self.folder,
+            volumes=self._volumes,
+            hostname=self._hostname,
+            capabilities=host.capabilities,
+            devices=blueprints.share_devices(spec, chosen),
+            images=host.options.images,
+            own_environment=host.own_environment,
+            system_files=system,
+            names=host.directory.table(self.pod["metadata"]["namespace"]),
+            sandbox=box,
+            has_devices=bool(host.inventory.devices),
+        )
+
+    def _tell_about(self, container: Mapping[str, Any], plan: blueprints.Blueprint) -> None:
+        name = container["name"]
+        if plan.placeholder and name not in self._placeholders:
+            self._placeholders.add(name)
+            text = (
+                f"container {name} names no command and its image is not run here: a placeholder runs instead"
+            )
+            self.host.note(self.pod, Note("Warning", "Placeholder", text))
+            self._spawn(self._mark_placeholders())
+        if plan.record["mount_namespace"]:
+            wanted = [mounts.Mount(**record) for record in plan.record["mounts"]]
+            covered = mounts.shadows(wanted, mounts.Machine())
+            used = [
+                os.path.realpath(plan.record["cwd"]),
+                os.path.realpath(plan.record["env"].get("HOME", "/")),
+            ]
+            if note := lost_files_note(covered, used):
+                self.host.note(self.pod, note)
+
+    async def _mark_placeholders(self) -> None:
+        metadata = self.pod["metadata"]
+        change = {
+            "metadata": {
+                "uid": self.uid,
+                "annotations": {annotations.PLACEHOLDER: ",".join(sorted(self._placeholders))},
+            }
+        }
+        try:
+            await self.host.client.patch(PODS, metadata["name"], change, metadata["namespace"])
+        except (StatusError, Unreachable) as error:
+            _log.warning("pod %s: cannot mark its placeholder: %s", self.machine.key, error)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    async def _tear_down(self) -> None:
+        """No container runs: end the sandbox, give back devices, address, limits, scratch volumes."""
+        record = records.read(str(self.folder), sandbox.RECORD)
+        unlink_if_there(self.folder / sandbox.RECORD)
+        if records.is_running(record) and record is not None:
+            os.kill(record["pid"], signal.SIGKILL)
+            await wait_exit(record["pid"], record["start_time"])
+        self.host.ledger.release(self.uid)
+        self.host.limiter.release(self.uid)
+        self.host.hosts_files.pop(self.uid, None)
+        self.host.network.release(self.uid)
+        self.host.rename(self.uid, None)
+        if self.machine.failure_reason:
+            self._remember()
+        for name in ("volumes", "work", "shm"):
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.send(Event(Kind.TORN_DOWN, self.host.clock.now()))
+
+    def _forget(self) -> None:
+        """The object is gone and so are the processes: remove the folder (logs stay for their time)."""
+        if self.machine.step is PodStep.ENDED:
+            self.machine.handle(Event(Kind.REMOVED, self.host.clock.now()))
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.gone.set()
+
+    # -- the status ----------------------------------------------------------------------------
+
+    async def _publish(self) -> None:
+        failures = 0
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self._publish_once()
+                failures = 0
+            except (StatusError, Unreachable) as error:
+                _log.warning("pod %s: its status cannot be written: %s", self.machine.key, error)
+                wait = _PUBLISH_RETRY_SECONDS[min(failures, len(_PUBLISH_RETRY_SECONDS) - 1)]
+                failures += 1
+                await self.host.clock.sleep(wait)
+                self._dirty.set()
+            if self.gone.is_set():
+                return
+
+    async def _publish_once(self) -> None:
+        metadata = self.pod["metadata"]
+        wanted = status(self.machine, self.host.host_address)
+        if wanted != self._published:
+            conditions = stamp_conditions(self.host.clock.now(), wanted["conditions"], self._conditions)
+            change = {"metadata": {"uid": self.uid}, "status": {**wanted, "conditions": conditions}}
+            try:
+                await self.host.client.patch(
+                    PODS,
+                    metadata["name"],
+                    change,
+                    metadata["namespace"],
+                    kind="strategic",
+                    subresource="status",
+                )
+            except StatusError as error:
+                if error.code not in (404, 409, 422):
+                    raise
+                if await self._is_still_there():
+                    raise
+                self.object_removed()
+                return
+            self._published, self._conditions = wanted, conditions
+        if self._delete_wanted and self.machine.step is PodStep.ENDED:
+            await self._delete_object()
+
+    async def _is_still_there(self) -> bool:
+        metadata = self.pod["metadata"]
+        try:
+            found = await self.host.client.get(PODS, metadata["name"], metadata["namespace"])
+        except StatusError as error:
+            if error.code == 404:
+                return False
+            raise
+        return found["metadata"]["uid"] == self.uid
+
+    async def _delete_object(self) -> None:
+        metadata = self.pod["metadata"]
+        try:
+            await self.host.client.delete(
+                PODS, metadata["name"], metadata["namespace"], grace_seconds=0, uid=self.uid
+            )
+        except StatusError as error:
+            if error.code not in (404, 409):
+                raise
+        # With finalizers the object stays on for a while; there is nothing more to do for it here.
+        self._forget()
+
+
+def read_pod_record(folder: Path) -> dict[str, Any] | None:
+    """What a worker remembered about its pod, or None when the folder holds nothing readable."""
+    try:
+        record = json.loads((folder / _RECORD).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return record if isinstance(record, dict) and "pod" in record else None
