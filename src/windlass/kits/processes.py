@@ -70,6 +70,16 @@ def rotate(path: Path, keep: int = 3) -> None:
             os.replace(newer, older)
 
 
+def copy_and_truncate(path: Path, keep: int = 1) -> None:
+    """Rotate a log that is being written in append mode: copy it aside, then empty it in place."""
+    aside = path.with_name(f"{path.name}.{keep}")
+    with open(path, "rb") as source, open(aside, "wb") as target:
+        os.fchmod(target.fileno(), 0o600)
+        while block := source.read(1 << 20):
+            target.write(block)
+    os.truncate(path, 0)
+
+
 class Child:
     """A child process that this process started and has to collect."""
 
