@@ -66,8 +66,8 @@ class Diagnosis:
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
         """The explanation of a group that waits; ``None`` if nothing of it does.
 
-        ``in_full`` computes everything anew and adds the position in the queue; otherwise groups of
-        one parked bucket share the explanation that was made when it was parked.
+        ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
+        needed; otherwise groups of one parked bucket share the explanation made when it was parked.
         """
         if not _waits(group):
             return None
@@ -78,12 +78,12 @@ class Diagnosis:
             if bucket.explanation is None:
                 bucket.explanation = self._explain(group, now)
             return bucket.explanation
-        explanation = self._explain(group, now)
+        explanation = self._explain(group, now, in_full=in_full)
         return self._with_position(group, explanation) if in_full else explanation
 
     # ------------------------------------------------------------------ putting it together
 
-    def _explain(self, group: GroupEntry, now: float) -> Explanation:
+    def _explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
         verdicts: list[NodesVerdict] = []
@@ -104,7 +104,7 @@ class Diagnosis:
             message=" ".join(obstacle.sentence for obstacle in obstacles),
             blockers=tuple(dict.fromkeys(b for obstacle in obstacles for b in obstacle.blockers)),
             nearest=NearMiss(*nearest) if nearest else None,
-            holders=self._holders(first.code, group, verdicts),
+            holders=self._holders(first.code, group, verdicts) if in_full else (),
             remedies=remedies_for([o.code for o in obstacles], group, self._world, verdicts, step),
             nodes_considered=int(self._world.table.live.sum()),
         )
