@@ -1,0 +1,102 @@
+"""Ending what a killed agent left behind, without an agent and without a server.
+
+``windlass down`` calls this after the control plane was killed rather than stopped. Shims are asked as the
+agent asks them, so that they end their container and write its exit record; the next agent then reports
+the truth. Nothing is touched that is not recorded with pid, start time and boot.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from windlass.kits.clock import SystemClock
+from windlass.kits.files import FileLock, unlink_if_there, write_atomic
+from windlass.kits.state import StateFolder
+from windlass.node import box, outbound, records, sandbox
+from windlass.node.paths import NodePaths, numbers
+
+_SLACK_SECONDS = 3.0
+_LOOK_SECONDS = 0.02
+
+
+def end_all(state: StateFolder, grace_seconds: float) -> list[int]:
+    """End every shim, sandbox and helper of the folder; the pids that were still there.
+
+    Does nothing while an agent works on the folder: it looks after them itself.
+    """
+    root = state.node
+    if not root.is_dir():
+        return []
+    lock = FileLock(root / "lock")
+    if not lock.acquire():
+        return []
+    try:
+        return _end_all(NodePaths(root), grace_seconds)
+    finally:
+        lock.release()
+
+
+def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
+    shims = [(folder, record) for folder, record in _shims(paths) if records.is_running(record)]
+    for folder, record in shims:
+        write_atomic(folder / records.STOP, f"{grace_seconds:.3f}", durable=False)
+        _signal(record, signal.SIGTERM)
+    _wait([record for _, record in shims], grace_seconds + _SLACK_SECONDS)
+    ended = [record["pid"] for _, record in shims]
+    for folder, record in shims:
+        _signal(record, signal.SIGKILL)
+        _signal(records.read(str(folder), records.PROCESS), signal.SIGKILL)
+    for folder, name in _holders(paths):
+        record = records.read(str(folder), name)
+        unlink_if_there(folder / name)  # it leaves by itself when its record is gone
+        if record is not None and records.is_running(record):
+            ended.append(record["pid"])
+            _wait([record], _LOOK_SECONDS)
+            _signal(record, signal.SIGKILL)
+            _wait([record], _SLACK_SECONDS)
+    return ended
+
+
+def _shims(paths: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for containers in _folders(paths.pods):
+        for attempts in _folders(containers / "containers"):
+            for number in numbers(attempts):
+                folder = attempts / str(number)
+                claim = records.read(str(folder), records.CLAIM)
+                if claim is not None:
+                    yield folder, claim
+
+
+def _holders(paths: NodePaths) -> Iterator[tuple[Path, str]]:
+    """Sandboxes first, then the way out, then the box that they all live in."""
+    for pod in _folders(paths.pods):
+        yield pod, sandbox.RECORD
+    yield paths.root, outbound.RECORD
+    yield paths.root, box.RECORD
+
+
+def _folders(parent: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in parent.iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
+
+
+def _signal(record: dict[str, Any] | None, number: int) -> None:
+    if record is None or not records.is_running(record):
+        return
+    try:
+        os.kill(record["pid"], number)
+    except ProcessLookupError:
+        return
+
+
+def _wait(found: list[dict[str, Any]], seconds: float) -> None:
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    while any(records.is_running(record) for record in found) and clock.monotonic() < deadline:
+        clock.pause(_LOOK_SECONDS)
