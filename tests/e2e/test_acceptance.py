@@ -35,7 +35,7 @@ def clean(box: Box) -> Iterator[None]:
     """Each test leaves the box as it found it."""
     before = {kind: _names(box, kind) for kind in ("nodes", "queues", "priorityclasses")}
     yield
-    for kind in ("vcjobs", "podgroups", "pods"):
+    for kind in ("vcjob", "podgroups", "pods"):
         box.windlass("delete", kind, "--all", "-n", "default", check=False)
     box.windlass("delete", "resourcequotas", "--all", "-n", "default", check=False)
     box.windlass("delete", "resourcequotas", "--all", "-n", "ai-team-a", check=False)
@@ -119,7 +119,7 @@ def test_strict_refuses_aliases_and_defaults_and_nothing_else(box: Box, number: 
         assert "try:" in done.stderr
         for document in acceptance.documents(number):
             kind = document["kind"]
-            plural = {"Job": "vcjobs", "Queue": "queues", "Pod": "pods"}[kind]
+            plural = {"Job": "vcjob", "Queue": "queues", "Pod": "pods"}[kind]
             assert document["metadata"]["name"] not in _names(box, plural)
 
 

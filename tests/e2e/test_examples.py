@@ -31,7 +31,7 @@ def box() -> Iterator[Box]:
 @pytest.fixture(autouse=True)
 def clean(box: Box) -> Iterator[None]:
     yield
-    box.windlass("delete", "vcjobs", "--all", check=False)
+    box.windlass("delete", "vcjob", "--all", check=False)
     box.windlass("delete", "pods", "--all", check=False)
     box.wait_for("no pods are left", lambda: not box.items("pods"))
 

@@ -99,7 +99,7 @@ def submit(box: Box, rng: random.Random, count: int, evidence: Path, prefix: str
 
 
 def phases(box: Box) -> dict[str, str]:
-    done = box.windlass("get", "vcjobs", "-o", "json", check=False)
+    done = box.windlass("get", "vcjob", "-o", "json", check=False)
     if done.returncode != 0:
         return {}
     return {

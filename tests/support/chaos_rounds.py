@@ -137,7 +137,7 @@ def check(box: Box, writer: Writer, evidence: Path, outcome: Outcome) -> None:
     uids = [line.split()[0] for line in starts if line]
     if len(uids) != len(set(uids)):
         outcome.problems.append("a pod that is never restarted was started twice")
-    jobs = json.loads(box.windlass("get", "vcjobs", "-o", "json").stdout)["items"]
+    jobs = json.loads(box.windlass("get", "vcjob", "-o", "json").stdout)["items"]
     outcome.restarts = sum(job["status"].get("retryCount", 0) for job in jobs)
     if outcome.restarts:
         outcome.problems.append(

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from clusters import Cluster
 
-DEVIATIONS: dict[str, str] = {}
+DEVIATIONS: dict[str, str] = {
+    "server-side apply": "not served yet: 415, and the accepted types do not name it; a client that asks for "
+    "it is told so, everything else works by the other patch types",
+}
 
 used: set[str] = set()
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from realkube import end, spawn
 
+from windlass.api.resources import QUEUES
+from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
 from windlass.client.kubeconfig import load
 from windlass.kits.state import StateFolder
@@ -38,6 +40,16 @@ class EmbeddedKube:
                 self.stop()
                 raise RuntimeError(f"the embedded server did not start\n{self.tail()}")
             time.sleep(0.02)
+        if self._controllers:
+            self._wait_for_queue(deadline)
+
+    def _wait_for_queue(self, deadline: float) -> None:
+        """The queue controller makes the first queue a moment after the server is ready."""
+        with BlockingClient(self.connection) as client:
+            while client.find(QUEUES, "default") is None:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"there is no default queue\n{self.tail()}")
+                time.sleep(0.02)
 
     def stop(self) -> None:
         if self._process is not None:

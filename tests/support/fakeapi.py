@@ -261,7 +261,9 @@ class FakeApi:
         finalizers = list(metadata.get("finalizers") or ())
         if propagation in ("Foreground", "Orphan"):
             finalizers.append({"Foreground": "foregroundDeletion", "Orphan": "orphan"}[propagation])
-        graceful = resource == PODS and (present.get("spec") or {}).get("nodeName") and grace_seconds != 0
+        finished = (present.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        bound = resource == PODS and (present.get("spec") or {}).get("nodeName")
+        graceful = bound and not finished and grace_seconds != 0
         if graceful or finalizers:
             if not metadata.get("deletionTimestamp"):
                 change: Json = {"metadata": {"deletionTimestamp": rfc3339(self.clock.now())}}
