@@ -56,6 +56,13 @@ ROOTS: dict[str, dict[str, str]] = {
     "apis/policy/v1": {name: "k8s.io/api/policy/v1." for name in ("PodDisruptionBudget", "Eviction")},
     "apis/discovery.k8s.io/v1": {"EndpointSlice": "k8s.io/api/discovery/v1."},
     "apis/autoscaling/v1": {"Scale": "k8s.io/api/autoscaling/v1."},
+    "apis/authorization.k8s.io/v1": {
+        name: "k8s.io/api/authorization/v1."
+        for name in ("SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview")
+    },
+    "apis/authentication.k8s.io/v1": {
+        name: "k8s.io/api/authentication/v1." for name in ("SelfSubjectReview", "TokenReview", "TokenRequest")
+    },
 }
 
 Path_ = tuple[tuple[int, ...], tuple[str, ...]]

@@ -87,7 +87,14 @@ PODS = Resource(
 )
 NODES = Resource("", "v1", "nodes", "Node", False, ("no",), subresources=_STATUS)
 NAMESPACES = Resource(
-    "", "v1", "namespaces", "Namespace", False, ("ns",), subresources=("status", "finalize")
+    "",
+    "v1",
+    "namespaces",
+    "Namespace",
+    False,
+    ("ns",),
+    subresources=("status", "finalize"),
+    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
 )
 EVENTS = Resource("", "v1", "events", "Event", short_names=("ev",))
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",))

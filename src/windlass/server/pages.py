@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from windlass.client.transport import Request, Response
-from windlass.server import answers
+from windlass.server import answers, discovery, openapi
 from windlass.server.core import Core
 from windlass.server.telemetry import Telemetry
 
@@ -54,5 +54,5 @@ def metrics(telemetry: Telemetry) -> Response:
 
 
 def described(request: Request) -> Response | None:
-    """Discovery and OpenAPI; ``None`` for paths that are neither."""
-    return None
+    """Discovery and OpenAPI; ``None`` for paths that are neither. Raises StatusError 404, 406."""
+    return discovery.answer(request) or openapi.answer(request)

@@ -43,6 +43,11 @@ def register_write_only(resource: Resource) -> None:
     _WRITE_ONLY_GROUPS.add(resource.group)
 
 
+def write_only() -> tuple[Resource, ...]:
+    """The kinds that are served and never stored."""
+    return tuple(_WRITE_ONLY.values())
+
+
 def is_write_only(resource: Resource) -> bool:
     return (resource.group, resource.version, resource.plural) in _WRITE_ONLY
 

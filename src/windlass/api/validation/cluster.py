@@ -164,9 +164,8 @@ def _quota_entry(where: str, name: str, text: Any, out: Collector) -> None:
 def _scopes(scopes: list[str], out: Collector) -> None:
     shown = json.dumps(scopes, separators=(",", ":"))
     complaints = ["unsupported scope" for scope in scopes if scope not in _SCOPES]
-    for pair in (("Terminating", "NotTerminating"), ("BestEffort", "NotBestEffort")):
-        if set(pair) <= set(scopes):
-            complaints.append("conflicting scopes")
+    opposed = (("Terminating", "NotTerminating"), ("BestEffort", "NotBestEffort"))
+    complaints += ["conflicting scopes" for pair in opposed if set(pair) <= set(scopes)]
     out.errors.extend(FieldError("spec.scopes", f"Invalid value: {shown}: {words}") for words in complaints)
 
 
