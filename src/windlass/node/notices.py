@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.api.annotations import HOST_IMAGE
 from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
 from windlass.node.podstate import Note
@@ -51,7 +52,9 @@ def _image_notes(containers: list[Mapping[str, Any]], images: Mapping[str, Image
     ignored = []
     for container in containers:
         image = container.get("image") or ""
-        if image and image_entry(images, image) is None and image not in ignored:
+        if image in ("", HOST_IMAGE) or image in ignored:
+            continue
+        if image_entry(images, image) is None:
             ignored.append(image)
     if not ignored:
         return []
