@@ -28,6 +28,7 @@ HEARTBEAT_LOG_SECONDS = 60.0
 _DRAIN_SECONDS = 5.0
 _HOPELESS_SECONDS = 3.0
 _RESYNC_SECONDS = 5.0
+_YOUNG_SECONDS = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,7 @@ class Follower:
         self._open: set[_Start] = set()
         self._running_told = False
         self._hopeless_since: float | None = None
-        self._looked_at = 0.0
+        self._begun_at = self._looked_at = invocation.clock.monotonic()
 
     @property
     def job(self) -> Job:
@@ -177,6 +178,8 @@ class Follower:
             return
         if job.waiting:
             self._running_told = False
+            if job.explanation is None and not job.condition_message and self._young:
+                return
             self._phases.show(f"{job.name}: queued in {job.queue}: {waiting(job)}")
             self._consider_giving_up(job.explanation)
             return
@@ -188,6 +191,11 @@ class Follower:
         elif not self._running_told:
             self._running_told = True
             self._phases.settle(f"{job.name}: running on {places(job.nodes)}")
+
+    @property
+    def _young(self) -> bool:
+        """So fresh that the scheduler may not have said anything yet."""
+        return self._looked_at - self._begun_at < _YOUNG_SECONDS
 
     def _consider_giving_up(self, record: Explanation | None) -> None:
         if not self._give_up or record is None or record.waiting_helps != "no":
@@ -269,11 +277,11 @@ class Follower:
     @property
     def _waits_shortly(self) -> bool:
         """Whether something is awaited that no event announces."""
-        return self._hopeless_since is not None or self._job.finished
+        return self._hopeless_since is not None or self._job.finished or self._young
 
     def _patience(self, finished_at: float | None) -> float:
         longest = 0.5 if finished_at is not None else _RESYNC_SECONDS
-        if self._hopeless_since is not None:
+        if self._hopeless_since is not None or self._young:
             longest = min(longest, 0.5)
         due = self._printer.due
         if due is not None:

@@ -9,7 +9,7 @@ from windlass.cli.failures import nearest
 
 def resource_of(word: str) -> Resource:
     """Raises :class:`WindlassError` with the nearest kinds."""
-    found = find(word)
+    found = find(word) or find(word.lower().removesuffix("s"))  # also "vcjobs", the plural of a short name
     if found is not None:
         return found
     known = sorted({name for r in ALL for name in (r.plural, r.singular, *r.short_names)})

@@ -66,7 +66,7 @@ def job_of(
     container: dict[str, Any] = {
         "name": TASK,
         "image": wish.image or HOST_IMAGE,
-        "command": list(wish.command),
+        "command": [literal(word) for word in wish.command],
         "env": [*environment_of(wish, on_box=on_box, environ=environ), *rendezvous(name, wish.nodes)],
     }
     workdir = wish.workdir or (os.getcwd() if on_box else "")
@@ -156,8 +156,12 @@ def environment_of(wish: Wish, *, on_box: bool, environ: Mapping[str, str]) -> l
                 remedies=(f"--env {name}=VALUE",),
             )
         found[name] = value if equals else environ[name]
-    # $(NAME) would be expanded by Kubernetes; $$( stands for itself.
-    return [{"name": name, "value": value.replace("$(", "$$(")} for name, value in sorted(found.items())]
+    return [{"name": name, "value": literal(value)} for name, value in sorted(found.items())]
+
+
+def literal(text: str) -> str:
+    """``text`` so that Kubernetes' expansion of ``$(NAME)`` gives it back unchanged."""
+    return text.replace("$", "$$")
 
 
 def check_command(wish: Wish, environ: Mapping[str, str]) -> None:

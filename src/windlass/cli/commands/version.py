@@ -24,8 +24,7 @@ def command(invocation: Invocation, client_only: bool) -> int:
 
         try:
             found = msgspec.json.decode(invocation.client.call(Request("GET", "/version")))
-            record["server"] = str(found.get("windlassVersion") or found.get("gitVersion", ""))
-            record["kubernetes"] = str(found.get("gitVersion", ""))
+            record["server"] = str(found.get("gitVersion", ""))
         except WindlassError:
             record["server"] = ""
     if invocation.structured:
