@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from jobworld import World, annotations, job, task
 
+from windlass.api.errors import StatusError, forbidden
 from windlass.api.resources import (
     COMMANDS,
     CONFIG_MAPS,
@@ -15,6 +16,7 @@ from windlass.api.resources import (
     PODS,
     SERVICES,
     VOLCANO_JOBS,
+    Resource,
 )
 
 Json = dict[str, Any]
@@ -532,6 +534,27 @@ def test_a_command_for_a_job_that_is_not_there_is_removed() -> None:
     world.command("AbortJob")
     world.settle()
     assert world.api.objects(COMMANDS) == []
+
+
+def test_a_command_that_cannot_be_removed_is_carried_out_once() -> None:
+    world = started()
+
+    def keep_commands(verb: str, resource: Resource, obj: Json) -> StatusError | None:
+        return forbidden(resource, "x", "no") if (verb, resource) == ("delete", COMMANDS) else None
+
+    world.api.reject = keep_commands
+    world.command("RestartJob")
+    for _ in range(3):
+        world.look()
+        world.api.finish_deletions()
+        if world.group is not None:
+            world.admit()
+    assert world.phase == "Pending"
+    world.look()
+    world.run()
+    world.look()
+    assert world.phase == "Running"
+    assert (world.status["version"], world.status["retryCount"]) == (1, 1)
 
 
 def test_abort_while_restarting() -> None:
