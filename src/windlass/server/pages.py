@@ -54,5 +54,7 @@ def metrics(telemetry: Telemetry) -> Response:
 
 
 def described(request: Request) -> Response | None:
-    """Discovery and OpenAPI; ``None`` for paths that are neither. Raises StatusError 404, 406."""
+    """Discovery and OpenAPI; ``None`` for paths that are neither. Raises StatusError."""
+    from windlass.server import discovery, openapi  # they read type data that other requests do not need
+
     return discovery.answer(request) or openapi.answer(request)
