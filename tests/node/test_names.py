@@ -1,0 +1,78 @@
+"""Hosts files and substitution."""
+
+from __future__ import annotations
+
+from windlass.node.names import Directory, NamedPod, NamedService, hostname_of, name_switch, substitute
+
+
+def pod(
+    name: str, address: str, ns: str = "ns", sub: str = "", ready: bool = True, **labels: str
+) -> NamedPod:
+    return NamedPod(f"u-{name}", ns, name, name, sub, address, labels, ready)
+
+
+def names_of(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            address, *names = line.split()
+            for name in names:
+                found.setdefault(name, []).append(address)
+    return found
+
+
+PODS = [
+    pod("j-m-0", "10.0.0.1", sub="j", job="j"),
+    pod("j-w-0", "10.0.0.2", sub="j", ready=False, job="j"),
+    pod("other", "10.0.0.9", ns="else", sub="x"),
+]
+SERVICES = [
+    NamedService("ns", "j", {"job": "j"}, headless=True),
+    NamedService("ns", "api", {"job": "j"}, headless=False),
+    NamedService("ns", "nobody", {}, headless=True),
+]
+
+
+def test_every_spelling_of_a_pod_and_a_service_resolves() -> None:
+    found = names_of(Directory(PODS, SERVICES).hosts(PODS[1]))
+    for name in ("j-m-0", "j-m-0.j", "j-m-0.j.ns", "j-m-0.j.ns.svc", "j-m-0.j.ns.svc.cluster.local"):
+        assert found[name] == ["10.0.0.1"], name
+    for name in ("j", "j.ns", "j.ns.svc", "j.ns.svc.cluster.local"):
+        assert found[name] == ["10.0.0.1", "10.0.0.2"], name
+    assert found["api"] == ["10.0.0.1"]  # the ready one
+    assert found["localhost"] == ["127.0.0.1", "::1"]
+    assert "nobody" not in found
+
+
+def test_short_names_stay_in_their_namespace() -> None:
+    found = names_of(Directory(PODS, SERVICES).hosts(PODS[0]))
+    assert "other" not in found
+    assert found["other.x.else.svc.cluster.local"] == ["10.0.0.9"]
+
+
+def test_the_pod_itself_comes_first_with_its_full_name() -> None:
+    lines = Directory(PODS, SERVICES).hosts(PODS[0]).splitlines()
+    assert lines[3] == "10.0.0.1\tj-m-0.j.ns.svc.cluster.local j-m-0"
+
+
+def test_host_aliases() -> None:
+    text = Directory(PODS, ()).hosts(PODS[0], [{"ip": "1.2.3.4", "hostnames": ["db", "db.local"]}])
+    assert text.endswith("1.2.3.4\tdb db.local\n")
+
+
+def test_substitution_takes_whole_names_longest_first() -> None:
+    table = {"j-m-0": "127.1.0.1", "j-m-0.j": "127.1.0.1", "j": "127.1.0.1", "m": "9.9.9.9"}
+    assert substitute("tcp://j-m-0.j:29500", table) == "tcp://127.1.0.1:29500"
+    assert substitute("j-m-0,j-m-01,xj-m-0", table) == "127.1.0.1,j-m-01,xj-m-0"
+    assert substitute("--name=m model.m m.py", table) == "--name=9.9.9.9 model.m m.py"
+    assert substitute("x", {}) == "x"
+
+
+def test_hostnames() -> None:
+    assert hostname_of("pod", "") == "pod"
+    assert hostname_of("pod", "h") == "h"
+    assert hostname_of("a" * 62 + "-b", "") == "a" * 62
+
+
+def test_nothing_answers_before_the_hosts_file() -> None:
+    assert name_switch("passwd: files\nhosts: resolve files\n") == "passwd: files\nhosts: files dns\n"
