@@ -7,7 +7,16 @@ from windlass.controllers import durations
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("10m", 600), ("1h30m", 5400), ("1.5s", 1.5), ("300ms", 0.3), ("0", 0), ("0s", 0), ("-5s", -5), ("+5s", 5)],
+    [
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("1.5s", 1.5),
+        ("300ms", 0.3),
+        ("0", 0),
+        ("0s", 0),
+        ("-5s", -5),
+        ("+5s", 5),
+    ],
 )
 def test_parse(text: str, seconds: float) -> None:
     assert durations.parse(text) == pytest.approx(seconds)

@@ -170,6 +170,21 @@ class FakeApi:
             items = [answers.decoder(kind)(msgspec.json.encode(item)) for item in items]
         return ListResult(items, "0")
 
+    async def list_page(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        limit: int = 0,
+        continue_token: str = "",
+        **kw: Any,
+    ) -> ListResult[Any]:
+        whole = await self.list(resource, namespace, **kw)
+        start = int(continue_token or 0)
+        end = start + limit if limit else len(whole.items)
+        token = str(end) if end < len(whole.items) else ""
+        return ListResult(whole.items[start:end], "0", token)
+
     async def create(self, resource: Resource, obj: Json, namespace: str | None = None, **_: Any) -> Json:
         obj = copy.deepcopy(dict(obj))
         if resource.namespaced:

@@ -6,6 +6,7 @@ again, and a new one starts from what is stored. When both have settled they mus
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import Counter
 from typing import Any
@@ -92,10 +93,8 @@ def play(world: World, event: tuple[str, Any]) -> None:
 def settle_with_crashes(world: World, after: list[int]) -> None:
     for writes in after:
         world.api.crash_after = writes
-        try:
+        with contextlib.suppress(Crash):
             world.look()
-        except Crash:
-            pass
         with_fresh_controller(world)
     world.settle()
 

@@ -290,9 +290,7 @@ def test_the_tasks_policies_go_before_the_jobs() -> None:
 
 
 def test_policy_by_exit_code() -> None:
-    world = started(
-        policies=[{"exitCode": 3, "action": "AbortJob"}, {"exitCode": 7, "action": "RestartJob"}]
-    )
+    world = started(policies=[{"exitCode": 3, "action": "AbortJob"}, {"exitCode": 7, "action": "RestartJob"}])
     world.end("train-worker-0", 5)
     world.settle()
     assert world.phase == "Running"
@@ -315,9 +313,7 @@ def test_task_completed() -> None:
 
 def test_an_end_in_success_goes_before_a_failure_of_the_same_second() -> None:
     policies = [{"event": "TaskCompleted", "action": "CompleteJob"}]
-    world = World(
-        job(task("master", 1, policies=policies), task("worker", 2), policies=RESTART_ON_FAILURE)
-    )
+    world = World(job(task("master", 1, policies=policies), task("worker", 2), policies=RESTART_ON_FAILURE))
     world.start()
     world.end("train-worker-0", 1)
     world.end("train-master-0")
@@ -425,7 +421,9 @@ def test_pending_for_too_long() -> None:
 
 
 def test_pending_without_a_timeout_matches_nothing() -> None:
-    world = gang(policies=[{"event": "PodPending", "action": "AbortJob"}, {"event": "*", "action": "AbortJob"}])
+    world = gang(
+        policies=[{"event": "PodPending", "action": "AbortJob"}, {"event": "*", "action": "AbortJob"}]
+    )
     world.settle()
     world.admit()
     world.settle()

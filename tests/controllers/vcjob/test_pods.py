@@ -16,9 +16,13 @@ from windlass.controllers.vcjob.status import JobState
 Json = dict[str, Any]
 
 
-def spec_of(*tasks: Json, annotations: Json | None = None, labels: Json | None = None, **spec: Any) -> JobSpec:
+def spec_of(
+    *tasks: Json, annotations: Json | None = None, labels: Json | None = None, **spec: Any
+) -> JobSpec:
     manifest = job(*tasks, **spec)
-    manifest["metadata"].update(uid="u1", namespace="team", annotations=annotations or {}, labels=labels or {})
+    manifest["metadata"].update(
+        uid="u1", namespace="team", annotations=annotations or {}, labels=labels or {}
+    )
     return read(manifest)
 
 
@@ -86,9 +90,12 @@ def test_names_labels_and_annotations() -> None:
 
 def test_partition_label() -> None:
     policy = {"totalPartitions": 2, "partitionSize": 2, "minPartitions": 1}
-    assert build(spec_of(task("worker", 4, partitionPolicy=policy)), index=3)["metadata"]["labels"][
-        "volcano.sh/partition-id"
-    ] == "1"
+    assert (
+        build(spec_of(task("worker", 4, partitionPolicy=policy)), index=3)["metadata"]["labels"][
+            "volcano.sh/partition-id"
+        ]
+        == "1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +127,9 @@ def test_a_priority_class_that_does_not_exist_is_left_out() -> None:
 def test_the_template_is_not_changed() -> None:
     one = task()
     before = str(one)
-    spec = spec_of(one, plugins={"env": [], "pytorch": []}, volumes=[{"mountPath": "/d", "volumeClaimName": "c"}])
+    spec = spec_of(
+        one, plugins={"env": [], "pytorch": []}, volumes=[{"mountPath": "/d", "volumeClaimName": "c"}]
+    )
     build(spec)
     build(spec, index=1)
     assert str(one) == before

@@ -1,0 +1,157 @@
+"""Automatic groups of bare pods."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from fakeapi import FakeApi, reasons
+
+from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES
+from windlass.controllers.performer import Performer
+from windlass.controllers.podgroup.controller import PodGroupController
+from windlass.controllers.podgroup.step import Observed, class_missing, step, wants_group
+
+Json = dict[str, Any]
+
+
+def pod(name: str = "solo", **parts: Any) -> Json:
+    containers = [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}", **parts.pop("metadata", {})}
+    return {"metadata": metadata, "spec": {"schedulerName": "volcano", "containers": containers, **parts}}
+
+
+def created(subject: Json, queue: str = "") -> Json:
+    (create,) = step(subject, Observed(False, queue)).creates
+    return create.object
+
+
+def test_the_group_first_and_then_the_pod() -> None:
+    effects = step(pod(), Observed(False))
+    first, second = effects.stages
+    assert first[0].object["metadata"]["name"] == "podgroup-uid-solo"  # type: ignore[union-attr]
+    assert second[0].patch == {  # type: ignore[union-attr]
+        "metadata": {"annotations": {"scheduling.k8s.io/group-name": "podgroup-uid-solo"}}
+    }
+    assert len(step(pod(), Observed(True)).stages) == 1
+
+
+def test_the_group() -> None:
+    group = created(pod(priorityClassName="high"))
+    assert group["spec"] == {
+        "minMember": 1,
+        "queue": "default",
+        "minResources": {"nvidia.com/gpu": "4"},
+        "priorityClassName": "high",
+    }
+    (owner,) = group["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", "uid-solo", True)
+
+
+def test_pods_of_one_controller_share_a_group() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
+    group = created(pod(metadata={"ownerReferences": [owner]}))
+    assert group["metadata"]["name"] == "podgroup-u-r"
+    assert group["metadata"]["ownerReferences"] == [owner]
+
+
+def test_annotations_are_honoured() -> None:
+    notes = {
+        "scheduling.volcano.sh/group-min-member": "3",
+        "scheduling.volcano.sh/queue-name": "gold",
+        "volcano.sh/preemptable": "true",
+        "volcano.sh/jdb-max-unavailable": "1",
+        "volcano.sh/network-topology-mode": "Soft",
+        "volcano.sh/network-topology-highest-tier": "2",
+        "other": "x",
+    }
+    group = created(
+        pod(metadata={"annotations": notes, "labels": {"volcano.sh/cooldown-time": "1m", "a": "b"}})
+    )
+    assert group["spec"]["minMember"] == 3
+    assert group["spec"]["queue"] == "gold"
+    assert group["spec"]["minResources"] == {"nvidia.com/gpu": "12"}
+    assert group["spec"]["networkTopology"] == {"mode": "soft", "highestTierAllowed": 2}
+    assert group["metadata"]["annotations"] == {
+        "volcano.sh/preemptable": "true",
+        "volcano.sh/jdb-max-unavailable": "1",
+    }
+    assert group["metadata"]["labels"] == {"volcano.sh/cooldown-time": "1m"}
+
+
+def test_minimum_resources_by_annotation() -> None:
+    notes = {"scheduling.volcano.sh/group-min-resources": '{"cpu": "3", "memory": "1Gi"}'}
+    assert created(pod(metadata={"annotations": notes}))["spec"]["minResources"] == {
+        "cpu": "3",
+        "memory": "1Gi",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("scheduling.volcano.sh/group-min-member", "many"),
+        ("scheduling.volcano.sh/group-min-member", "-1"),
+        ("scheduling.volcano.sh/group-min-resources", "{"),
+        ("scheduling.volcano.sh/group-min-resources", '{"cpu": "lots"}'),
+    ],
+)
+def test_nonsense_in_an_annotation_is_told(name: str, text: str) -> None:
+    effects = step(pod(metadata={"annotations": {name: text}}), Observed(False))
+    assert reasons(effects.events) == ["InvalidAnnotation"]
+    assert effects.creates[0].object["spec"]["minMember"] == 1
+    assert effects.creates[0].object["spec"]["minResources"] == {"nvidia.com/gpu": "4"}
+
+
+def test_the_namespaces_queue() -> None:
+    assert created(pod(), "silver")["spec"]["queue"] == "silver"
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pod(schedulerName="windlass"),
+        pod(schedulerName=""),
+        pod(metadata={"annotations": {"scheduling.k8s.io/group-name": "g"}}),
+        pod(metadata={"annotations": {"scheduling.volcano.sh/group-name": "g"}}),
+        pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        {**pod(), "status": {"phase": "Succeeded"}},
+    ],
+)
+def test_who_gets_none(subject: Json) -> None:
+    assert not wants_group(subject)
+    assert step(subject, Observed(False)).stages == ()
+
+
+def test_end_to_end_in_a_fake_api() -> None:
+    api = FakeApi()
+    api.put(
+        NAMESPACES, {"metadata": {"name": "team", "annotations": {"scheduling.volcano.sh/queue-name": "q"}}}
+    )
+    controller = PodGroupController(api, api)  # type: ignore[arg-type]
+    api.put(PODS, pod(metadata={"namespace": "team"}))
+    performer = Performer(api)  # type: ignore[arg-type]
+
+    async def run() -> None:
+        for _ in range(3):
+            await performer.perform(await controller.look("pod:team/solo"))
+
+    asyncio.run(run())
+    (group,) = api.objects(POD_GROUPS)
+    assert group["spec"]["queue"] == "q"
+    (stored,) = api.objects(PODS)
+    assert stored["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
+    assert [entry[0] for entry in api.log] == ["create", "patch"]
+
+
+def test_a_group_with_a_missing_priority_class_is_told() -> None:
+    api = FakeApi()
+    controller = PodGroupController(api, api)  # type: ignore[arg-type]
+    api.put(POD_GROUPS, {"metadata": {"name": "g"}, "spec": {"priorityClassName": "high"}})
+    effects = asyncio.run(controller.look("group:default/g"))
+    assert reasons(effects.events) == ["PriorityClassNotFound"]
+    assert effects.stages == ()
+    api.put(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1})
+    assert asyncio.run(controller.look("group:default/g")).events == ()
+    assert class_missing({"metadata": {"name": "g"}}, {}).events == ()
