@@ -5,11 +5,15 @@ from __future__ import annotations
 from windlass.server.core import Call, Core
 from windlass.server.negotiation import Shape
 from windlass.server.present import MetadataPresenter, Presenter, object_presenter
+from windlass.server.tables import TablePresenter
 
 
 def presenter_for(core: Core, call: Call, *, collection: bool) -> Presenter:
     """The presenter of the negotiated form for the URL's kind."""
     form, resource = call.form, call.target.resource
+    if form.shape is Shape.TABLE:
+        include = call.params.get("includeObject", "")
+        return TablePresenter(resource, core.clock, version=form.version, include=include)
     if form.shape in (Shape.METADATA, Shape.METADATA_LIST):
         return MetadataPresenter(form.version)
     return object_presenter(resource)
