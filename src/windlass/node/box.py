@@ -34,6 +34,7 @@ def main(folder: str) -> int:
     ``{"user_namespace": bool, "network": bool, "uplink": name or "", "uplink_address": "10.x.0.1",
     "prefix": 16}``
     """
+    linux.close_inherited()
     linux.set_process_name("windlass-box")
     spec = records.read(folder, SPEC)
     if spec is None:

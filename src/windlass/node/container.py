@@ -92,7 +92,7 @@ def _reap_until_end(main: int) -> int:
             _kill_descendants(spare_orphans=True)
             _signal(main, signal.SIGKILL)
         elif number != signal.SIGCHLD:
-            _signal(-main, number)
+            _forward(main, number)
         while True:
             try:
                 pid, raw = os.waitpid(-1, os.WNOHANG)
@@ -103,6 +103,24 @@ def _reap_until_end(main: int) -> int:
             if pid == main:
                 ended = raw
     return ended
+
+
+def _forward(main: int, number: int) -> None:
+    """To the main process alone if it catches the signal, since then it knows what to do (a training loop
+    that saves a checkpoint must not lose its data loaders first); otherwise to its whole group, so that
+    ``sh -c`` does not shield what it runs."""
+    _signal(main if _catches(main, number) else -main, number)
+
+
+def _catches(pid: int, number: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:
+            for line in stream:
+                if line.startswith("SigCgt:"):
+                    return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return False
 
 
 def _signal(target: int, number: int) -> None:
@@ -209,11 +227,15 @@ def _become_user(spec: dict[str, Any]) -> None:
 
 
 def _plain_signals() -> None:
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)  # Python ignores these, and exec would hand that on
-    for number in (*_FORWARDED, KILL_ALL, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)
+    """Nothing blocked, nothing ignored: neither what Python ignores nor what the agent inherited."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        if number not in _RESERVED:
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+_RESERVED = (32, 33)
+"""The C library's own; it refuses to change them."""
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> NoReturn:

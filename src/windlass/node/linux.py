@@ -6,6 +6,7 @@ Imports stay few (ctypes, os): the supervisors of pods start with this module. E
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import Any
@@ -143,6 +144,14 @@ def descendants(pid: int) -> list[int]:
     for child in found:  # grows while it is walked
         found += children(child)
     return found
+
+
+def close_inherited() -> None:
+    """Close every descriptor but the three standard ones: whoever started us may have left some open."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # the one of the listing itself
+                os.close(int(name))
 
 
 def map_own_ids(inside_uid: int, inside_gid: int, outside_uid: int, outside_gid: int) -> None:

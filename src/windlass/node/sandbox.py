@@ -25,6 +25,7 @@ def main(folder: str) -> int:
     "hostname", "cable": {"outside", "address", "prefix", "gateway" or ""} or null,
     "tmpfs": [{"path", "size_bytes"}]}``
     """
+    linux.close_inherited()
     linux.set_process_name("windlass-pod")
     spec = records.read(folder, SPEC)
     if spec is None:

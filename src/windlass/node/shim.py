@@ -34,6 +34,7 @@ _DRAIN = 5.0
 
 def main(folder: str) -> int:
     """Run the attempt in ``folder``; the exit status of the shim itself says nothing about the container."""
+    linux.close_inherited()
     linux.set_process_name("windlass-shim")
     spec = records.read(folder, records.SPEC)
     if spec is None:
