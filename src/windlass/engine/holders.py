@@ -23,6 +23,9 @@ def holders_of(
     table = world.table
     for verdict in verdicts:
         short = [name for name in verdict.short if name != "pods"]
+        if not short and verdict.fitting < verdict.wanted:
+            # each node could take one more, all together too few: what is short is what is asked for
+            short = [name for name, _ in verdict.cls.items if name != "pods"]
         if not short:
             continue
         for row in sorted(verdict.matching.tolist(), key=table.names.__getitem__):
