@@ -1,0 +1,428 @@
+"""Scheduling end to end: the service over HTTP, against the embedded server and a real kube-apiserver.
+
+Nodes are objects without machines. Each test has its own namespace, nodes, queue and scheduler name, so
+that tests do not see one another's pods as theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from clusters import Cluster
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import EVENTS, NODES, POD_GROUPS, PODS, QUEUES
+from windlass.client.client import Client
+from windlass.client.http import HttpTransport
+from windlass.kits.clock import SystemClock
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.service import SchedulerService
+
+Json = dict[str, Any]
+PATIENCE = 20.0
+
+
+class Scene:
+    """A namespace with nodes and a queue of its own, and the scheduler that serves it."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.namespace = namespace
+        self.scheduler = f"windlass-{namespace}"
+        self.queue = f"q-{namespace}"
+        self.clock = SystemClock()
+        self._cluster = cluster
+        self.client = self.connect()
+        self._running: list[asyncio.Task[None]] = []
+        self._nodes: list[str] = []
+
+    def connect(self) -> Client:
+        transport = HttpTransport(self._cluster.connection)
+        return Client(transport, clock=self.clock, rng=random.Random(1))
+
+    # The scheduler.
+
+    async def start(self, **options: Any) -> SchedulerService:
+        client = self.connect()
+        service = SchedulerService(
+            client,
+            clock=self.clock,
+            rng=random.Random(2),
+            options=SchedulerOptions(scheduler_names=(self.scheduler,), **options),
+        )
+
+        async def run() -> None:
+            try:
+                await service.run()
+            finally:
+                await client.close()
+
+        self._running.append(asyncio.create_task(run()))
+        await asyncio.wait_for(service.ready.wait(), PATIENCE)
+        return service
+
+    async def kill(self) -> None:
+        """End all schedulers, at once and without a word."""
+        for task in self._running:
+            task.cancel()
+        for result in await asyncio.gather(*self._running, return_exceptions=True):
+            assert result is None or isinstance(result, asyncio.CancelledError), result
+        self._running.clear()
+
+    async def close(self) -> None:
+        await self.kill()
+        for obj in (await self.client.list(PODS, self.namespace)).items:
+            with contextlib.suppress(StatusError):
+                await self.client.delete(PODS, obj["metadata"]["name"], self.namespace, grace_seconds=0)
+        for name in self._nodes:
+            await self.client.delete(NODES, name)
+        await self.client.close()
+        self._cluster.close()
+
+    # The world.
+
+    async def node(self, name: str, gpus: int) -> str:
+        full = f"{self.namespace}-{name}"
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+        status = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Simulated"}],
+        }
+        labels = {"scene": self.namespace, "kubernetes.io/hostname": full}
+        obj = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": full, "labels": labels},
+            "status": status,
+        }
+        await self.client.create(NODES, obj)
+        self._nodes.append(full)
+        # a real server's admission marks a new node as not ready until a controller has looked at it
+        change = {"spec": {"taints": None, "unschedulable": None}}
+        await self.client.patch(NODES, full, change)
+        return full
+
+    async def make_queue(self, **spec: Any) -> None:
+        obj = {
+            "apiVersion": QUEUES.api_version,
+            "kind": "Queue",
+            "metadata": {"name": self.queue},
+            "spec": spec,
+        }
+        await self.client.create(QUEUES, obj)
+
+    async def gang(self, name: str, members: int, **spec: Any) -> None:
+        obj = {
+            "apiVersion": POD_GROUPS.api_version,
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"minMember": members, "queue": self.queue, **spec},
+        }
+        await self.client.create(POD_GROUPS, obj)
+        for i in range(members):
+            await self.pod(f"{name}-{i}", group=name)
+
+    async def pod(
+        self, name: str, *, group: str = "", gpus: int = 1, scheduler: str = "", **spec: Any
+    ) -> None:
+        amounts = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+        notes = {"scheduling.volcano.sh/queue-name": self.queue}
+        if group:
+            notes["scheduling.k8s.io/group-name"] = group
+        obj = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": notes},
+            "spec": {
+                "schedulerName": scheduler or self.scheduler,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 0,
+                "nodeSelector": {"scene": self.namespace},
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [
+                    {"name": "main", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+                ],
+                **spec,
+            },
+        }
+        await self.client.create(PODS, obj)
+
+    async def phase(self, name: str, phase: str) -> None:
+        """What a node agent would say of a pod."""
+        await self.client.patch(
+            PODS, name, {"status": {"phase": phase}}, self.namespace, kind="strategic", subresource="status"
+        )
+
+    # Questions.
+
+    async def pods(self) -> dict[str, Json]:
+        found = await self.client.list(PODS, self.namespace)
+        return {obj["metadata"]["name"]: obj for obj in found.items}
+
+    async def bound(self) -> dict[str, str]:
+        """Pod → node."""
+        found = await self.pods()
+        return {name: o["spec"]["nodeName"] for name, o in sorted(found.items()) if o["spec"].get("nodeName")}
+
+    async def group(self, name: str) -> Json:
+        return await self.client.get(POD_GROUPS, name, self.namespace)
+
+    async def group_phase(self, name: str) -> str:
+        return ((await self.group(name)).get("status") or {}).get("phase", "")
+
+    async def check(self) -> None:
+        """No device is given twice, no index lies outside the node."""
+        taken: dict[tuple[str, str], str] = {}
+        for name, obj in (await self.pods()).items():
+            devices = obj["metadata"].get("annotations", {}).get("windlass.dev/devices", "")
+            where = obj["spec"].get("nodeName", "")
+            if not where or obj["metadata"].get("deletionTimestamp"):
+                continue
+            if (obj["status"].get("phase") or "") in ("Succeeded", "Failed"):
+                continue
+            for index in filter(None, devices.split(",")):
+                other = taken.setdefault((where, index), name)
+                assert other == name, f"device {index} of {where} is given to {other} and to {name}"
+
+
+async def eventually(check: Callable[[], Awaitable[Any]], what: str, seconds: float = PATIENCE) -> Any:
+    """Ask until the answer is true."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + seconds
+    while True:
+        answer = await check()
+        if answer:
+            return answer
+        assert clock.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
+    made = Scene(cluster, cluster.new_namespace("sched"))
+    await made.make_queue()
+    yield made
+    await made.close()
+
+
+async def test_a_gang_is_bound_and_shown(scene: Scene) -> None:
+    await scene.node("a", 2)
+    await scene.node("b", 2)
+    await scene.start()
+    await scene.gang("train", 4)
+
+    async def all_bound() -> bool:
+        return len(await scene.bound()) == 4
+
+    await eventually(all_bound, "four pods bound")
+    pods = await scene.pods()
+    slots = {
+        (o["spec"]["nodeName"], o["metadata"]["annotations"]["windlass.dev/devices"]) for o in pods.values()
+    }
+    assert len(slots) == 4
+    assert {index for _, index in slots} == {"0", "1"}
+    for obj in pods.values():
+        scheduled = {c["type"]: c["status"] for c in obj["status"]["conditions"]}
+        assert scheduled["PodScheduled"] == "True"
+
+    async def shown() -> bool:
+        return await scene.group_phase("train") == "Running"
+
+    await eventually(shown, "phase Running")
+    status = (await scene.group("train"))["status"]
+    assert {c["type"]: c["status"] for c in status["conditions"]}["Scheduled"] == "True"
+
+    async def event() -> bool:
+        found = await scene.client.list(EVENTS, scene.namespace, fields="reason=Scheduled")
+        messages = {o["message"] for o in found.items}
+        node = pods["train-0"]["spec"]["nodeName"]
+        return f"Successfully assigned {scene.namespace}/train-0 to {node}" in messages
+
+    await eventually(event, "a Scheduled event")
+
+    async def accounted() -> bool:
+        queue = await scene.client.get(QUEUES, scene.queue)
+        return (queue.get("status") or {}).get("allocated", {}).get("nvidia.com/gpu") == "4"
+
+    await eventually(accounted, "the queue's allocated GPUs")
+    for name in pods:
+        await scene.phase(name, "Succeeded")
+
+    async def completed() -> bool:
+        return await scene.group_phase("train") == "Completed"
+
+    await eventually(completed, "phase Completed")
+
+
+async def test_a_gang_that_does_not_fit_waits_with_its_true_reason_and_then_runs(scene: Scene) -> None:
+    await scene.node("a", 4)
+    await scene.start()
+    await scene.gang("first", 3)
+    await eventually(lambda: scene.bound(), "the first gang")
+    await scene.gang("second", 2)
+
+    async def told() -> Json | None:
+        annotations = (await scene.group("second"))["metadata"].get("annotations") or {}
+        text = annotations.get("windlass.dev/explanation")
+        return json.loads(text) if text else None
+
+    record = await eventually(told, "an explanation")
+    assert record["code"] == "InsufficientResources"
+    assert record["position"] == 1
+    assert record["waitingHelps"] == "yes"
+    assert f"{scene.namespace}/first" in record["holders"]
+    conditions = {c["type"]: c for c in (await scene.group("second"))["status"]["conditions"]}
+    assert conditions["Unschedulable"]["status"] == "True"
+    assert conditions["Unschedulable"]["message"] == record["message"]
+    assert await scene.group_phase("second") == "Inqueue"
+    assert sorted(await scene.bound()) == ["first-0", "first-1", "first-2"]  # not one GPU is held by it
+
+    async def pod_says() -> bool:
+        waiting = (await scene.pods())["second-0"]["status"].get("conditions") or []
+        return any(c["type"] == "PodScheduled" and c["reason"] == "Unschedulable" for c in waiting)
+
+    await eventually(pod_says, "PodScheduled=False on a waiting pod")
+
+    await scene.phase("first-0", "Succeeded")
+
+    async def runs() -> bool:
+        return {"second-0", "second-1"} <= set(await scene.bound())
+
+    await eventually(runs, "the second gang")
+
+    async def forgotten() -> bool:
+        found = await scene.group("second")
+        return "windlass.dev/explanation" not in (found["metadata"].get("annotations") or {})
+
+    await eventually(forgotten, "the explanation gone")
+    await scene.check()
+
+
+async def test_a_queue_limit_is_the_reason_that_is_told(cluster: Cluster) -> None:
+    scene = Scene(cluster, cluster.new_namespace("sched"))
+    await scene.make_queue(capability={"nvidia.com/gpu": "2"})
+    try:
+        await scene.node("a", 8)
+        await scene.start()
+        await scene.gang("one", 2)
+        await scene.gang("two", 1)
+        await scene.gang("never", 3)
+
+        async def reasons() -> dict[str, str]:
+            found = {}
+            for name in ("two", "never"):
+                annotations = (await scene.group(name))["metadata"].get("annotations") or {}
+                if "windlass.dev/explanation" in annotations:
+                    found[name] = json.loads(annotations["windlass.dev/explanation"])["code"]
+            return found
+
+        async def both() -> bool:
+            return await reasons() == {"two": "WaitingForQuota", "never": "ExceedsQueueLimit"}
+
+        await eventually(both, "both reasons")
+        assert sorted(await scene.bound()) == ["one-0", "one-1"]
+    finally:
+        await scene.close()
+
+
+async def test_restart_in_the_middle(scene: Scene) -> None:
+    """Killed again and again while gangs are being bound: in the end every gang is whole, no device double."""
+    for i in range(4):
+        await scene.node(f"n{i}", 4)
+    for i in range(4):
+        await scene.gang(f"g{i}", 4)
+    for pause in (0.0, 0.002, 0.005, 0.01, 0.02):
+        await scene.start(bind_concurrency=2, bind_concurrency_max=2)
+        await asyncio.sleep(pause)
+        await scene.kill()
+        await scene.check()
+    await scene.start()
+
+    async def all_bound() -> bool:
+        return len(await scene.bound()) == 16
+
+    await eventually(all_bound, "sixteen pods bound")
+    await scene.check()
+    for i in range(4):
+
+        async def running(name: str = f"g{i}") -> bool:
+            return await scene.group_phase(name) == "Running"
+
+        await eventually(running, f"g{i} Running")
+
+
+async def test_a_pod_bound_by_somebody_else_is_counted_and_left_alone(scene: Scene) -> None:
+    node = await scene.node("a", 2)
+    other = await scene.node("b", 1)
+    await scene.start()
+    await scene.pod("theirs", gpus=2, scheduler="somebody-else")
+    uid = (await scene.pods())["theirs"]["metadata"]["uid"]
+    await scene.client.bind(scene.namespace, "theirs", node, uid=uid)
+    await scene.gang("ours", 1)
+    await eventually(lambda: scene.bound(), "theirs")
+
+    async def bound() -> bool:
+        return (await scene.bound()).get("ours-0") == other
+
+    await eventually(bound, "ours on the other node")
+    await scene.gang("more", 1)
+    await asyncio.sleep(1.0)
+    assert "more-0" not in await scene.bound()
+    assert (await scene.bound())["theirs"] == node
+
+
+async def test_pods_taken_from_under_the_scheduler_are_conflicts_and_no_harm(scene: Scene) -> None:
+    """A second binder races for every pod: each ends on one node, and the scheduler goes on working."""
+    nodes = [await scene.node(f"n{i}", 13) for i in range(2)]
+    await scene.start()
+    rng = random.Random(3)
+
+    async def race(name: str) -> None:
+        uid = (await scene.client.get(PODS, name, scene.namespace))["metadata"]["uid"]
+        with contextlib.suppress(StatusError):
+            await scene.client.bind(scene.namespace, name, rng.choice(nodes), uid=uid)
+
+    async with asyncio.TaskGroup() as tasks:
+        for i in range(12):
+            await scene.pod(f"p{i}")
+            tasks.create_task(race(f"p{i}"))
+
+    async def settled() -> bool:
+        found = await scene.pods()
+        return all(o["spec"].get("nodeName") for o in found.values())
+
+    await eventually(settled, "every pod bound or gone")
+    assert set((await scene.bound()).values()) <= set(nodes)
+    await scene.gang("after", 2)
+
+    async def goes_on() -> bool:
+        return {"after-0", "after-1"} <= set(await scene.bound())
+
+    await eventually(goes_on, "a gang after the race")
+
+
+async def test_two_schedulers_share_the_work_without_over_commitment(scene: Scene) -> None:
+    for i in range(3):
+        await scene.node(f"n{i}", 2)
+    await scene.start()
+    await scene.start()
+    for i in range(10):
+        await scene.pod(f"p{i}")
+
+    async def settled() -> bool:
+        found = await scene.pods()
+        leaving = [o for o in found.values() if o["metadata"].get("deletionTimestamp")]
+        bound = [o for o in found.values() if o["spec"].get("nodeName")]
+        return not leaving and len(bound) == min(6, len(found))
+
+    async def stable() -> bool:
+        return await settled() and not await asyncio.sleep(1.0) and await settled()
+
+    await eventually(stable, "six pods bound, none too many")
+    await scene.check()
