@@ -77,13 +77,16 @@ def embedded_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded
 @pytest.fixture(
     params=[pytest.param("embedded", id="embedded"), pytest.param("real", id="real", marks=pytest.mark.real)]
 )
-def cluster(request: pytest.FixtureRequest) -> Cluster:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The API, once from the embedded server and once from a real kube-apiserver (``clusters.Cluster``)."""
     from clusters import Cluster
 
     if request.param == "real":
-        return Cluster.of_real(request.getfixturevalue("real_kube"))
-    return Cluster.of_embedded(request.getfixturevalue("embedded_kube"))
+        made = Cluster.of_real(request.getfixturevalue("real_kube"))
+    else:
+        made = Cluster.of_embedded(request.getfixturevalue("embedded_kube"))
+    yield made
+    made.close()
 
 
 def crd_folder() -> Path:

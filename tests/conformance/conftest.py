@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from clusters import Cluster, eventually
 
 
 @pytest.fixture
-def api(cluster: Cluster) -> Iterator[Cluster]:
-    yield cluster
-    cluster.close()
+def api(cluster: Cluster) -> Cluster:
+    return cluster
 
 
 @pytest.fixture

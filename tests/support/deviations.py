@@ -13,12 +13,8 @@ DEVIATIONS: dict[str, str] = {
     "it is told so, everything else works by the other patch types",
 }
 
-used: set[str] = set()
-
-
 def deviates(api: Cluster, key: str) -> bool:
     """Whether this server is the one that differs. ``key`` must be in the table."""
     if key not in DEVIATIONS:
         raise KeyError(f"{key!r} is not a listed deviation")
-    used.add(key)
     return api.embedded
