@@ -306,6 +306,16 @@ class Cluster:
             invariants.check(self.engine, overcommitted=self.overcommitted)
         return decision
 
+    def confirm(self) -> None:
+        """The world reports every assumed task as bound."""
+        names = self.engine.world.table.names
+        for key, entry in list(self.engine.world.tasks.items()):
+            if entry.state is TaskState.ASSUMED:
+                devices = tuple(share.index for share in entry.devices)
+                self.task(
+                    replace(self.tasks[key], node=names[entry.row], state=TaskState.BOUND, devices=devices)
+                )
+
     def settle(self, quiet: int = 5) -> None:
         """Cycle until nothing changes, then ``quiet`` cycles more in which nothing may change."""
         for _ in range(100):

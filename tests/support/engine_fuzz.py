@@ -7,6 +7,7 @@ well.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -94,11 +95,19 @@ KINDS = (
 )
 
 
+def drawn(seed: int, length: int) -> list[Op]:
+    """A history drawn by chance: longer and more varied than what a list strategy tends to."""
+    rng = random.Random(seed)
+    return [Op(rng.choice(KINDS), *(rng.randrange(51) for _ in range(3))) for _ in range(length)]
+
+
 def ops(min_size: int = 5, max_size: int = 30) -> st.SearchStrategy[list[Op]]:
+    """Histories: short ones that shrink well, and long ones by chance."""
     numbers = st.integers(0, 50)
-    return st.lists(
+    listed = st.lists(
         st.builds(Op, st.sampled_from(KINDS), numbers, numbers, numbers), min_size=min_size, max_size=max_size
     )
+    return st.one_of(listed, st.builds(drawn, st.integers(0, 10**6), st.integers(min_size, 2 * max_size)))
 
 
 def start(cluster: Cluster) -> Cluster:
@@ -258,7 +267,9 @@ class Player:
     def _priority(self, op: Op) -> None:
         name = self._group(op.x)
         if name is not None:
-            queue = LEAVES[op.z % len(LEAVES)] if op.y % 2 else self.cluster.groups[f"{NAMESPACE}/{name}"].queue
+            queue = (
+                LEAVES[op.z % len(LEAVES)] if op.y % 2 else self.cluster.groups[f"{NAMESPACE}/{name}"].queue
+            )
             self.cluster.overcommitted |= op.y % 2 == 1
             self.cluster.change_group(name, priority=op.y % 4, queue=queue)
 

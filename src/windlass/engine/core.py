@@ -102,12 +102,18 @@ class Core:
         Returns the groups whose standing may have changed.
         """
         world = self.world
+        if world.table.total_changed:
+            world.table.total_changed = False
+            world.queues.mark_all()
         reshaped, world.queues.reshaped = world.queues.reshaped, {}
         for queue in reshaped.values():
-            world.dirty.update(queue.groups)
+            for key in sorted(queue.groups):
+                world.dirty[key] = queue.groups[key]
         touched, world.dirty = world.dirty, {}
         for group in touched.values():
             self.enrolment.settle(group, now)
+            if group.group is None and not group.tasks:
+                del world.groups[group.key]
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)

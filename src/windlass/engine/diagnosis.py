@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine import wording
 from windlass.engine.allocate import Allocation
+from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
 from windlass.engine.holders import holders_of
-from windlass.engine.nodes_verdict import NodesVerdict, judge_nodes
+from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.remedies import remedies_for
@@ -60,7 +61,7 @@ class Diagnosis:
         self._placer = placer
         self._allocation = allocation
         self._statement = statement
-        self._verdicts: dict[tuple[int, int], NodesVerdict] = {}
+        self._verdicts: dict[tuple[int, int, int, str], NodesVerdict] = {}
         self._version = -1
 
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
@@ -86,14 +87,12 @@ class Diagnosis:
     def _explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
-        verdicts: list[NodesVerdict] = []
+        verdicts = self._verdicts_on_nodes(group, step)
         if isinstance(step, Step):
             obstacles += self._of_limits(group, step)
-            verdicts = self._verdicts_on_nodes(step)
             obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
         else:
-            verdicts = self._verdicts_on_pending(group)
-            obstacles += [wording_obstacle for v in verdicts if (wording_obstacle := _never(v)) is not None]
+            obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
         if not obstacles:
             return _not_yet()
         obstacles.sort(key=lambda obstacle: obstacle.severity)
@@ -178,38 +177,36 @@ class Diagnosis:
 
     def _of_limits(self, group: GroupEntry, step: Step) -> list[Obstacle]:
         """What the queues and policies say against the whole step."""
-        found = []
-        for refusal in self._allocation.refusals_of(group, whole_step(group, step)):
-            found.append(_refused(refusal))
-        return found
+        return [_refused(refusal) for refusal in self._allocation.refusals_of(group, whole_step(group, step))]
 
     # ------------------------------------------------------------------ the nodes
 
-    def _verdicts_on_nodes(self, step: Step) -> list[NodesVerdict]:
-        wanted: dict[int, int] = {}
-        for run in step.runs:
-            wanted[run.cls.number] = wanted.get(run.cls.number, 0) + len(run.entries)
-        classes = {run.cls.number: run.cls for run in step.runs}
-        single = len(classes) == 1
-        return [
-            self._verdict(cls, step.members if single else 1)
-            for cls, _ in ((classes[n], w) for n, w in list(wanted.items())[:_CLASSES_JUDGED])
-        ]
+    def _verdicts_on_nodes(self, group: GroupEntry, step: Step | Shortage | None) -> list[NodesVerdict]:
+        """One verdict per class that waits, in task order. Of a gang of one class, on all that is missing;
+        else on a single task of each."""
+        classes: dict[TaskClass, str] = {}
+        for entry in group.waiting():
+            if entry.cls not in classes:
+                classes[entry.cls] = entry.task.role
+                if len(classes) in (len(group.pending_classes), _CLASSES_JUDGED):
+                    break
+        if isinstance(step, Step) and len(classes) == 1:
+            (cls,) = classes
+            held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
+            return [self._verdict(cls, step.members, held, "")]
+        return [self._verdict(cls, 1, 0, role) for cls, role in classes.items()]
 
-    def _verdicts_on_pending(self, group: GroupEntry) -> list[NodesVerdict]:
-        return [self._verdict(cls, 1) for cls in list(group.pending_classes)[:_CLASSES_JUDGED]]
-
-    def _verdict(self, cls, wanted: int) -> NodesVerdict:
-        table = self._world.table
-        if self._version != table.version:
+    def _verdict(self, cls: TaskClass, wanted: int, held: int, role: str) -> NodesVerdict:
+        version = self._world.table.version
+        if self._version != version:
             self._verdicts.clear()
-            self._version = table.version
-        key = (cls.number, wanted)
+            self._version = version
+        key = (cls.number, wanted, held, role)
         found = self._verdicts.get(key)
         if found is None:
-            found = judge_nodes(self._world, self._placer, cls, wanted)
-            # Bringing the class up to date does not change the table, so the version still stands.
-            self._verdicts[key] = found
+            found = self._verdicts[key] = judge_nodes(
+                self._world, self._placer, cls, Wanted(wanted, held, role)
+            )
         return found
 
     def _of_nodes(

@@ -15,9 +15,9 @@ import msgspec
 from windlass.api.reasons import Explanation
 from windlass.engine.classes import TaskClass
 from windlass.engine.config import EngineConfig
+from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
 from windlass.engine.devices import bits
-from windlass.engine.core import Core
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
@@ -63,7 +63,6 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     newly_failed: bool = False
     failure: str = ""
     not_before: float = 0.0
-    dirty: bool = False
     reported: GroupStatus | None = None
 
 
@@ -90,33 +89,42 @@ class Document(msgspec.Struct, frozen=True):
     groups: list[GroupRecord]
     tasks: list[TaskRecord]
     buckets: list[BucketRecord]
+    dirty: list[str]
     improved: list[str]
     freed: list[str]
     reshaped: list[str]
     changed: list[str]
     moved: list[int]
     queue_reports: list[QueueUsage]
+    total_changed: bool
 
 
 def dump(engine: Core) -> bytes:
     """The engine's state between two calls."""
     world, table = engine.world, engine.world.table
+    known = {entry.name for entry in world.queues if not entry.missing}
     document = Document(
         format=FORMAT,
         cycles=engine.cycles,
         config=engine.config,
-        nodes=[node for name in table.rows if (node := table.nodes[table.rows[name]]) is not None],
-        queues=[entry.spec for entry in world.queues if not entry.missing],
+        nodes=[node for name in sorted(table.rows) if (node := table.nodes[table.rows[name]]) is not None],
+        queues=[world.queues.entries[name].spec for name in sorted(known)],
         classes=[ClassRecord(cls.number, cls.needs) for cls in world.classes],
-        groups=[_group_record(group, dirty=group.key in world.dirty) for group in world.groups.values()],
+        groups=[_group_record(group) for group in world.groups.values()],
         tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
-        buckets=[_bucket_record(bucket) for bucket in engine.lot.buckets.values()],
+        buckets=[_bucket_record(b) for b in engine.lot.buckets.values() if _living(b)],
+        dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
-        freed=list(world.queues.freed),
+        freed=sorted(world.queues.freed),
         reshaped=list(world.queues.reshaped),
-        changed=list(world.queues.changed),
+        changed=sorted(world.queues.changed),
         moved=sorted(world.ledger.moved),
-        queue_reports=[e.reported for e in world.queues if isinstance(e.reported, QueueUsage)],
+        total_changed=table.total_changed,
+        queue_reports=[
+            usage
+            for name in sorted(known)
+            if isinstance(usage := world.queues.entries[name].reported, QueueUsage)
+        ],
     )
     return msgspec.json.encode(document)
 
@@ -143,7 +151,7 @@ def load_into(engine: Core, document: Document) -> None:
 # ---------------------------------------------------------------------- writing
 
 
-def _group_record(group: GroupEntry, *, dirty: bool) -> GroupRecord:
+def _group_record(group: GroupEntry) -> GroupRecord:
     return GroupRecord(
         group.key,
         group.group,
@@ -151,7 +159,6 @@ def _group_record(group: GroupEntry, *, dirty: bool) -> GroupRecord:
         group.newly_failed,
         group.failure,
         group.not_before,
-        dirty,
         group.reported,
     )
 
@@ -184,7 +191,7 @@ def _bucket_record(bucket: Bucket) -> BucketRecord:
     return BucketRecord(
         signature=_as_list(bucket.signature),
         queue=bucket.queue.name,
-        members=list(bucket.members),
+        members=_living(bucket),
         parked=bucket.parked,
         room=[(cls.number, n) for cls, n in waits.room.items()],
         any_room=sorted(cls.number for cls in waits.any_room),
@@ -193,6 +200,11 @@ def _bucket_record(bucket: Bucket) -> BucketRecord:
         anything=waits.anything,
         explanation=bucket.explanation,
     )
+
+
+def _living(bucket: Bucket) -> list[str]:
+    """The members that still exist; those that were removed leave the bucket in the next cycle."""
+    return sorted(key for key, group in bucket.members.items() if group.group is not None)
 
 
 def _as_list(value: Any) -> Any:
@@ -279,10 +291,11 @@ def _load_waiting(engine: Core, document: Document) -> None:
 def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
-    world.dirty = {record.key: world.groups[record.key] for record in document.groups if record.dirty}
+    world.dirty = {key: world.groups[key] for key in document.dirty}
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
     world.ledger.moved = set(document.moved)
     queues = world.queues
+    world.table.total_changed = document.total_changed
     queues.freed = {name: queues.get(name) for name in document.freed}
     queues.reshaped = {name: queues.get(name) for name in document.reshaped}
     queues.changed = {name: queues.get(name) for name in document.changed}

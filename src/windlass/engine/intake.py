@@ -81,8 +81,6 @@ class Intake:
         entry.group = None
         entry.roles_enforced = {}
         self._world.dirty[key] = entry
-        if not entry.tasks:
-            del self._world.groups[key]
 
     # ------------------------------------------------------------------ tasks
 
@@ -137,8 +135,6 @@ class Intake:
         if group is not None:
             del group.tasks[entry.key]
             world.dirty[group.key] = group
-            if not group.tasks and group.group is None:
-                world.groups.pop(group.key, None)
 
     def _replace(self, entry: TaskEntry, task: Task) -> None:
         """What the task asks for has changed: enter it anew, in the state it has here."""

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
+from windlass.engine.core import Core
 from windlass.engine.decision import Decision
 from windlass.engine.devices import bits
-from windlass.engine.core import Core
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, OCCUPYING, Shortage, next_step
 from windlass.engine.queues import QueueEntry

@@ -24,10 +24,21 @@ from windlass.spi.quantities import from_units, is_device
 PODS = "pods"
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked of the nodes: ``tasks`` more beside ``held`` that already run; whose role it is."""
+
+    tasks: int
+    held: int = 0
+    role: str = ""
+
+
 @dataclass(slots=True)
 class NodesVerdict:
     cls: TaskClass
     wanted: int
+    held: int
+    role: str
     nodes: int
     """Live nodes."""
     matching: NDArray[np.int64]
@@ -47,8 +58,8 @@ class NodesVerdict:
     sentence: str = ""
 
 
-def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: int) -> NodesVerdict:
-    """Judge ``wanted`` tasks of a class, as if nothing else wanted to be placed."""
+def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) -> NodesVerdict:
+    """Judge tasks of a class, as if nothing else wanted to be placed."""
     table = world.table
     cls.refresh()
     live = np.flatnonzero(table.live[: table.height])
@@ -60,7 +71,9 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: int) -> No
     ever = _empty_count(world, cls, matching)
     verdict = NodesVerdict(
         cls,
-        wanted,
+        wanted.tasks,
+        wanted.held,
+        wanted.role,
         nodes=len(live),
         matching=matching,
         fitting=int(count.sum()),
@@ -101,7 +114,7 @@ def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) ->
         verdict.never = Reason.NO_MATCHING_NODE
     elif verdict.ever == 0:
         verdict.never = Reason.EXCEEDS_EVERY_NODE
-    elif verdict.ever < verdict.wanted:
+    elif verdict.ever < verdict.wanted + verdict.held:
         verdict.never = Reason.EXCEEDS_CLUSTER
     elif verdict.fitting < verdict.wanted:
         verdict.now = _present_reason(verdict, table, findings)
@@ -177,7 +190,7 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
                 code,
                 verdict.nodes,
                 "tasks",
-                str(verdict.wanted),
+                str(verdict.wanted + verdict.held),
                 str(verdict.ever),
                 "what the matching nodes would hold if they were empty",
             )

@@ -112,7 +112,7 @@ class QueueTree:
         entry.missing = False
         if moved:
             self._move(entry, spec.parent)
-        self._weigh_siblings(entry)
+        self._weigh_siblings(entry.parent)
         self._mark_rules_changed(entry)
         return entry
 
@@ -125,6 +125,7 @@ class QueueTree:
         self._move(entry, "")
         entry.spec = Queue(name)
         entry.missing = True
+        self._weigh_siblings(None)
         self.drop_if_unused(entry)
 
     def drop_if_unused(self, entry: QueueEntry) -> None:
@@ -145,7 +146,6 @@ class QueueTree:
         if old is not None:
             del old.children[entry.name]
             entry.parent = None
-            self._weigh(old.children.values())
         parent = self.get(parent_name) if parent_name else None
         if parent is not None and parent is not entry and entry not in parent.path:
             entry.parent = parent
@@ -156,6 +156,8 @@ class QueueTree:
             _add(ancestor.releasing, entry.releasing.items())
             _add(ancestor.pending, entry.pending.items())
             self._mark(ancestor)
+        if old is not entry.parent:
+            self._weigh_siblings(old)
         if old is not None:
             self._mark_freed(old)
             self.drop_if_unused(old)
@@ -165,17 +167,19 @@ class QueueTree:
         for child in entry.children.values():
             self._renew_paths(child)
 
-    def _weigh_siblings(self, entry: QueueEntry) -> None:
-        siblings = entry.parent.children.values() if entry.parent else [e for e in self if e.parent is None]
-        self._weigh(siblings)
-
-    def _weigh(self, siblings: Iterable[QueueEntry]) -> None:
-        siblings = list(siblings)
+    def _weigh_siblings(self, parent: QueueEntry | None) -> None:
+        """Sum the weights below a parent (``None``: of the queues without one)."""
+        siblings = list(parent.children.values()) if parent else [e for e in self if e.parent is None]
         weight = sum(sibling.spec.weight for sibling in siblings if not sibling.missing)
         for sibling in siblings:
             if sibling.sibling_weight != weight:
                 sibling.sibling_weight = weight
                 self._mark(sibling)
+
+    def mark_all(self) -> None:
+        """What all queues are measured by has changed: the cluster's total."""
+        for entry in self.entries.values():
+            self._mark(entry)
 
     def _mark_rules_changed(self, entry: QueueEntry) -> None:
         self._mark(entry)

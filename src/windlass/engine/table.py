@@ -56,6 +56,7 @@ class NodeTable:
         self.free_rows: list[int] = []
         self.total: dict[str, int] = {}
         """Allocatable over all live nodes, exact."""
+        self.total_changed = False
         self.amounts = ChangeLog()
         self.statics = ChangeLog()
         self.improved: set[int] = set()
@@ -182,8 +183,13 @@ class NodeTable:
 
     def _count_total(self, node: Node | None, sign: int) -> None:
         if node is not None:
+            self.total_changed = True
             for resource, units in node.allocatable.items():
-                self.total[resource] = self.total.get(resource, 0) + sign * units
+                total = self.total.get(resource, 0) + sign * units
+                if total:
+                    self.total[resource] = total
+                else:
+                    self.total.pop(resource, None)
 
     def _touch(self, row: int, *, static: bool) -> None:
         self.version += 1

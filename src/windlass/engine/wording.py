@@ -80,7 +80,12 @@ def not_together(reached: int, members: int) -> str:
 
 
 def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
-    """What the nodes say, in one or two sentences."""
+    """What the nodes say, in one or two sentences; of a group of several roles, which role it is about."""
+    sentence = _nodes_sentence(verdict, findings)
+    return f"Role {verdict.role}: {sentence[0].lower()}{sentence[1:]}" if verdict.role else sentence
+
+
+def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
     each = amounts(verdict.cls.items)
     nodes = count(verdict.nodes, "node")
     match verdict.never or verdict.now:
@@ -102,7 +107,7 @@ def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
             return f"One pod needs {each}; {limit}."
         case Reason.EXCEEDS_CLUSTER:
             return (
-                f"{count(verdict.wanted, 'pod')} of {each} must start together; "
+                f"{count(verdict.wanted + verdict.held, 'pod')} of {each} must run together; "
                 f"the {count(len(verdict.matching), 'matching node')} would hold {verdict.ever} even if empty."
             )
     several = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
