@@ -27,11 +27,17 @@ class Tally:
 
     def __init__(self, informer: Informer[Json]) -> None:
         self._counts: dict[str, dict[str, int]] = {}
-        informer.add_handler(
-            lambda group: self._count(group, 1),
-            lambda old, new: (self._count(old, -1), self._count(new, 1)),
-            lambda group: self._count(group, -1),
-        )
+        informer.add_handler(self._came, self._changed, self._went)
+
+    def _came(self, group: Json) -> None:
+        self._count(group, 1)
+
+    def _went(self, group: Json) -> None:
+        self._count(group, -1)
+
+    def _changed(self, old: Json, new: Json) -> None:
+        self._went(old)
+        self._came(new)
 
     def _count(self, group: Json, by: int) -> None:
         counts = self._counts.setdefault(queue_of(group), {})
