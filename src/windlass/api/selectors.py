@@ -63,36 +63,97 @@ class Selector:
 
 
 EVERYTHING = Selector()
-_TERM = re.compile(
-    r"\s*(?:(?P<absent>!)\s*(?P<akey>[^\s,!=()]+)"
-    r"|(?P<key>[^\s,!=()]+)\s*(?:(?P<set>in|notin)\s*\((?P<values>[^()]*)\)"
-    r"|(?P<op>==|=|!=)\s*(?P<value>[^\s,()=!]*))?)\s*(?:,|$)"
-)
+_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")
+_SPECIAL = frozenset(("=", "==", "!=", "!", "(", ")", ",", "<", ">"))
+_BINARY = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
+_OPERATORS_SHOWN = "in, notin, =, ==, !=, gt, lt"
 
 
 def parse_labels(text: str) -> Selector:
-    """Parse the query form. Raises :class:`SelectorError`."""
-    requirements = []
-    position = 0
-    while position < len(text):
-        match = _TERM.match(text, position)
-        if match is None:
-            found = text[position:].strip()[:1]
-            raise SelectorError(f"unable to parse requirement: found '{found}', expected: identifier")
-        position = match.end()
-        requirements.append(_requirement(match))
-    return Selector(tuple(requirements))
+    """Parse the query form, as apimachinery's ``labels.Parse``. Raises :class:`SelectorError`."""
+    return Selector(tuple(_Parser(text).requirements()))
 
 
-def _requirement(match: re.Match[str]) -> Requirement:
-    if match["absent"]:
-        return Requirement(match["akey"], "DoesNotExist")
-    if match["set"]:
-        values = tuple(sorted({value.strip() for value in match["values"].split(",")}))
-        return Requirement(match["key"], "In" if match["set"] == "in" else "NotIn", values)
-    if match["op"]:
-        return Requirement(match["key"], "NotIn" if match["op"] == "!=" else "In", (match["value"],))
-    return Requirement(match["key"], "Exists")
+class _Parser:
+    """Recursive descent over the tokens of a selector; the empty token is its end."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = [*_TOKEN.findall(text), ""]
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at]
+
+    def take(self) -> str:
+        token = self.tokens[self.at]
+        self.at = min(self.at + 1, len(self.tokens) - 1)
+        return token
+
+    def requirements(self) -> list[Requirement]:
+        found: list[Requirement] = []
+        if not self.peek():
+            return found
+        while True:
+            token = self.peek()
+            if token in _SPECIAL and token != "!":
+                raise SelectorError(f"found '{token}', expected: !, identifier, or 'end of string'")
+            found.append(self.requirement())
+            token = self.take()
+            if not token:
+                return found
+            if token != ",":
+                raise SelectorError(f"found '{token}', expected: ',' or 'end of string'")
+            following = self.peek()
+            if not following or (following in _SPECIAL and following != "!"):
+                raise SelectorError(f"found '{following}', expected: identifier after ','")
+
+    def requirement(self) -> Requirement:
+        absent = self.peek() == "!"
+        if absent:
+            self.take()
+        key = self.identifier()
+        if absent:
+            return Requirement(key, "DoesNotExist")
+        if self.peek() in ("", ","):
+            return Requirement(key, "Exists")
+        operator = self.take()
+        kind = _BINARY.get(operator)
+        if kind is None:
+            raise _unparsable(f"found '{operator}', expected: {_OPERATORS_SHOWN}")
+        if operator in ("in", "notin"):
+            return Requirement(key, kind, self.values())
+        value = "" if self.peek() in ("", ",") else self.identifier()
+        return Requirement(key, kind, (value,))
+
+    def identifier(self) -> str:
+        token = self.take()
+        if not token or token in _SPECIAL:
+            raise _unparsable(f"found '{token}', expected: identifier")
+        return token
+
+    def values(self) -> tuple[str, ...]:
+        token = self.take()
+        if token != "(":
+            raise _unparsable(f"found '{token}' expected: '('")
+        found: set[str] = set()
+        last = ""
+        while True:
+            token = self.take()
+            if token in (",", ")"):
+                found.add(last)
+                last = ""
+                if token == ")":
+                    return tuple(sorted(found))
+            elif not token or token in _SPECIAL:
+                raise _unparsable(f"found '{token}', expected: ',', ')' or identifier")
+            elif last:
+                raise _unparsable(f"found '{token}', expected: ',' or ')'")
+            else:
+                last = token
+
+
+def _unparsable(why: str) -> SelectorError:
+    return SelectorError(f"unable to parse requirement: {why}")
 
 
 def from_object(selector: Mapping[str, Any] | None) -> Selector | None:
@@ -102,10 +163,10 @@ def from_object(selector: Mapping[str, Any] | None) -> Selector | None:
     requirements = [
         Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()
     ]
-    for expression in selector.get("matchExpressions") or ():
-        requirements.append(
-            Requirement(expression["key"], expression["operator"], tuple(expression.get("values") or ()))
-        )
+    requirements += [
+        Requirement(expression["key"], expression["operator"], tuple(expression.get("values") or ()))
+        for expression in selector.get("matchExpressions") or ()
+    ]
     return Selector(tuple(requirements))
 
 

@@ -129,11 +129,16 @@ class ApiServer:
         found = pages.health(self.core, path)
         if found is not None:
             return found
+        found = None
         if path == "/version":
-            return pages.version(self.core)
-        if path == "/metrics":
-            return pages.metrics(self.telemetry)
-        return pages.described(request)
+            found = pages.version(self.core)
+        elif path == "/metrics":
+            found = pages.metrics(self.telemetry)
+        else:
+            found = pages.described(request)
+        if found is not None and request.method not in ("GET", "HEAD"):
+            raise not_allowed()
+        return found
 
     async def _resource(self, call: Call, verb: str) -> Response:
         authorization.check(call)
@@ -142,7 +147,8 @@ class ApiServer:
         if target.subresource != "log":  # its answer is text, whatever the client would like
             call.form = negotiate(call.request.headers.get("accept", ""))
         if verb == "watch" and call.form.yaml:
-            raise failure(406, "NotAcceptable", "a watch is streamed as application/json only", {})
+            media = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+            raise failure(406, "NotAcceptable", f"only the following media types are accepted: {media}")
         if handler is None:
             return reviews.review(call)
         return await handler(self.core, call)

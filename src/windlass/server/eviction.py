@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api import decode, schema, selectors
-from windlass.api.errors import bad_request, conflict, failure, not_found
+from windlass.api.errors import bad_request, failure, not_found
 from windlass.api.resources import POD_DISRUPTION_BUDGETS, PODS, Resource
 from windlass.client.transport import Response
 from windlass.kits.timestamps import rfc3339
@@ -13,7 +13,7 @@ from windlass.server import answers
 from windlass.server.binding import set_condition
 from windlass.server.core import Call, Core, decoded, metadata_of, translated
 from windlass.server.params import dry_run
-from windlass.server.remove import remove
+from windlass.server.remove import check_preconditions, remove
 from windlass.store import errors as store_errors
 from windlass.store.filters import Filter
 
@@ -38,10 +38,11 @@ async def evict(core: Core, call: Call) -> Response:
     if head is None:
         raise not_found(PODS, target.name)
     pod = decoded(PODS, head)
+    # Checked here, since the version moves on when the condition is written.
+    check_preconditions(PODS, target.name, pod["metadata"], options.pop("preconditions", None) or {})
     if _guarded(pod):
         _spend_budget(core, pod, trial=trial)
     if not trial and not pod["metadata"].get("deletionTimestamp"):
-        options["preconditions"] = _checked(options, pod["metadata"])
         status = pod["status"] = {**(pod.get("status") or {})}
         set_condition(
             status,
@@ -57,15 +58,6 @@ async def evict(core: Core, call: Call) -> Response:
             raise translated(error, PODS, target.name)
     await remove(core, call, target.name, target.namespace, options)
     return answers.json(201, answers.success(201), call.form)
-
-
-def _checked(options: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    """The preconditions without the version, which has just moved on; it is checked here. Raises 409."""
-    wanted = dict(options.get("preconditions") or {})
-    version = wanted.pop("resourceVersion", None)
-    if version and version != metadata["resourceVersion"]:
-        raise conflict(PODS, metadata["name"])
-    return wanted
 
 
 def _guarded(pod: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from windlass.server.core import Call, Core
 from windlass.server.eventview import core_terms
 from windlass.server.params import EXACT, ListOptions, list_options, version
 from windlass.server.present import Presenter
-from windlass.server.presenters import presenter_for
+from windlass.server.presenters import objects_per_turn, presenter_for
 from windlass.store import errors as store_errors
 from windlass.store.filters import Filter, UnknownField
 from windlass.store.index import SELECTABLE
@@ -114,15 +114,15 @@ async def list_collection(core: Core, call: Call) -> Response:
         metadata["continue"] = page.token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-    wanted_chunk = core.options.chunk_objects
-    if len(page.entries) <= wanted_chunk or call.form.yaml:
+    turn = objects_per_turn(core, call)
+    if len(page.entries) <= turn or call.form.yaml:
         found = [entry for entry in page.entries if wanted.matches(entry)]
         data = b"".join((presenter.open_list(metadata), presenter.items(found), presenter.close_list()))
         response = answers.body(200, data, call.form)
         if not call.form.yaml:
             response.headers = {"content-type": presenter.content_type}
         return response
-    chunks = _chunks(presenter, metadata, page.entries, wanted, wanted_chunk)
+    chunks = _chunks(presenter, metadata, page.entries, wanted, turn)
     return answers.stream(chunks, presenter.content_type)
 
 
@@ -194,9 +194,11 @@ def _read_token(token: str, namespace: str | None) -> tuple[int, str]:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         found = msgspec.json.decode(raw, type=_Token)
     except (binascii.Error, ValueError):
-        raise bad_request("continue key is not valid: illegal base64 or JSON")
+        raise bad_request("invalid continue token: continue key is not valid: no base64 or JSON")
     if found.v != _TOKEN_VERSION or not found.start or (found.rv <= 0 and found.rv != _INCONSISTENT):
-        raise bad_request("continue key is not valid: unrecognized version, start or resourceVersion")
+        raise bad_request(
+            "invalid continue token: continue key is not valid: unrecognized version, start or resourceVersion"
+        )
     start = f"{namespace}/{found.start}" if namespace is not None else found.start
     return found.rv, start
 

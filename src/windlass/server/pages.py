@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from windlass.client.transport import Request, Response
-from windlass.server import answers, discovery, openapi
+from windlass.server import answers
 from windlass.server.core import Core
 from windlass.server.telemetry import Telemetry
 

@@ -54,7 +54,10 @@ def version(text: str) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit():
-        raise bad_request(f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
+            f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
     return int(text)
 
 
@@ -177,5 +180,6 @@ def dry_run(value: str | None, kind: str) -> bool:
     if not value:
         return False
     if value != "All":
-        raise options_invalid(kind, [FieldError.not_supported("dryRun", value, ("All",))])
+        message = f'Unsupported value: ["{value}"]: supported values: "All"'
+        raise options_invalid(kind, [FieldError("dryRun", message, "FieldValueNotSupported")])
     return True

@@ -28,7 +28,7 @@ async def read_log(core: Core, call: Call) -> Response:
     container = _container(pod, call.params.get("container", ""))
     options, limit = _options(core, call, container)
     if not (pod.get("spec") or {}).get("nodeName"):
-        return Response(204, {"content-type": answers.TEXT})
+        return Response(204)
     _check_started(pod, container, previous=options.previous)
     if core.logs is None:
         raise failure(
@@ -112,7 +112,7 @@ def _options(core: Core, call: Call, container: str) -> tuple[LogOptions, int | 
         except ValueError:
             raise bad_request(f'parsing time "{since_time}" as RFC 3339: invalid syntax')
     if problems:
-        raise _invalid(problems)
+        raise _invalid(call.target.name, problems)
     chosen = LogOptions(
         container=container,
         follow=bool(truth(params, "follow")),
@@ -124,13 +124,12 @@ def _options(core: Core, call: Call, container: str) -> tuple[LogOptions, int | 
     return chosen, limit
 
 
-def _invalid(problems: list[FieldError]) -> Exception:
+def _invalid(name: str, problems: list[FieldError]) -> Exception:
     texts = [f"{problem.field}: {problem.message}" for problem in problems]
     body = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     causes = [{"reason": p.reason, "message": p.message, "field": p.field} for p in problems]
-    return failure(
-        422, "Invalid", f'PodLogOptions "" is invalid: {body}', {"kind": "PodLogOptions", "causes": causes}
-    )
+    details = {"name": name, "kind": "PodLogOptions", "causes": causes}
+    return failure(422, "Invalid", f'PodLogOptions "{name}" is invalid: {body}', details)
 
 
 def _check_started(pod: Mapping[str, Any], container: str, *, previous: bool) -> None:

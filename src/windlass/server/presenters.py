@@ -8,6 +8,17 @@ from windlass.server.present import MetadataPresenter, Presenter, object_present
 from windlass.server.tables import TablePresenter
 
 
+_DECODING_COST = 5
+"""How many plain objects take the time of one that must be decoded."""
+
+
+def objects_per_turn(core: Core, call: Call) -> int:
+    """How many objects are encoded before others on the event loop get a turn."""
+    size = core.options.chunk_objects
+    plain = call.form.shape is Shape.OBJECT and call.target.resource is call.target.stored
+    return size if plain else max(1, size // _DECODING_COST)
+
+
 def presenter_for(core: Core, call: Call, *, collection: bool) -> Presenter:
     """The presenter of the negotiated form for the URL's kind."""
     form, resource = call.form, call.target.resource

@@ -124,7 +124,7 @@ async def remove(
     if head is None:
         raise not_found(target.resource, name)
     obj = decoded(resource, head)
-    _check_preconditions(resource, name, obj["metadata"], options.get("preconditions") or {})
+    check_preconditions(resource, name, obj["metadata"], options.get("preconditions") or {})
     dry = bool(options.get("dryRun"))
     core.admit(call, "DELETE", None, obj, dry_run=dry, name=name)
     gone, changed = _plan(resource, obj, options, core.clock.now())
@@ -143,9 +143,10 @@ async def remove(
         raise translated(error, target.resource, name)
 
 
-def _check_preconditions(
+def check_preconditions(
     resource: Resource, name: str, metadata: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> None:
+    """Raises 409 unless uid and version are the wanted ones."""
     for key, words, label in (
         ("uid", ("UID", "The object might have been deleted and then recreated"), "uid"),
         ("resourceVersion", ("ResourceVersion", "The object might have been modified"), "resourceVersion"),

@@ -20,7 +20,6 @@ _ANY_GENERATION = frozenset((resources.ENDPOINT_SLICES,))
 _KEEPS_STATUS_AT_CREATE = frozenset((resources.NODES,))
 CREATED_BY_UPDATE = frozenset(
     (
-        resources.CONFIG_MAPS,
         resources.LEASES,
         resources.EVENTS,
         resources.SERVICES,

@@ -1,6 +1,7 @@
 """The server's own metrics: requests by verb and resource, open watches, the store.
 
-Counted in plain integers, since every request pays for it; turned into Prometheus' form when asked.
+Counted in plain integers, since every request pays for it; turned into Prometheus' form when asked. What
+kube-apiserver tells too has its names, so that its dashboards fit.
 """
 
 from __future__ import annotations
@@ -87,20 +88,20 @@ class _Collector(Collector):
 
     def _requests(self) -> Metric:
         family = CounterMetricFamily(
-            "windlass_server_requests", "Requests answered.", labels=("verb", "resource", "code")
+            "apiserver_request", "Requests answered.", labels=("verb", "resource", "code")
         )
         for (verb, resource, code), count in self._telemetry.requests.items():
-            family.add_metric((verb, resource, str(code)), count)
+            family.add_metric((verb.upper(), resource, str(code)), count)
         return family
 
     def _seconds(self) -> Metric:
         family = HistogramMetricFamily(
-            "windlass_server_request_duration_seconds",
+            "apiserver_request_duration_seconds",
             "From request to answer, without streams.",
             labels=("verb",),
         )
         for verb, durations in self._telemetry.durations.items():
-            family.add_metric((verb,), durations.buckets(), durations.total)
+            family.add_metric((verb.upper(),), durations.buckets(), durations.total)
         return family
 
 
