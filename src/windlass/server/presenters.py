@@ -7,7 +7,6 @@ from windlass.server.negotiation import Shape
 from windlass.server.present import MetadataPresenter, Presenter, object_presenter
 from windlass.server.tables import TablePresenter
 
-
 _DECODING_COST = 5
 """How many plain objects take the time of one that must be decoded."""
 

@@ -13,7 +13,7 @@ from windlass.server.core import Call, Core
 from windlass.server.lists import build_filter, wait_for_version
 from windlass.server.params import ListOptions, list_options
 from windlass.server.present import Presenter, error_line
-from windlass.server.presenters import presenter_for
+from windlass.server.presenters import objects_per_turn, presenter_for
 from windlass.store import errors as store_errors
 from windlass.store.filters import Filter
 from windlass.store.records import Op
@@ -35,11 +35,14 @@ async def watch(core: Core, call: Call) -> Response:
     presenter = presenter_for(core, call, collection=True)
     if options.initial_events and options.rv:
         await wait_for_version(core, options.rv)
-    return answers.stream(_stream(core, target.table, presenter, wanted, options), presenter.content_type)
+    turn = objects_per_turn(core, call)
+    return answers.stream(
+        _stream(core, target.table, presenter, wanted, options, turn), presenter.content_type
+    )
 
 
 async def _stream(
-    core: Core, table: str, presenter: Presenter, wanted: Filter, options: ListOptions
+    core: Core, table: str, presenter: Presenter, wanted: Filter, options: ListOptions, turn: int
 ) -> AsyncIterator[bytes]:
     core.open_watches += 1
     try:
@@ -50,7 +53,7 @@ async def _stream(
         if from_state:
             since = core.store.rv
             if options.initial_events is not False:
-                async for chunk in _initial(core, table, presenter, wanted):
+                async for chunk in _initial(core, table, presenter, wanted, turn):
                     yield chunk
                     first = False
                 if options.bookmarks:
@@ -68,10 +71,11 @@ async def _stream(
         core.open_watches -= 1
 
 
-async def _initial(core: Core, table: str, presenter: Presenter, wanted: Filter) -> AsyncIterator[bytes]:
+async def _initial(
+    core: Core, table: str, presenter: Presenter, wanted: Filter, size: int
+) -> AsyncIterator[bytes]:
     """The present state as ADDED events, in key order. The snapshot is taken before the first chunk."""
     entries = core.store.candidates(table, wanted)
-    size = core.options.chunk_objects
     first = True
     for start in range(0, len(entries), size):
         lines = []
