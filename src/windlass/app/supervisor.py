@@ -225,7 +225,8 @@ class Supervisor:
         self._ready = True
         record = self._record()
         seconds = self._clock.monotonic() - self._began
-        self._log(f"ready on {record['url']} after {seconds:.2f} s")
+        parts = ", ".join(self._readiness.took) if self._readiness is not None else ""
+        self._log(f"ready on {record['url']} after {seconds:.2f} s ({parts})")
         self._reporter.ready(record)
 
     def _keeps_dying(self, managed: Managed) -> WindlassError:

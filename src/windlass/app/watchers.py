@@ -40,9 +40,12 @@ class Readiness(threading.Thread):
         self._wake = wake
         self.done = False
         self.waits_for = "the server"
+        self.took: list[str] = []
+        """What was ready after how many seconds, for the log."""
 
     def run(self) -> None:
         client = connect(self._state)
+        begin = self._clock.monotonic()
         steps: tuple[tuple[str, Callable[[BlockingClient], bool]], ...] = (
             ("the server", _server_ready),
             ("the queues", _queue_exists),
@@ -52,6 +55,7 @@ class Readiness(threading.Thread):
             self.waits_for = name
             while not self._holds(check, client):
                 self._clock.pause(_POLL_SECONDS)
+            self.took.append(f"{name} {self._clock.monotonic() - begin:.2f} s")
         self.done = True
         client.close()
         self._wake()

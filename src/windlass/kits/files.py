@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 
 
@@ -13,6 +12,8 @@ def write_atomic(path: Path, data: bytes | str, mode: int = 0o600, *, durable: b
 
     Raises ``OSError`` (read-only folder, full disk); the old file is then untouched.
     """
+    import tempfile  # the command line reads far more often than it writes
+
     raw = data.encode() if isinstance(data, str) else data
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

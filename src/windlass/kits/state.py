@@ -11,8 +11,6 @@ by the command line (this room has no domain words).
 from __future__ import annotations
 
 import errno
-import hashlib
-import json
 import os
 import stat
 from pathlib import Path
@@ -102,6 +100,8 @@ class StateFolder:
         inside = self.path / "windlass.sock"
         if len(os.fsencode(inside)) <= _SOCKET_LIMIT_BYTES:
             return inside
+        import hashlib  # rarely needed; the command line starts without it
+
         digest = hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]
         return Path(f"/tmp/windlass-{os.getuid()}-{digest}/windlass.sock")
 
@@ -197,6 +197,8 @@ class StateFolder:
 
     def read_supervisor(self) -> dict[str, Any] | None:
         """What the supervisor wrote about itself; ``None`` if nothing readable is there."""
+        import json
+
         try:
             record = json.loads(self.supervisor.read_bytes())
         except (OSError, ValueError):
@@ -204,6 +206,8 @@ class StateFolder:
         return record if isinstance(record, dict) else None
 
     def write_supervisor(self, record: dict[str, Any]) -> None:
+        import json
+
         write_atomic(self.supervisor, json.dumps(record, indent=1).encode(), durable=False)
 
 
