@@ -144,7 +144,7 @@ class _Parser:
                 last = ""
                 if token == ")":
                     return tuple(sorted(found))
-            elif not token or token in _SPECIAL:
+            elif not last and (not token or token in _SPECIAL):
                 raise _unparsable(f"found '{token}', expected: ',', ')' or identifier")
             elif last:
                 raise _unparsable(f"found '{token}', expected: ',' or ')'")

@@ -58,6 +58,7 @@ def finish(review: Review) -> None:
         return
     if review.creating:
         _tolerate(spec)
+        _say_gated(review.object, spec)
         _advise(review, spec)
     if isinstance(review.object.get("status"), dict) and "qosClass" not in review.object["status"]:
         try:
@@ -81,6 +82,21 @@ def _tolerate(spec: dict[str, Any]) -> None:
                     "tolerationSeconds": TOLERATION_SECONDS,
                 }
             )
+
+
+def _say_gated(pod: dict[str, Any], spec: dict[str, Any]) -> None:
+    """A pod with scheduling gates says so from the start."""
+    if spec.get("schedulingGates") and isinstance(pod.get("status"), dict):
+        pod["status"]["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": None,
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
 
 
 def _advise(review: Review, spec: dict[str, Any]) -> None:
