@@ -133,7 +133,7 @@ class _Stream:
         self.namespace, self.labels, self.fields = scope
         self.views: list[Informer[Any]] = []
         self.started = False
-        self.reflector = Reflector(self, owner.clock, owner.rng)
+        self.reflector = Reflector(self, owner.clock, owner.rng, use_watch_list=owner.use_watch_list)
         # Per object one integer that names its incarnation (uid) and its version.
         self._stamps: dict[str, int] = {}
         self._staged_stamps: dict[str, int] = {}
@@ -317,10 +317,13 @@ class SharedInformers:
         rng: Random,
         *,
         on_undecodable: Callable[[Resource, str, Exception], None] | None = None,
+        use_watch_list: bool = True,
     ) -> None:
+        """``on_undecodable`` hears of objects of an unexpected shape, which are left out."""
         self.client = client
         self.clock = clock
         self.rng = rng
+        self.use_watch_list = use_watch_list
         self._on_undecodable = on_undecodable
         self._streams: list[_Stream] = []
         self._informers: list[Informer[Any]] = []
