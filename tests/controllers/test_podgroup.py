@@ -9,6 +9,7 @@ import pytest
 from fakeapi import FakeApi, reasons
 
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES
+from windlass.api.views import decode_pod_group, encode
 from windlass.controllers.performer import Performer
 from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.podgroup.step import Observed, class_missing, step, wants_group
@@ -154,4 +155,5 @@ def test_a_group_with_a_missing_priority_class_is_told() -> None:
     assert effects.stages == ()
     api.put(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1})
     assert asyncio.run(controller.look("group:default/g")).events == ()
-    assert class_missing({"metadata": {"name": "g"}}, {}).events == ()
+    plain = decode_pod_group(encode({"metadata": {"name": "g"}}))
+    assert class_missing(plain, ()).events == ()

@@ -285,9 +285,9 @@ async def test_scaling(scene: Scene) -> None:
     await scene.admit(group)
     await scene.exactly("train-worker-0", "train-worker-1")
     for replicas in (3, 1):
-        job = await scene.job()
-        job["spec"]["tasks"][0].update(replicas=replicas, minAvailable=1)
-        await scene.client.update(VOLCANO_JOBS, job)
+        tasks = (await scene.job())["spec"]["tasks"]
+        tasks[0].update(replicas=replicas, minAvailable=1)
+        await scene.client.patch(VOLCANO_JOBS, "train", {"spec": {"tasks": tasks}}, scene.namespace)
         await scene.exactly(*[f"train-worker-{index}" for index in range(replicas)])
     job = await scene.job()
     assert job["status"].get("retryCount", 0) == 0

@@ -11,12 +11,56 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from windlass.api.resources import Resource
-from windlass.client.informers import Informer
+from windlass.client.informers import Informer, key_of
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 15.0
 """How long a write may stay unseen before the key is looked at all the same (its event got lost)."""
+
+
+class _Names(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Named(msgspec.Struct, gc=False):
+    metadata: _Names
+
+
+_named = msgspec.json.Decoder(_Named)
+_whole = msgspec.json.Decoder()
+
+
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """A whole object kept as the bytes it came in (a tenth of the decoded size) and decoded when looked at."""
+
+    key: str
+    uid: str
+    resource_version: str
+    deleted: float
+    raw: bytes
+
+    @property
+    def object(self) -> dict[str, Any]:
+        """Decoded anew each time; the caller's own."""
+        return _whole.decode(self.raw)
+
+
+def decode_stored(raw: msgspec.Raw) -> Stored:
+    meta = _named.decode(raw).metadata
+    return Stored(
+        key_of(meta.namespace, meta.name),
+        meta.uid,
+        meta.resource_version,
+        1.0 if meta.deletion_timestamp else 0.0,
+        bytes(raw),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +78,7 @@ def identity(record: Any) -> Identity:
     if isinstance(record, dict):
         metadata = record["metadata"]
         return Identity(
-            _key(metadata),
+            key_of(metadata.get("namespace") or "", metadata["name"]),
             metadata.get("uid", ""),
             metadata.get("resourceVersion", ""),
             bool(metadata.get("deletionTimestamp")),
@@ -171,8 +215,3 @@ def _at_least(seen: str, written: str) -> bool:
     if seen.isdecimal() and written.isdecimal():
         return int(seen) >= int(written)
     return seen == written
-
-
-def _key(metadata: Mapping[str, Any]) -> str:
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else metadata["name"]

@@ -7,7 +7,6 @@ Windlass does (``embedded=True``).
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
@@ -22,6 +21,7 @@ from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, Runner, Surroundings
 from windlass.controllers.vcjob.controller import JobController
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 
 COMPONENT = "windlass-controllers"
 

@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from random import Random
 from typing import Any, Protocol
 
 from windlass.api.errors import StatusError
@@ -26,6 +25,7 @@ from windlass.controllers.performer import Failure, Outcome, Performer
 from windlass.controllers.queueing import WorkQueue
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 
 log = logging.getLogger("windlass.controllers")
 

@@ -10,9 +10,11 @@ from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSE
 from windlass.api.views import (
     Namespace,
     Pod,
+    PodGroup,
     PriorityClass,
     decode_namespace,
     decode_pod,
+    decode_pod_group,
     decode_priority_class,
 )
 from windlass.client.client import Client
@@ -35,7 +37,7 @@ class PodGroupController:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._groups: Informer[Json] = informers.informer(POD_GROUPS)
+        self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
         self._namespaces: Informer[Namespace] = informers.informer(NAMESPACES, decode=decode_namespace)
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
@@ -76,7 +78,5 @@ def _pod_keys(pod: Pod) -> Iterable[str]:
     return (f"pod:{pod.key}",)
 
 
-def _group_keys(group: Json) -> Iterable[str]:
-    if not (group.get("spec") or {}).get("priorityClassName"):
-        return ()
-    return (f"group:{group['metadata']['namespace']}/{group['metadata']['name']}",)
+def _group_keys(group: PodGroup) -> Iterable[str]:
+    return (f"group:{group.key}",) if group.priority_class else ()

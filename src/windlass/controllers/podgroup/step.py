@@ -12,7 +12,7 @@ namespace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api.quantities import QuantityError, from_units, to_vector
 from windlass.api.resources import POD_GROUPS, PODS
-from windlass.api.views import decode_pod
+from windlass.api.views import PodGroup, decode_pod
+from windlass.client.correlator import ObjectRef
 from windlass.controllers.effects import (
     NOTHING,
     Create,
@@ -163,11 +164,11 @@ def _warn(plan: Plan, message: str) -> None:
     plan.event(Event(plan.about, "Warning", "InvalidAnnotation", message, lasting=True))
 
 
-def class_missing(group: Json, classes: Mapping[str, Any]) -> Effects:
+def class_missing(group: PodGroup, classes: Container[str]) -> Effects:
     """A group that names a PriorityClass which does not exist counts as priority 0, and is told so."""
-    wanted = (group.get("spec") or {}).get("priorityClassName")
-    if not wanted or wanted in classes or group["metadata"].get("deletionTimestamp"):
+    wanted = group.priority_class
+    if not wanted or wanted in classes or group.deleted:
         return NOTHING
     words = f"PriorityClass {wanted} does not exist: the group counts as priority 0"
-    about = reference(POD_GROUPS, group)
+    about = ObjectRef(POD_GROUPS.api_version, POD_GROUPS.kind, group.namespace, group.name, group.uid)
     return Effects(events=(Event(about, "Warning", "PriorityClassNotFound", words, lasting=True),))

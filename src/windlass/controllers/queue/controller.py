@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from windlass.api.resources import COMMANDS, POD_GROUPS, QUEUES, Resource
+from windlass.api.views import PodGroup, decode_pod_group
 from windlass.client.informers import Informer
 from windlass.controllers.caches import Index
 from windlass.controllers.effects import Delete, Effects
@@ -25,23 +26,23 @@ class Informers(Protocol):
 class Tally:
     """Groups per queue and phase, kept up by the informer's changes."""
 
-    def __init__(self, informer: Informer[Json]) -> None:
+    def __init__(self, informer: Informer[PodGroup]) -> None:
         self._counts: dict[str, dict[str, int]] = {}
         informer.add_handler(self._came, self._changed, self._went)
 
-    def _came(self, group: Json) -> None:
+    def _came(self, group: PodGroup) -> None:
         self._count(group, 1)
 
-    def _went(self, group: Json) -> None:
+    def _went(self, group: PodGroup) -> None:
         self._count(group, -1)
 
-    def _changed(self, old: Json, new: Json) -> None:
+    def _changed(self, old: PodGroup, new: PodGroup) -> None:
         self._went(old)
         self._came(new)
 
-    def _count(self, group: Json, by: int) -> None:
-        counts = self._counts.setdefault(queue_of(group), {})
-        phase = ((group.get("status") or {}).get("phase") or "Pending").lower()
+    def _count(self, group: PodGroup, by: int) -> None:
+        counts = self._counts.setdefault(group.queue, {})
+        phase = (group.phase or "Pending").lower()
         counts[phase] = counts.get(phase, 0) + by
 
     def of(self, queue: str) -> Mapping[str, int]:
@@ -56,7 +57,7 @@ class QueueController:
 
     def __init__(self, informers: Informers) -> None:
         self._queues: Informer[Json] = informers.informer(QUEUES)
-        self._groups: Informer[Json] = informers.informer(POD_GROUPS)
+        self._groups: Informer[PodGroup] = informers.informer(POD_GROUPS, decode=decode_pod_group)
         self._commands: Informer[Json] = informers.informer(COMMANDS)
         self._tally = Tally(self._groups)
         self._children = Index(self._queues, lambda queue: [_parent(queue)], _name)
@@ -65,7 +66,7 @@ class QueueController:
     def watches(self) -> Iterable[Watch]:
         return (
             Watch(self._queues, lambda queue: [_name(queue), *self._children.get(_name(queue))]),
-            Watch(self._groups, lambda group: [queue_of(group)]),
+            Watch(self._groups, lambda group: [group.queue]),
             Watch(self._commands, _command_keys),
         )
 
@@ -83,10 +84,6 @@ class QueueController:
             return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
         parent = None if key == ROOT else self._queues.items.get(_parent(queue))
         return step(queue, Observed(parent, self._tally.of(key), commands))
-
-
-def queue_of(group: Json) -> str:
-    return (group.get("spec") or {}).get("queue") or DEFAULT
 
 
 def _name(queue: Json) -> str:

@@ -20,10 +20,9 @@ from windlass.api.resources import (
     Resource,
 )
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
-from windlass.client import answers
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index
+from windlass.controllers.caches import Index, Stored, decode_stored
 from windlass.controllers.effects import Delete, Effects, controller_of
 from windlass.controllers.runner import Watch
 from windlass.controllers.vcjob import status as statuses
@@ -51,23 +50,23 @@ class JobController:
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._jobs: Informer[Json] = informers.informer(VOLCANO_JOBS)
+        self._jobs: Informer[Stored] = informers.informer(VOLCANO_JOBS, decode=decode_stored)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._groups: Informer[Json] = informers.informer(POD_GROUPS)
-        self._maps: Informer[Json] = informers.informer(CONFIG_MAPS, decode=_hosts_of_a_job)
-        self._services: Informer[Json] = informers.informer(SERVICES)
-        self._claims: Informer[Json] = informers.informer(PERSISTENT_VOLUME_CLAIMS)
+        self._groups: Informer[Stored] = informers.informer(POD_GROUPS, decode=_group_of_a_job)
+        self._maps: Informer[Stored] = informers.informer(CONFIG_MAPS, decode=_hosts_of_a_job)
+        self._services: Informer[Stored] = informers.informer(SERVICES, decode=decode_stored)
+        self._claims: Informer[Stored] = informers.informer(PERSISTENT_VOLUME_CLAIMS, decode=decode_stored)
         self._commands: Informer[Json] = informers.informer(COMMANDS)
         self._classes: Informer[PriorityClass] = informers.informer(
             PRIORITY_CLASSES, decode=decode_priority_class
         )
         self._pods_of = Index(self._pods, _job_uid, lambda pod: pod.key)
         self._commands_of = Index(self._commands, _command_keys, _key)
-        self._jobs_with_claim = Index(self._jobs, _claim_keys, _key)
+        self._jobs_with_claim = Index(self._jobs, _claim_keys, lambda job: job.key)
 
     def watches(self) -> Iterable[Watch]:
         return (
-            Watch(self._jobs, lambda job: [_key(job)]),
+            Watch(self._jobs, lambda job: [job.key]),
             Watch(self._pods, _pod_keys),
             Watch(self._groups, _owner_keys),
             Watch(self._maps, self._hosts_keys),
@@ -79,24 +78,24 @@ class JobController:
     def first_keys(self) -> Iterable[str]:
         return ()
 
-    def _hosts_keys(self, hosts: Json) -> list[str]:
-        key = _key(hosts).removesuffix("-svc")
+    def _hosts_keys(self, hosts: Stored) -> list[str]:
+        key = hosts.key.removesuffix("-svc")
         return [key] if key in self._jobs.items else []
 
-    def _keys_of_claim(self, claim: Json) -> list[str]:
-        return [*_owner_keys(claim), *self._jobs_with_claim.get(_key(claim))]
+    def _keys_of_claim(self, claim: Stored) -> list[str]:
+        return [*_owner_keys(claim), *self._jobs_with_claim.get(claim.key)]
 
-    def _service_keys(self, service: Json) -> list[str]:
+    def _service_keys(self, service: Stored) -> list[str]:
         """The job whose name the Service bears, whoever owns it."""
-        key = _key(service)
-        return [key] if key in self._jobs.items else []
+        return [service.key] if service.key in self._jobs.items else []
 
     async def look(self, key: str) -> Effects:
-        job = self._jobs.items.get(key)
+        stored = self._jobs.items.get(key)
         commands = sorted(self._commands_of.get(key).values(), key=_age)
-        if job is None:
+        if stored is None:
             return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
-        pods = members(self._pods_of.get(job["metadata"]["uid"]).values())
+        job = stored.object
+        pods = members(self._pods_of.get(stored.uid).values())
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
         return step(job, self._observe(job, pods, tuple(commands)))
@@ -107,13 +106,14 @@ class JobController:
         objects: dict[tuple[str, str], Json] = {}
         service = self._services.items.get(f"{namespace}/{name}")
         if service is not None:
-            objects["Service", name] = service
+            objects["Service", name] = service.object
         hosts = self._maps.items.get(f"{namespace}/{name}-svc")
         if hosts is not None:
-            objects["ConfigMap", f"{name}-svc"] = hosts
+            objects["ConfigMap", f"{name}-svc"] = hosts.object
+        group = self._groups.items.get(f"{namespace}/{name}-{uid}")
         return Observed(
             pods=pods,
-            group=self._groups.items.get(f"{namespace}/{name}-{uid}"),
+            group=group.object if group is not None else None,
             objects=objects,
             claims=_Names(self._claims.items, namespace),
             commands=commands,
@@ -203,7 +203,8 @@ def _pod_keys(pod: Pod) -> Iterable[str]:
     return (f"{pod.namespace}/{owner.name}",)
 
 
-def _owner_keys(obj: Json) -> Iterable[str]:
+def _owner_keys(stored: Stored) -> Iterable[str]:
+    obj = stored.object
     owner = controller_of(obj)
     if owner is None or not _is_job(owner.get("kind", ""), owner.get("apiVersion", "")):
         return ()
@@ -217,14 +218,21 @@ def _command_keys(command: Json) -> Iterable[str]:
     return (f"{command['metadata']['namespace']}/{target.get('name', '')}",)
 
 
-def _claim_keys(job: Json) -> Iterable[str]:
+def _claim_keys(stored: Stored) -> Iterable[str]:
     """The claims that a job names but does not make."""
+    job = stored.object
     namespace = job["metadata"].get("namespace", "")
     volumes = (job.get("spec") or {}).get("volumes") or ()
     return [f"{namespace}/{v['volumeClaimName']}" for v in volumes if v.get("volumeClaimName")]
 
 
-def _hosts_of_a_job(raw: msgspec.Raw) -> Json | None:
+def _hosts_of_a_job(raw: msgspec.Raw) -> Stored | None:
     """ConfigMaps that bear the name of a job's host list; no other is kept."""
-    obj = answers.decode_any(raw)
-    return obj if obj["metadata"]["name"].endswith("-svc") else None
+    stored = decode_stored(raw)
+    return stored if stored.key.endswith("-svc") else None
+
+
+def _group_of_a_job(raw: msgspec.Raw) -> Stored | None:
+    """PodGroups that a Job owns; those of bare pods are not kept."""
+    stored = decode_stored(raw)
+    return stored if any(True for _ in _owner_keys(stored)) else None
