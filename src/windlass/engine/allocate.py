@@ -40,8 +40,8 @@ class Allocation:
 
     def attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
         """Try a group's step. On failure the statement is as it was before."""
-        if step.extra:
-            return self._one_more(statement, group, step)
+        if step.extra or (step.members == 1 and len(step.runs) == 1 and not step.roles):
+            return self._one(statement, group, step)
         if len(step.runs) == 1 and self._hopeless(step):
             refusals = self._refusals(group, step.runs[0], step.members, extra=False)
             return Attempt(False, min(step.runs[0].cls.total, step.members), refusals)
@@ -66,13 +66,14 @@ class Allocation:
         cls.refresh()
         return cls.total < step.members
 
-    def _one_more(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+    def _one(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+        """Place one task: of the first run that is admitted and fits."""
         refusals: list[Refusal] = []
         for run in step.runs:
-            refused = self._refusals(group, run, 1, extra=True)
+            refused = self._refusals(group, run, 1, extra=step.extra)
             if refused:
                 refusals += refused
-            elif self._placer.place(statement, group, run.cls, run.entries):
+            elif self._placer.place(statement, group, run.cls, _first(run.entries, 1)):
                 return Attempt(True, 1)
         return Attempt(False, 0, refusals)
 

@@ -38,7 +38,6 @@ class TaskClass:
         "_built_epoch",
         "_memo",
         "_policies",
-        "_row_score",
         "_seen_amounts",
         "_seen_statics",
         "_static_score",
@@ -92,7 +91,6 @@ class TaskClass:
         self.count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.key: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._static_score: NDArray[np.float64] = np.zeros(0)
-        self._row_score: NDArray[np.float64] = np.zeros(0)
         self._memo: dict[bytes, tuple[int, float]] = {}
         self.total = 0
         self._built_epoch = -1
@@ -113,8 +111,11 @@ class TaskClass:
         if not self.built or self._built_epoch != table.epoch:
             self._build()
             return
-        log = table.amounts
-        if self._seen_statics != table.statics.mark or self._tie_epoch != table.ranking.epoch:
+        log, statics = table.amounts, table.statics
+        if (
+            self._seen_statics != statics.base + len(statics.entries)
+            or self._tie_epoch != table.ranking.epoch
+        ):
             self._refresh_statics()
         entries = log.entries
         behind = log.base + len(entries) - self._seen_amounts
@@ -145,7 +146,6 @@ class TaskClass:
         self.count[: len(old)] = old
         self.key = np.full(table.capacity, -1, dtype=np.int64)
         self._static_score = np.zeros(table.capacity)
-        self._row_score = np.zeros(table.capacity)
         self._memo = {}
         self.built = True
         self._built_epoch = table.epoch
@@ -213,7 +213,6 @@ class TaskClass:
         before = self.count[rows]
         self.total += int(count.sum()) - int(before.sum())
         self.count[rows] = count
-        self._row_score[rows] = score
         ranked = np.rint((self._static_score[rows] + score) / self._policies.score_weight * SCORE_UNITS)
         keys = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
         keys[count <= 0] = -1
@@ -243,7 +242,6 @@ class TaskClass:
             self.key[row] = (ranked << TIE_BITS) | int(table.ranking.tie[row])
         else:
             self.key[row] = -1
-        self._row_score[row] = score
 
     # ------------------------------------------------------------------ questions
 

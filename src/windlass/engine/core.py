@@ -19,7 +19,7 @@ from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta
 from windlass.engine.diagnosis import Diagnosis
 from windlass.engine.enrolment import Enrolment
-from windlass.engine.groups import GroupEntry, Shortage, next_step
+from windlass.engine.groups import GroupEntry
 from windlass.engine.intake import Intake
 from windlass.engine.parking import Bucket, ParkingLot
 from windlass.engine.placing import Placer
@@ -143,8 +143,8 @@ class Core:
     def _take_turn(
         self, bucket: Bucket, group: GroupEntry, out: Outbox, touched: dict[str, GroupEntry], now: float
     ) -> None:
-        step = next_step(group)
-        if step is None or isinstance(step, Shortage):
+        step = group.step
+        if step is None:
             raise RuntimeError(f"group {group.key} waits in a bucket but asks for nothing")
         touched[group.key] = group
         attempt = self._allocation.attempt(self._statement, group, step)

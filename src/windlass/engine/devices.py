@@ -96,24 +96,27 @@ def slots_of(node: Node) -> dict[str, Slots]:
 
 
 class DeviceTable:
-    """The device sets of all rows, and the shares handed out as shared, immutable tuples."""
+    """The device sets of all rows."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Slots]] = []
-        self._shares: dict[tuple[str, int], tuple[DeviceShare, ...]] = {}
+        self._holdings: dict[tuple[str, int], tuple[Masks, tuple[DeviceShare, ...]]] = {}
 
     def resize(self, capacity: int) -> None:
         self.rows.extend({} for _ in range(capacity - len(self.rows)))
 
-    def shares(self, resource: str, mask: int) -> tuple[DeviceShare, ...]:
+    def holding(self, resource: str, mask: int) -> tuple[Masks, tuple[DeviceShare, ...]]:
+        """What is entered for a task that holds these devices: shared, immutable tuples."""
         key = (resource, mask)
-        found = self._shares.get(key)
+        found = self._holdings.get(key)
         if found is None:
-            found = tuple(DeviceShare(index, resource) for index in bits(mask))
-            if len(self._shares) > 100_000:
-                self._shares.clear()
-            self._shares[key] = found
+            if len(self._holdings) > 100_000:
+                self._holdings.clear()
+            found = self._holdings[key] = (((resource, mask),), self.shares(resource, mask))
         return found
+
+    def shares(self, resource: str, mask: int) -> tuple[DeviceShare, ...]:
+        return tuple(DeviceShare(index, resource) for index in bits(mask))
 
     def locate(self, row: int, wanted: Iterable[tuple[str, int]], indices: Iterable[int]) -> Masks:
         """Device indices that a running task reports, sorted under the device resources it asks for.

@@ -18,7 +18,7 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
 from windlass.engine.devices import bits
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import GroupEntry, Step, TaskEntry, next_step
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
@@ -274,6 +274,8 @@ def _load_waiting(engine: Core, document: Document) -> None:
         bucket = None
         for key in record.members:
             group = world.groups[key]
+            step = next_step(group)
+            group.step = step if isinstance(step, Step) else None
             group.order_key = world.group_order(group)
             bucket = engine.lot.enter(signature, world.queues.get(record.queue), group)
         if bucket is not None and record.parked:

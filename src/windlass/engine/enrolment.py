@@ -24,21 +24,26 @@ class Enrolment:
 
     def settle(self, group: GroupEntry, now: float) -> None:
         """Bring a group's place in line with its state."""
+        if not group.pending and not group.failures and not group.newly_failed:
+            if group.bucket is not None:
+                self._leave(group)
+            return
         if group.newly_failed:
             self._begin_pause(group, now)
         elif group.failures and not group.pending and all_confirmed(group):
             group.failures = 0
         step = self.step(group, now)
         if step is None:
-            self._lot.leave(group)
-            group.order_key = None
+            self._leave(group)
             return
+        group.step = step
         signature = signature_of(group, step)
         order_key = self._world.group_order(group)
         bucket = group.bucket
         if bucket is not None and bucket.signature == signature and group.order_key == order_key:
             return
-        self._lot.leave(group)
+        if bucket is not None:
+            self._lot.leave(group)
         group.order_key = order_key
         queue = group.queue
         if queue is None:
@@ -46,6 +51,11 @@ class Enrolment:
         bucket = self._lot.enter(signature, queue, group)
         if not bucket.parked:
             self._turns.push(bucket)
+
+    def _leave(self, group: GroupEntry) -> None:
+        self._lot.leave(group)
+        group.order_key = None
+        group.step = None
 
     def step(self, group: GroupEntry, now: float) -> Step | None:
         """The step that may be tried now."""

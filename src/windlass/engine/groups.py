@@ -8,7 +8,7 @@ minima count only if ``min_member`` is at least their sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,13 @@ class TaskEntry:
 
     __slots__ = ("cls", "devices", "group", "key", "masks", "promised", "row", "sort_key", "state", "task")
 
-    def __init__(self, task: Task, cls: TaskClass, group: GroupEntry | None, sort_key: Any) -> None:
+    def __init__(self, task: Task, cls: TaskClass, group: GroupEntry | None) -> None:
         self.key = task.key
         self.task = task
         self.cls = cls
         self.group = group
-        self.sort_key = sort_key
+        self.sort_key: Any = None
+        """Its place in the group; made when first needed."""
         self.state = TaskState.PENDING
         self.row = -1
         self.masks: Masks = ()
@@ -54,6 +55,7 @@ class GroupEntry:
     __slots__ = (
         "_first",
         "_ordered",
+        "_task_order",
         "active",
         "active_roles",
         "bucket",
@@ -71,12 +73,14 @@ class GroupEntry:
         "releasing",
         "reported",
         "roles_enforced",
+        "step",
         "succeeded",
         "tasks",
     )
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, task_order: Callable[[Task], Any]) -> None:
         self.key = key
+        self._task_order = task_order
         self.group: Group | None = None
         self.queue: QueueEntry | None = None
         self.tasks: dict[str, TaskEntry] = {}
@@ -92,6 +96,8 @@ class GroupEntry:
         self.active_roles: dict[str, int] = {}
         """Role → active and succeeded tasks; kept only where role minima are enforced."""
         self.bucket: Bucket | None = None
+        self.step: Step | None = None
+        """What it waits for; set while it is in a bucket."""
         self.order_key: Any = None
         self.failures = 0
         self.newly_failed = False
@@ -102,8 +108,10 @@ class GroupEntry:
 
     def set_group(self, group: Group) -> None:
         self.group = group
-        roles = dict(group.min_task_member)
-        enforced = {role: n for role, n in roles.items() if n > 0}
+        if not group.min_task_member:
+            self.roles_enforced = {}
+            return
+        enforced = {role: n for role, n in group.min_task_member.items() if n > 0}
         if enforced and group.min_member >= sum(enforced.values()):
             self.roles_enforced = enforced
             self.active_roles = {}
@@ -113,6 +121,13 @@ class GroupEntry:
                     self.active_roles[role] = self.active_roles.get(role, 0) + 1
         else:
             self.roles_enforced = {}
+
+    @property
+    def spec(self) -> Group:
+        """What the group is. Raises ``ValueError`` while it is only named."""
+        if self.group is None:
+            raise ValueError(f"group {self.key} is only named, not known")
+        return self.group
 
     @property
     def minimum(self) -> int:
@@ -151,6 +166,7 @@ class GroupEntry:
         counts = self.pending_classes
         counts[entry.cls] = counts.get(entry.cls, 0) + 1
         if self._ordered is not None:
+            entry.sort_key = self._task_order(entry.task)
             if new and (not self._ordered or self._ordered[-1].sort_key <= entry.sort_key):
                 self._ordered.append(entry)
             else:
@@ -165,9 +181,23 @@ class GroupEntry:
         else:
             del counts[entry.cls]
 
+    def drop_pending_run(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
+        """:meth:`drop_pending` for several tasks of one class."""
+        pending = self.pending
+        for entry in entries:
+            del pending[entry.key]
+        left = self.pending_classes[cls] - len(entries)
+        if left:
+            self.pending_classes[cls] = left
+        else:
+            del self.pending_classes[cls]
+
     def waiting(self) -> Iterator[TaskEntry]:
         """The pending tasks in task order. Do not change the group meanwhile."""
         if self._ordered is None:
+            for entry in self.pending.values():
+                if entry.sort_key is None:
+                    entry.sort_key = self._task_order(entry.task)
             self._ordered = sorted(self.pending.values(), key=_sort_key)
             self._first = 0
         ordered, pending = self._ordered, self.pending

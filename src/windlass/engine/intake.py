@@ -14,7 +14,7 @@ from windlass.engine import deltas as d
 from windlass.engine.devices import bits
 from windlass.engine.groups import OCCUPYING, TaskEntry
 from windlass.engine.world import World
-from windlass.spi.objects import Group, Node, Task, TaskState
+from windlass.spi.objects import Node, Task, TaskState
 
 PENDING = TaskState.PENDING
 ASSUMED = TaskState.ASSUMED
@@ -29,9 +29,9 @@ class Intake:
             d.NodeRemoved: lambda delta: self._node_removed(delta.name),
             d.QueueUpserted: lambda delta: self._world.queues.upsert(delta.queue),
             d.QueueRemoved: lambda delta: self._world.queues.remove(delta.name),
-            d.GroupUpserted: lambda delta: self._group(delta.group),
+            d.GroupUpserted: self._group,
             d.GroupRemoved: lambda delta: self._group_removed(delta.key),
-            d.TaskUpserted: lambda delta: self._task(delta.task),
+            d.TaskUpserted: self._task,
             d.TaskRemoved: lambda delta: self._task_removed(delta.key, delta.uid),
             d.BindFailed: self._bind_failed,
             d.EvictionFailed: self._eviction_failed,
@@ -62,7 +62,8 @@ class Intake:
 
     # ------------------------------------------------------------------ groups
 
-    def _group(self, group: Group) -> None:
+    def _group(self, delta: d.GroupUpserted) -> None:
+        group = delta.group
         world = self._world
         entry = world.group(group.key)
         if entry.group == group:
@@ -84,7 +85,8 @@ class Intake:
 
     # ------------------------------------------------------------------ tasks
 
-    def _task(self, task: Task) -> None:
+    def _task(self, delta: d.TaskUpserted) -> None:
+        task = delta.task
         entry = self._world.tasks.get(task.key)
         if entry is None:
             self._add(task)
@@ -95,7 +97,7 @@ class Intake:
             self._add(task)
             return
         if (
-            known.needs != task.needs
+            (known.needs is not task.needs and known.needs != task.needs)
             or known.group != task.group
             or known.gated != task.gated
             or known.role != task.role
@@ -112,7 +114,7 @@ class Intake:
         world = self._world
         cls = world.classes.get(task.needs)
         group = world.group(task.group) if task.group else None
-        entry = TaskEntry(task, cls, group, world.task_order(task))
+        entry = TaskEntry(task, cls, group)
         cls.tasks += 1
         world.tasks[task.key] = entry
         if group is not None:

@@ -51,10 +51,10 @@ class Ledger:
             entry.state = ASSUMED
             entry.row = row
             on_row[entry.key] = entry
-            group.drop_pending(entry)
             if roles:
                 role = entry.task.role
                 group.active_roles[role] = group.active_roles.get(role, 0) + 1
+        group.drop_pending_run(entries, cls)
         if cls.device_requests:
             self._hand_out(cls, row, entries)
         for plugin in self.domains:
@@ -63,22 +63,17 @@ class Ledger:
     def _hand_out(self, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
         devices = self.table.devices
         home = devices.rows[row]
-        for entry in entries:
-            masks = []
-            shares = ()
-            for resource, count in cls.device_requests:
-                slots = home[resource]
+        for resource, count in cls.device_requests:
+            slots = home[resource]
+            for entry in entries:
                 mask = slots.pick(count)
                 if not mask:
-                    raise RuntimeError(
-                        f"{self.table.names[row]} has fewer free {resource} than its books say"
-                    )
+                    raise RuntimeError(f"{self.table.names[row]} has fewer free {resource} than booked")
                 slots.free &= ~mask
                 slots.taken |= mask
-                masks.append((resource, mask))
-                shares += devices.shares(resource, mask)
-            entry.masks = tuple(masks)
-            entry.devices = shares
+                held, shares = devices.holding(resource, mask)
+                entry.masks += held
+                entry.devices += shares
 
     def unassume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
         """The inverse of :meth:`assume`: the tasks are pending again, nothing counts as given back."""
@@ -182,7 +177,13 @@ class Ledger:
 
     def add_waiting(self, entry: TaskEntry) -> None:
         """A new task appears that holds nothing."""
-        self._count_group(entry, entry.state, 1, new=True)
+        group = entry.group
+        if entry.state is PENDING and group is not None and not entry.task.gated:
+            group.add_pending(entry, new=True)
+            if group.queue is not None:
+                self.queues.ask(group.queue, entry.cls.items, 1)
+            return
+        self._count_group(entry, entry.state, 1)
 
     def remove_waiting(self, entry: TaskEntry) -> None:
         """A task that holds nothing disappears."""
@@ -229,7 +230,7 @@ class Ledger:
             group.count(entry, state, 1)
         entry.state = state
 
-    def _count_group(self, entry: TaskEntry, state: TaskState, sign: int, *, new: bool = False) -> None:
+    def _count_group(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
         """Enter a task in its group's counters and its queue's sums as being in ``state``."""
         group = entry.group
         if group is None:
@@ -237,7 +238,7 @@ class Ledger:
         group.count(entry, state, sign)
         if state is PENDING and not entry.task.gated:
             if sign > 0:
-                group.add_pending(entry, new=new)
+                group.add_pending(entry)
             else:
                 group.drop_pending(entry)
         if group.queue is not None:

@@ -13,7 +13,6 @@ from windlass.engine.queues import QueueTree
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.objects import Task
-from windlass.spi.plugins import GroupView
 
 
 class World:
@@ -37,7 +36,7 @@ class World:
         """The group, made now if it is unknown."""
         entry = self.groups.get(key)
         if entry is None:
-            entry = self.groups[key] = GroupEntry(key)
+            entry = self.groups[key] = GroupEntry(key, self.task_order)
         return entry
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
@@ -46,11 +45,8 @@ class World:
 
     def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
         """The group's place in its queue: by the policies, then age, uid and key."""
-        group = entry.group
-        if group is None:
-            raise ValueError(f"group {entry.key} is only named, not known")
-        view = GroupView(group, entry.ready(), entry.held_members, len(entry.pending))
-        keys = [order.group_key(view) for order in self.policies.group_orders]
+        group = entry.spec
+        keys = [order.group_key(entry) for order in self.policies.group_orders]
         return (*keys, group.created, group.uid, group.key)
 
     def relabel(self) -> None:

@@ -21,7 +21,7 @@ class Priority:
     name = "priority"
 
     def group_key(self, group: GroupView) -> int:
-        return -group.group.priority
+        return -group.spec.priority
 
     def task_key(self, task: Task) -> tuple[int, str, int, float]:
         return (-task.priority, task.role, task.index, task.created)
@@ -33,4 +33,4 @@ class Gang:
     name = "gang"
 
     def group_key(self, group: GroupView) -> int:
-        return 1 if group.ready else 0
+        return 1 if group.ready() else 0

@@ -112,14 +112,20 @@ class QueueView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """A group as an ordering sees it. ``ready``: it holds its minimum; what still waits is elastic."""
+class GroupView(Protocol):
+    """A group as an ordering sees it."""
 
-    group: Group
-    ready: bool
-    scheduled: int
-    pending: int
+    @property
+    def spec(self) -> Group: ...
+
+    @property
+    def held_members(self) -> int:
+        """Tasks that count toward the minimum."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether the group holds its minimum; what still waits is then elastic."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
