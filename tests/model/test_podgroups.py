@@ -77,7 +77,6 @@ def test_ready_turns_the_conditions() -> None:
         ("Unschedulable", "False", podgroups.READY_REASON),
         ("Scheduled", "True", podgroups.READY_REASON),
     ]
-    assert running.urgent(podgroups.current(written))
 
 
 def test_conditions_of_others_are_kept() -> None:
@@ -85,15 +84,6 @@ def test_conditions_of_others_are_kept() -> None:
     status = podgroups.desired(written, Standing(Members(bound=2), True, False, None), 0.0, "1")
     assert [c.type for c in status.conditions] == ["Mine", "Scheduled"]
     assert status.conditions[0].last_transition_time == "x"
-
-
-def test_counts_alone_are_not_urgent() -> None:
-    written = view(phase="Running")
-    running = podgroups.desired(written, Standing(Members(running=2), True, False, None), 0.0, "1")
-    again = view(status=running.patch()["status"])
-    more = podgroups.desired(again, Standing(Members(running=3), True, False, None), 0.0, "1")
-    assert more != running
-    assert not more.urgent(running)
 
 
 def test_elastic_members_that_wait_do_not_make_the_gang_unschedulable() -> None:

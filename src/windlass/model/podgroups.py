@@ -55,32 +55,28 @@ class Status:
             }
         }
 
-    def urgent(self, other: Status) -> bool:
-        """Whether more than counts differs."""
-        return self.phase != other.phase or not same_words(self.conditions, other.conditions)
-
 
 def current(view: views.PodGroup) -> Status:
     """The status as written."""
     return Status(view.phase, view.running, view.succeeded, view.failed, view.conditions)
 
 
+def phase(view: views.PodGroup, standing: Standing) -> str:
+    """The phase as it should be."""
+    unschedulable = standing.blocked and standing.told is not None
+    return membership.phase(view.phase, view.min_member, standing.members, standing.admitted, unschedulable)
+
+
 def desired(view: views.PodGroup, standing: Standing, now: float, transition: str) -> Status:
     """The status as it should be; equal to :func:`current` where nothing has to be written."""
     members = standing.members
-    phase = membership.phase(
-        view.phase,
-        view.min_member,
-        members,
-        standing.admitted,
-        standing.blocked and standing.told is not None,
-    )
+    wanted = phase(view, standing)
     return Status(
-        phase,
+        wanted,
         members.running,
         members.succeeded,
         members.failed,
-        _conditions(view.conditions, phase, standing, now, transition),
+        _conditions(view.conditions, wanted, standing, now, transition),
     )
 
 

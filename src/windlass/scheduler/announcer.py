@@ -1,6 +1,7 @@
 """Good news can wait a moment: events about successes give way to the binds that cause more of them.
 
-They are kept here until no bind is under way, at most ``MOST_SECONDS``, then handed to the recorder.
+They are kept here until no bind has been under way for ``CALM_SECONDS``, at most ``MOST_SECONDS``, then
+handed to the recorder. A burst of work is thus not slowed down by the news of itself.
 """
 
 from __future__ import annotations
@@ -13,18 +14,20 @@ from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 
 MOST_SECONDS = 2.0
+CALM_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
 _AT_ONCE = 256
 _KEPT = 20_000
 
 
 class Announcer:
-    """``calm()`` says whether nothing more important is under way."""
+    """``busy()`` says whether something more important is under way."""
 
-    def __init__(self, recorder: EventRecorder, clock: Clock, calm: Callable[[], bool]) -> None:
+    def __init__(self, recorder: EventRecorder, clock: Clock, busy: Callable[[], bool]) -> None:
         self._recorder = recorder
         self._clock = clock
-        self._calm = calm
+        self._busy = busy
+        self._busy_at = 0.0
         self._news: deque[tuple[float, ObjectRef, str, str]] = deque(maxlen=_KEPT)
         self._wake = asyncio.Event()
 
@@ -38,10 +41,15 @@ class Announcer:
             await self._wake.wait()
             self._wake.clear()
             while self._news:
-                overdue = self._clock.monotonic() - self._news[0][0] > MOST_SECONDS
-                if self._calm() or overdue:
+                now = self._clock.monotonic()
+                if self._busy():
+                    self._busy_at = now
+                if now - max(self._busy_at, self._news[-1][0]) >= CALM_SECONDS or self._overdue(now):
                     self._hand_over()
                 await self._clock.sleep(_LOOK_SECONDS)
+
+    def _overdue(self, now: float) -> bool:
+        return now - self._news[0][0] > MOST_SECONDS
 
     def _hand_over(self) -> None:
         for _ in range(min(_AT_ONCE, len(self._news))):

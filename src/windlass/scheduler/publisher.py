@@ -32,6 +32,7 @@ from windlass.kits.timestamps import rfc3339
 from windlass.model import podgroups
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import PHASES_ADMITTED, is_implicit
+from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.writes import WriteQueue
@@ -113,7 +114,9 @@ class Publisher:
         """A new cycle: what conditions written from now on are stamped with."""
         self._transition = str(number)
 
-    def group(self, key: str, admitted: bool, explanation: Explanation | None, blocked: bool) -> None:
+    def group(
+        self, key: str, admitted: bool, explanation: Explanation | None, blocked: bool, members: Members
+    ) -> None:
         """How a group stands. ``blocked``: it does not hold its minimum and waits."""
         self._admitted[key] = admitted
         if blocked:
@@ -124,11 +127,14 @@ class Publisher:
         view = self._model.groups.get(key)
         if view is None:
             return
-        wanted = self._wanted(view)
-        written = podgroups.current(view)
-        if wanted.urgent(written):
+        # Conditions change only with the phase, or when something is told: that has its own wish.
+        if self._phase(view, members) != view.phase:
             self._queue.wish(f"group {key}")
-        elif wanted != written:
+        elif (members.running, members.succeeded, members.failed) != (
+            view.running,
+            view.succeeded,
+            view.failed,
+        ):
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
 
     def gone(self, key: str) -> None:
@@ -202,15 +208,17 @@ class Publisher:
             self._near.setdefault(wait.queue, set()).add(key)
         return wait.told
 
-    def _wanted(self, view: views.PodGroup) -> podgroups.Status:
+    def _standing(self, view: views.PodGroup, members: Members) -> podgroups.Standing:
         key = view.key
         wait = self._waits.get(key)
-        standing = podgroups.Standing(
-            self._model.members(key),
-            self._admitted.get(key, False) or view.phase in PHASES_ADMITTED,
-            key in self._blocked,
-            wait.told if wait else None,
-        )
+        admitted = self._admitted.get(key, False) or view.phase in PHASES_ADMITTED
+        return podgroups.Standing(members, admitted, key in self._blocked, wait.told if wait else None)
+
+    def _phase(self, view: views.PodGroup, members: Members) -> str:
+        return podgroups.phase(view, self._standing(view, members))
+
+    def _wanted(self, view: views.PodGroup) -> podgroups.Status:
+        standing = self._standing(view, self._model.members(view.key))
         return podgroups.desired(view, standing, self._clock.now(), self._transition)
 
     # ------------------------------------------------------------------ writing

@@ -85,6 +85,7 @@ class SchedulerService:
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
         limit = AdaptiveLimit(self.options.bind_concurrency, ceiling=self.options.bind_concurrency_max)
+        self._bound_counter = self.metrics.binds.labels("bound")
         self._binder = Binder(
             bind_client
             or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
@@ -105,7 +106,7 @@ class SchedulerService:
             clock=clock,
             rng=rng,
         )
-        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy == 0)
+        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._wake.set)
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
@@ -237,19 +238,24 @@ class SchedulerService:
         said = self._said.get(key)
         explanation = model.explanation(key) or (said.explanation if said else None)
         blocked = explanation is not None and model.blocked(key)
-        self._publisher.group(key, said is not None and said.admitted, explanation, blocked)
+        members = model.members(key)
+        self._publisher.group(key, said is not None and said.admitted, explanation, blocked, members)
         view = model.groups.get(key)
         if view is not None:
-            members = model.members(key)
-            self._gangs.observe(key, view.phase, view.min_member, members.scheduled, members.holding, now)
+            scheduled, holding = members.scheduled, members.holding
+            self._gangs.observe(key, view.phase, view.min_member, scheduled, holding, now)
 
     def _measure(self, decision: Decision, changes: int, seconds: float) -> None:
         metrics = self.metrics
         metrics.cycle_seconds.observe(seconds)
         metrics.deltas.inc(changes)
-        metrics.decisions.labels("bind").inc(len(decision.binds))
-        metrics.decisions.labels("eviction").inc(len(decision.evictions))
-        metrics.decisions.labels("nomination").inc(len(decision.nominations))
+        for kind, decided in (
+            ("bind", decision.binds),
+            ("eviction", decision.evictions),
+            ("nomination", decision.nominations),
+        ):
+            if decided:
+                metrics.decisions.labels(kind).inc(len(decided))
         now = self._clock.monotonic()
         if now - self._counted_at >= 1.0 or not self._binder.busy:
             self._counted_at = now
@@ -290,7 +296,7 @@ class SchedulerService:
         self._wake.set()
 
     def _bind_succeeded(self, bind: Bind, seconds: float, pod: views.Pod | None) -> None:
-        self.metrics.binds.labels("bound").inc()
+        self._bound_counter.inc()
         self.metrics.bind_seconds.observe(seconds)
         if pod is not None and pod.created:
             self.metrics.wait_seconds.observe(max(0.0, self._clock.now() - pod.created))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,13 +33,16 @@ class ContainerExit(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pod(msgspec.Struct, gc=False):
-    """Times are Unix seconds, 0.0 when absent. ``annotations`` are only those that Windlass reads.
+    """``key`` is ``namespace/name``; times are Unix seconds, 0.0 when absent.
+
+    ``annotations`` are only those that Windlass reads.
 
     ``waiting_message`` is the message of a ``PodScheduled=False`` condition, with ``waiting_reason``.
     ``exits`` tell of terminated containers, ``restarts`` is the sum over containers and init containers,
     ``ended`` the end of the last terminated container.
     """
 
+    key: str
     namespace: str
     name: str
     uid: str
@@ -68,10 +71,6 @@ class Pod(msgspec.Struct, gc=False):
     ended: float
     finalizers: tuple[str, ...]
     problems: tuple[FieldError, ...]
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
     @property
     def controller(self) -> Owner | None:
@@ -133,8 +132,10 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     spec = part(_spec_decoder, whole.spec, "spec", PodSpecWire, problems)
     status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
     shape = shape_of(spec)
+    containers = status.container_statuses or ()
     waiting_reason, waiting_message, ready, disrupted = _conditions(status.conditions)
     return Pod(
+        key=f"{meta.namespace}/{meta.name}",
         namespace=intern(meta.namespace),
         name=meta.name,
         uid=meta.uid,
@@ -160,19 +161,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         waiting_reason=waiting_reason,
         waiting_message=waiting_message,
         disrupted=disrupted,
-        exits=_exits(status.container_statuses),
-        restarts=sum(
-            c.restart_count
-            for c in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
-        ),
-        ended=max(
-            (
-                moment(c.state.terminated.finished_at)
-                for c in status.container_statuses or ()
-                if c.state is not None and c.state.terminated is not None
-            ),
-            default=0.0,
-        ),
+        exits=_exits(containers),
+        restarts=_restarts(containers, status.init_container_statuses or ()),
+        ended=_ended(containers),
         finalizers=tuple(intern(f) for f in meta.finalizers) if meta.finalizers else (),
         problems=(*problems, *shape.problems) if problems else shape.problems,
     )
@@ -191,7 +182,7 @@ def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool
     return reason, message, ready, disrupted
 
 
-def _exits(statuses: list[_ContainerStatusWire] | None) -> tuple[ContainerExit, ...]:
+def _exits(statuses: Sequence[_ContainerStatusWire]) -> tuple[ContainerExit, ...]:
     if not statuses:
         return ()
     return tuple(
@@ -199,3 +190,22 @@ def _exits(statuses: list[_ContainerStatusWire] | None) -> tuple[ContainerExit, 
         for s in statuses
         if s.state is not None and s.state.terminated is not None
     )
+
+
+def _restarts(
+    containers: Sequence[_ContainerStatusWire], init_containers: Sequence[_ContainerStatusWire]
+) -> int:
+    total = 0
+    for status in containers:
+        total += status.restart_count
+    for status in init_containers:
+        total += status.restart_count
+    return total
+
+
+def _ended(statuses: Sequence[_ContainerStatusWire]) -> float:
+    last = 0.0
+    for status in statuses:
+        if status.state is not None and status.state.terminated is not None:
+            last = max(last, moment(status.state.terminated.finished_at))
+    return last

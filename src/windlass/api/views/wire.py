@@ -112,13 +112,13 @@ def part(
     problems: list[FieldError],
 ) -> T:
     """Decode ``raw``, absent or null meaning ``default()``; so does a wrong shape, with a problem."""
-    text = bytes(raw)
-    if not text or text == b"null":
+    if raw is EMPTY:
         return default()
     try:
-        return decoder.decode(text)
+        return decoder.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        problems.append(field_error(field, error))
+        if bytes(raw) not in (b"", b"null"):
+            problems.append(field_error(field, error))
         return default()
 
 
@@ -161,13 +161,17 @@ _KEPT_PREFIXES = (
 )
 
 
+@lru_cache(maxsize=4096)
+def _kept_key(key: str) -> str:
+    """The shared key, or ``""`` for an annotation that is not kept."""
+    return intern(key) if key.startswith(_KEPT_PREFIXES) else ""
+
+
 def kept(annotations: Mapping[str, str] | None) -> Mapping[str, str]:
     """The annotations that Windlass reads; others (applied configurations …) are not held in memory."""
     if not annotations:
         return NO_LABELS
-    found = {
-        intern(key): intern(value) for key, value in annotations.items() if key.startswith(_KEPT_PREFIXES)
-    }
+    found = {shared: intern(value) for key, value in annotations.items() if (shared := _kept_key(key))}
     return found or NO_LABELS
 
 
