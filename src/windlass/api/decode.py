@@ -72,7 +72,7 @@ def decode_kind(resource: Resource, struct: Struct | None, content_type: str, bo
             obj = parse_yaml(resource.kind, body)
         case _:
             raise unsupported_media_type((JSON, YAML) if resource.custom else ACCEPTED)
-    _check_kind(resource, obj)
+    _check_kind(resource, obj, body)
     return obj
 
 
@@ -259,15 +259,16 @@ def _parse_protobuf(kind: str, struct: Struct, body: bytes) -> dict[str, Any]:
 # --- apiVersion and kind ------------------------------------------------------------------------------
 
 
-def _check_kind(resource: Resource, obj: dict[str, Any]) -> None:
+def _check_kind(resource: Resource, obj: dict[str, Any], body: bytes) -> None:
     version, kind = obj.get("apiVersion"), obj.get("kind")
     for name, value in (("apiVersion", version), ("kind", kind)):
         if value is not None and not isinstance(value, str):
             found = {bool: "bool", int: "number", float: "number", list: "array"}.get(type(value), "object")
-            raise errors.bad_request(
-                f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get "
-                f"version/kind; json parse error: json: cannot unmarshal {found} into Go struct field "
-                f".{name} of type string"
+            raise unrecognized(
+                resource.kind,
+                f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go struct "
+                f"field .{name} of type string",
+                body,
             )
     if resource.custom:
         _check_custom_kind(resource, version, kind)

@@ -20,15 +20,17 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _ZONED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _MICRO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_EXPONENTS = {suffix: exponent for exponent, suffix in _DECIMAL.items()}
+_FAST_DIGITS = 18
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _LAYOUTS = {False: "2006-01-02T15:04:05Z07:00", True: "2006-01-02T15:04:05.000000Z07:00"}
 
 
 @lru_cache(maxsize=8192)
-def canonical_quantity(value: str | int | float) -> str:
+def canonical_quantity(value: str | int | float, *, milli: bool = False) -> str:
     """As ``resource.Quantity`` writes it: ``1000m`` → ``1``, ``0.5`` → ``500m``, ``1024Mi`` → ``1Gi``.
 
-    Source: ``Quantity.CanonicalizeBytes`` of apimachinery. Raises ``ValueError`` with Go's words.
+    ``milli``: rounded up to thousandths, as in every ResourceList. Source: ``Quantity.CanonicalizeBytes`` of apimachinery. Raises ``ValueError`` with Go's words.
     """
     text = str(value)
     shape = _SHAPE.fullmatch(text)
@@ -40,14 +42,33 @@ def canonical_quantity(value: str | int | float) -> str:
         number = shape[1].lstrip("+-")
         bad_number = number.count(".") > 1 or not number.strip(".")
         raise ValueError(NUMBER_WRONG if bad_number else SUFFIX_WRONG) from None
-    exact = _round_up_to_nano(exact)
-    if not exact:
+    rounded = _round_up(exact, 1000 if milli else 10**9)
+    if not rounded:
         return "0"
     suffix = shape[2]
-    if suffix.endswith("i") and abs(exact) >= 1024 and exact.denominator == 1:
-        return _binary(int(exact))
+    if rounded == exact and _kept_as_written(shape[1], suffix):
+        return text
+    if suffix.endswith("i") and abs(rounded) >= 1024 and rounded.denominator == 1:
+        return _binary(int(rounded))
     exponential = suffix[:1] in ("e", "E") and len(suffix) > 1
-    return _decimal(exact, exponential=exponential)
+    return _decimal(rounded, exponential=exponential)
+
+
+def _kept_as_written(digits: str, suffix: str) -> bool:
+    """Go keeps the text of what it takes for canonical, such as ``5.`` or ``+1`` (``ParseQuantity``)."""
+    whole, _, fraction = digits.lstrip("+-").partition(".")
+    shifted = (whole.lstrip("0") or "0") + fraction
+    if len(shifted) > _FAST_DIGITS:
+        return False
+    if suffix.endswith("i"):
+        power = _BINARY.index(suffix) * 10
+        room = 15 - len(shifted) - int(power * 3 / 10) - 1
+        return not fraction and room >= 0 and bool(int(shifted) & 7)
+    if suffix[:1] in ("e", "E") and len(suffix) > 1:
+        exponent = int(suffix[1:])
+    else:
+        exponent = _EXPONENTS[suffix]
+    return (exponent - len(fraction)) % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
 
 
 def _parse(text: str) -> Fraction:
@@ -68,12 +89,13 @@ def quantities_error(text: str) -> str:
     return ""
 
 
-def _round_up_to_nano(exact: Fraction) -> Fraction:
-    scaled = exact * 10**9
+def _round_up(exact: Fraction, parts: int) -> Fraction:
+    """Away from zero, to whole parts of one."""
+    scaled = exact * parts
     if scaled.denominator == 1:
         return exact
     away = -((-abs(scaled.numerator)) // scaled.denominator)
-    return Fraction(away if exact > 0 else -away, 10**9)
+    return Fraction(away if exact > 0 else -away, parts)
 
 
 def _decimal(exact: Fraction, *, exponential: bool) -> str:

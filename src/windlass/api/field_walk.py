@@ -157,7 +157,7 @@ class GoWalker:
                 case "quantity":
                     if found not in (str, int, float):
                         raise ValueError(FORMAT_WRONG)
-                    return canonical_quantity(item)
+                    return canonical_quantity(item, milli=node.format == "milli")
                 case "int-or-string" if found is str or (found is int and -(2**31) <= item < 2**31):
                     return item
                 case "time" | "microtime" if found is str:

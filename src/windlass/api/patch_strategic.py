@@ -23,6 +23,10 @@ class StrategicMergeError(ValueError):
     """The patch does not have the shape that the type demands; the message is apimachinery's."""
 
 
+class BadPatchFormat(StrategicMergeError):
+    """A directive or a list is of no shape at all (a 400; the others are a 422)."""
+
+
 def merge_strategically(original: dict[str, Any], patch: dict[str, Any], struct: Struct) -> dict[str, Any]:
     """``original`` with ``patch``; both are used up. Raises :class:`StrategicMergeError`."""
     return _merge_map(original, patch, struct)
@@ -137,12 +141,12 @@ def _apply_retain_keys(original: dict[str, Any], patch: dict[str, Any]) -> None:
         return
     retained = patch.pop(_RETAIN)
     if not isinstance(retained, list):
-        raise StrategicMergeError(_BAD_RETAIN)
+        raise BadPatchFormat(_BAD_RETAIN)
     for key, value in patch.items():
         if value is None or key.startswith((_DELETE_PRIMITIVES, _ORDER)):
             continue
         if key not in retained:
-            raise StrategicMergeError(_BAD_RETAIN)
+            raise BadPatchFormat(_BAD_RETAIN)
     for key in [key for key in original if key not in retained]:
         del original[key]
 
@@ -156,7 +160,7 @@ def _merge_ordered_lists(original: dict[str, Any], patch: dict[str, Any], struct
             raise StrategicMergeError(f"expected a []interface {{}}, but received a {type(order).__name__}")
         for side in (original, patch):
             if key in side and not isinstance(side[key], list):
-                raise StrategicMergeError(_BAD_ORDER)
+                raise BadPatchFormat(_BAD_ORDER)
         node, strategy, merge_key = _lookup(struct, key)
         old, new = original.get(key), patch.pop(key, None)
         _check_order(new or [], order, merge_key)
@@ -201,7 +205,7 @@ def _merge_list_handler(
         for item in [*original, *patch]
     }
     if list in kinds:
-        raise StrategicMergeError("lists of lists are not supported")
+        raise BadPatchFormat("lists of lists are not supported")
     if len(kinds) > 1:
         raise StrategicMergeError("list element types are not identical")
     if kinds == {str}:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass.api import decode, errors, schema
-from windlass.api.patch_strategic import StrategicMergeError, merge_strategically
+from windlass.api.patch_strategic import BadPatchFormat, StrategicMergeError, merge_strategically
 from windlass.api.resources import Resource
 
 CONTENT_TYPES: Mapping[str, str] = {
@@ -85,6 +85,8 @@ def apply_patch(kind: str, resource: Resource, original: Mapping[str, Any], patc
             raise kind_of_custom_error()
         try:
             result = merge_strategically(copy(original), copy(patch), struct)
+        except BadPatchFormat as error:
+            raise errors.bad_request(str(error)) from None
         except StrategicMergeError as error:
             raise errors.failure(
                 422,

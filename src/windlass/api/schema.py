@@ -195,6 +195,8 @@ def _node(spec: Any, go: str) -> Node:
     if isinstance(spec, list):
         node = Node("list" if spec[0] == "L" else "map", go=go)
         node.item = _node(spec[1], _item_go(go, spec))
+        if spec == ["M", "q"]:
+            node.item.format = "milli"  # a ResourceList, whose amounts are rounded up to thousandths
         return node
     if spec.startswith("o:"):
         node = Node("struct", go=go)

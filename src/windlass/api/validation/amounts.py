@@ -117,8 +117,9 @@ def _claim(where: str, claim: Mapping[str, Any], known: tuple[str, ...], out: Co
     if not name:
         out.required(f"{where}.name")
     elif name not in known:
-        hint = f": must be one of the names in pod.spec.resourceClaims: {', '.join(known)}" if known else ""
-        out.add(FieldError(where, f'Not found: "{name}"{hint}', "FieldValueNotFound"))
+        names_text = f": {', '.join(known)}" if known else " which is empty"
+        hint = f"must be one of the names in pod.spec.resourceClaims{names_text}"
+        out.add(FieldError(where, f'Not found: "{name}": {hint}', "FieldValueNotFound"))
 
 
 def pod_level(found: Mapping[str, Any], path: str, out: Collector) -> None:

@@ -61,8 +61,18 @@ _COUNTED_WHOLE = frozenset(
         "services.loadbalancers",
     )
 )
-_ORDER = {"min": "min", "defaultRequest": "default request", "default": "default", "max": "max"}
-"""Fields of a limit in the order in which their values may rise, with their names in messages."""
+_AMOUNTS = {"min": "min", "defaultRequest": "default request", "default": "default", "max": "max"}
+"""Amounts of a LimitRange's item, with their names in messages."""
+_ORDER = (
+    ("min", "max", "min", "min"),
+    ("min", "defaultRequest", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "default", "defaultRequest", "defaultRequest"),
+    ("min", "default", "default", "min"),
+    ("default", "max", "default", "max"),
+)
+"""(what must not exceed, what, the field that the error names, the value that it shows)."""
+_LIMIT_WORDS = {("defaultRequest", "default"): "default limit"}
 _LIMIT_TYPES = ("Container", "PersistentVolumeClaim", "Pod")
 Obj = Mapping[str, Any]
 
@@ -221,18 +231,16 @@ def limit_range(obj: Obj, old: Obj | None, out: Collector) -> None:
 
 
 def _ordered(item: Obj, where: str, out: Collector) -> None:
-    """min ≤ defaultRequest ≤ default ≤ max, and a ratio of at least 1."""
-    order = [field for field in _ORDER if item.get(field)]
-    for name in sorted({name for field in order for name in item[field]}):
-        bounds = [(field, item[field][name]) for field in order if name in item[field]]
-        for at, (low_field, low) in enumerate(bounds):
-            for high_field, high in bounds[at + 1 :]:
-                if _above(low, high):
-                    words = (
-                        f"{_ORDER[low_field]} value {amounts.shown(low)} is greater than "
-                        f"{_ORDER[high_field]} value {amounts.shown(high)}"
-                    )
-                    out.invalid(f"{where}.{low_field}[{name}]", amounts.shown(low), words)
+    """min ≤ default request ≤ default ≤ max, and a ratio of at least 1."""
+    for name in sorted({name for field in _AMOUNTS for name in item.get(field) or {}}):
+        given = {field: (item.get(field) or {}).get(name) for field in _AMOUNTS}
+        for low, high, field, blamed in _ORDER:
+            if given[low] is not None and given[high] is not None and _above(given[low], given[high]):
+                words = (
+                    f"{_AMOUNTS[low]} value {amounts.shown(given[low])} is greater than "
+                    f"{_LIMIT_WORDS.get((low, high), _AMOUNTS[high])} value {amounts.shown(given[high])}"
+                )
+                out.invalid(f"{where}.{field}[{name}]", amounts.shown(given[blamed]), words)
     for name, text in (item.get("maxLimitRequestRatio") or {}).items():
         ratio = amounts.parsed(text)
         if ratio is not None and ratio < 1:

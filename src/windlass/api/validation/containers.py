@@ -323,11 +323,13 @@ def _handler(handler: Obj, where: str, kinds: tuple[str, ...], out: Collector) -
     if not found:
         out.required(where, "must specify a handler type")
         return
+    _action(found[0], handler[found[0]], f"{where}.{found[0]}", out)
     for extra in found[1:]:
         out.forbidden(f"{where}.{extra}", "may not specify more than 1 handler type")
-    action = handler[found[0]]
-    path = f"{where}.{found[0]}"
-    match found[0]:
+
+
+def _action(kind: str, action: Obj, path: str, out: Collector) -> None:
+    match kind:
         case "exec":
             if not action.get("command"):
                 out.required(f"{path}.command")

@@ -15,6 +15,7 @@ from windlass.api.validation.collector import Collector
 _ANNOTATIONS_LIMIT = 256 * 1024
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _LABEL_NAMED = frozenset((resources.NAMESPACES, resources.SERVICES, resources.VOLCANO_JOBS))
+_OWNER_FIELDS = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
 IMMUTABLE = "field is immutable"
 
 
@@ -41,8 +42,10 @@ def validate(
     labels(metadata.get("labels"), "metadata.labels", out)
     _annotations(metadata.get("annotations") or {}, out)
     _owners(metadata.get("ownerReferences") or [], out)
-    for index, finalizer in enumerate(metadata.get("finalizers") or ()):
+    finalizers = metadata.get("finalizers") or ()
+    for finalizer in finalizers:
         out.each("metadata.finalizers", finalizer, names.qualified_name(finalizer))
+    for index, finalizer in enumerate(finalizers):
         if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
             out.invalid(
                 f"metadata.finalizers[{index}]",
@@ -84,7 +87,8 @@ def _owners(owners: list[Mapping[str, Any]], out: Collector) -> None:
         if owner.get("controller"):
             controllers.append(f"{owner.get('kind', '')}/{owner.get('name', '')}")
     if len(controllers) > 1:
-        shown = json.dumps(owners, separators=(",", ":"), ensure_ascii=False)
+        ordered = [{name: owner[name] for name in _OWNER_FIELDS if name in owner} for owner in owners]
+        shown = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False)
         why = 'Only one reference can have Controller set to true. Found "true" in references for '
         out.add(
             FieldError(

@@ -172,8 +172,9 @@ def tolerations(found: Iterable[Obj], path: str, out: Collector) -> None:
 
 
 def spread(found: Iterable[Obj], path: str, out: Collector) -> None:
-    seen: set[tuple[str, str]] = set()
-    for index, constraint in enumerate(found):
+    constraints = list(found)
+    pairs = [(c.get("topologyKey", ""), c.get("whenUnsatisfiable", "")) for c in constraints]
+    for index, constraint in enumerate(constraints):
         where = f"{path}[{index}]"
         skew, key = constraint.get("maxSkew", 0), constraint.get("topologyKey", "")
         policy = constraint.get("whenUnsatisfiable", "")
@@ -184,9 +185,8 @@ def spread(found: Iterable[Obj], path: str, out: Collector) -> None:
         else:
             out.each(f"{where}.topologyKey", key, names.qualified_name(key))
         out.choice(f"{where}.whenUnsatisfiable", policy, _UNSATISFIABLE)
-        if (key, policy) in seen:
+        if (key, policy) in pairs[index + 1 :]:
             out.duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {policy}}}")
-        seen.add((key, policy))
         domains = constraint.get("minDomains")
         if domains is not None and domains <= 0:
             out.invalid(f"{where}.minDomains", domains, "must be greater than zero")

@@ -49,13 +49,13 @@ def _keep_old(spec: dict[str, Any], old: dict[str, Any]) -> None:
 
 
 def _cluster_address(review: Review, spec: dict[str, Any]) -> None:
-    spec.setdefault("ipFamilyPolicy", "SingleStack")
-    spec.setdefault("ipFamilies", ["IPv4"])
     network = ipaddress.ip_network(review.options.service_cidr)
     address = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
     if address == HEADLESS:
         spec["clusterIP"], spec["clusterIPs"] = HEADLESS, [HEADLESS]
+        _families(spec, both=not spec.get("selector"))
         return
+    _families(spec, both=False)
     own = ((review.old or {}).get("spec") or {}).get("clusterIP")
     if not address:
         address = _free_address(review, network)
@@ -63,6 +63,13 @@ def _cluster_address(review: Review, spec: dict[str, Any]) -> None:
         _check_address(review, address, network)
     spec["clusterIP"] = address
     spec.setdefault("clusterIPs", [address])
+
+
+def _families(spec: dict[str, Any], *, both: bool) -> None:
+    """A headless Service without a selector may have endpoints of both families; others have IPv4."""
+    if "ipFamilies" not in spec:
+        spec["ipFamilies"] = ["IPv4", "IPv6"] if both else ["IPv4"]
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if len(spec["ipFamilies"]) > 1 else "SingleStack")
 
 
 def _taken(review: Review) -> set[str]:
@@ -93,15 +100,14 @@ def _check_address(review: Review, address: str, network: Any) -> None:
     problem = ""
     if not inside:
         problem = (
-            "failed to allocate IP: the provided IP is not in the valid range. The range of valid IPs is "
-            f"{network}"
+            f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range. The range "
+            f"of valid IPs is {network}"
         )
     elif address in _taken(review):
-        problem = "failed to allocate IP: provided IP is already allocated"
+        problem = f"failed to allocate IP {address}: provided IP is already allocated"
     if problem:
-        raise errors.invalid(
-            SERVICES, review.name, [FieldError.invalid("spec.clusterIPs", [address], problem)]
-        )
+        error = FieldError("spec.clusterIPs", f'Invalid value: ["{address}"]: {problem}')
+        raise errors.invalid(SERVICES, review.name, [error])
 
 
 def _used_ports(review: Review) -> Iterator[int]:

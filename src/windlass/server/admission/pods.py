@@ -56,8 +56,8 @@ def finish(review: Review) -> None:
     spec = review.object.get("spec")
     if not isinstance(spec, dict):
         return
+    _tolerate(spec)
     if review.creating:
-        _tolerate(spec)
         _say_gated(review.object, spec)
         _advise(review, spec)
     if isinstance(review.object.get("status"), dict) and "qosClass" not in review.object["status"]:
