@@ -27,9 +27,10 @@ from windlass.controllers.effects import Delete, Effects, controller_of
 from windlass.controllers.runner import Watch
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.members import Members, members
+from windlass.controllers.vcjob.observed import Observed
 from windlass.controllers.vcjob.policies import missing
 from windlass.controllers.vcjob.spec import read
-from windlass.controllers.vcjob.step import Observed, step
+from windlass.controllers.vcjob.step import step
 from windlass.controllers.vcjob.table import RESTARTABLE
 from windlass.kits.clock import Clock
 
