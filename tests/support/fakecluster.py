@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,7 +118,8 @@ class FakeClient:
 
     def watch(self, *_: Any, **__: Any) -> Iterator[tuple[str, Object]]:
         self._check()
-        return iter(())
+        threading.Event().wait()  # nothing changes any more; the thread ends with the test run
+        yield "BOOKMARK", {}
 
     def logs(self, namespace: str, name: str, **options: Any) -> Iterator[bytes]:
         self._check()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import click
 
+from windlass.api.annotations import JOB_NAME
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import (
     ALL,
@@ -50,7 +51,7 @@ def _objects(context: click.Context, incomplete: str) -> list[str]:
     if given and "/" not in given[0]:
         resource = find(given[0])
         return sorted(_names(context, (resource,), incomplete), key=natural) if resource else []
-    kinds = {name for r in ALL for name in (r.plural, *r.short_names)}
+    kinds = {name for r in ALL for name in (r.plural, *r.short_names) if "-" not in name}
     return sorted(name for name in kinds if name.startswith(incomplete))
 
 
@@ -76,4 +77,5 @@ def _names(context: click.Context, kinds: Iterable[Resource], start: str) -> lis
 
 
 def _owned(item: dict[str, dict[str, object]]) -> bool:
-    return bool(item["metadata"].get("ownerReferences"))
+    metadata: dict[str, dict[str, str]] = item["metadata"]  # type: ignore[assignment]
+    return bool(metadata.get("ownerReferences")) or JOB_NAME in (metadata.get("labels") or {})

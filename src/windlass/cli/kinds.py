@@ -28,7 +28,6 @@ def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
     A ``None`` name means all objects of the kind. Raises :class:`WindlassError`.
     """
     if any("/" in word for word in words):
-        pairs: list[tuple[Resource, str | None]] = []
         for word in words:
             kind, slash, name = word.partition("/")
             if not slash or not kind or not name:
@@ -38,8 +37,8 @@ def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
                     evidence="names are given either all as KIND/NAME, or after one KIND",
                     remedies=("windlass get pod/a pod/b", "windlass get pods a b"),
                 )
-            pairs.append((resource_of(kind), name))
-        return pairs
+        parts = [word.partition("/") for word in words]
+        return [(resource_of(kind), name) for kind, _, name in parts]
     kinds = [resource_of(kind) for word in words[:1] for kind in word.split(",") if kind]
     if len(words) == 1:
         return [(kind, None) for kind in kinds]

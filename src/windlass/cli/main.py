@@ -126,12 +126,14 @@ def usage_error(error: click.UsageError) -> WindlassError:
     context = error.ctx
     path = context.command_path if context is not None else "windlass"
     remedies: list[str] = []
+    message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
         known = [name for p in (context.command.params if context else ()) for name in p.opts]
+        known = [name for name in known if name.startswith("--")]
+        message = f"there is no option {error.option_name}"
         remedies += [f"did you mean {match}?" for match in failures.nearest(error.option_name, known)]
     remedies.append(f"{path} --help")
     usage = context.get_usage().replace("Usage: ", "usage: ") if context is not None else ""
-    message = error.format_message().rstrip(".")
     return WindlassError(
         "WL-USE-400",
         message[:1].lower() + message[1:] if message[1:2].islower() else message,

@@ -45,7 +45,9 @@ class Changes:
 
     def _follow(self, watched: Watched) -> None:
         client = self._invocation.new_client()
+        clock = self._invocation.clock
         while True:
+            begin = clock.monotonic()
             try:
                 version = client.list(
                     watched.resource,
@@ -64,8 +66,10 @@ class Changes:
                 ):
                     self._bells.put(None)
             except (StatusError, WindlassError):
-                self._invocation.clock.pause(_RETRY_SECONDS)
-                self._bells.put(None)
+                clock.pause(_RETRY_SECONDS)
+            if clock.monotonic() - begin < _RETRY_SECONDS:
+                clock.pause(_RETRY_SECONDS)  # a server that ends watches at once is not to be hammered
+            self._bells.put(None)
 
 
 def changes(invocation: Invocation, namespace: str | None) -> Iterator[None]:

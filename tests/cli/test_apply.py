@@ -1,0 +1,179 @@
+"""``windlass apply``: create, change, and refuse as a whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from fakecluster import FakeCluster
+
+from windlass.api import errors
+from windlass.api.errors import FieldError
+from windlass.api.resources import CONFIG_MAPS, QUEUES
+
+QUEUE = """\
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata:
+  name: team
+spec:
+  weight: 2
+"""
+JOB = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata:
+  name: train
+  namespace: lab
+spec:
+  queue: team
+  tasks: []
+"""
+NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: lab\n"
+
+
+@pytest.fixture
+def manifest(tmp_path: Path):
+    def write(text: str, name: str = "m.yaml") -> str:
+        path = tmp_path / name
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def writes(cluster: FakeCluster) -> list[str]:
+    return [f"{verb} {what}" for verb, what, _ in cluster.requests]
+
+
+def test_what_is_absent_is_created_with_its_manifest_in_an_annotation(windlass, cluster, manifest):
+    done = windlass("apply", "-f", manifest(QUEUE))
+    assert (done.code, done.out) == (0, "queue.scheduling.volcano.sh/team created\n")
+    made = cluster.objects[(QUEUES, "", "team")]
+    kept = msgspec.json.decode(
+        made["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"]
+    )
+    assert kept["spec"] == {"weight": 2}
+
+
+def test_a_second_time_nothing_is_written(windlass, cluster, manifest):
+    path = manifest(QUEUE)
+    windlass("apply", "-f", path)
+    before = len(cluster.requests)
+    assert windlass("apply", "-f", path).out == "queue.scheduling.volcano.sh/team unchanged\n"
+    assert len(cluster.requests) == before
+
+
+def test_what_the_manifest_dropped_goes_and_what_others_set_stays(windlass, cluster, manifest):
+    windlass("apply", "-f", manifest(QUEUE))
+    cluster.objects[(QUEUES, "", "team")]["spec"]["reclaimable"] = False
+    done = windlass("apply", "-f", manifest(QUEUE.replace("  weight: 2", "  priority: 5")))
+    assert done.out == "queue.scheduling.volcano.sh/team configured\n"
+    assert cluster.objects[(QUEUES, "", "team")]["spec"] == {"priority": 5, "reclaimable": False}
+
+
+def test_warnings_of_the_server_are_told_once_each(windlass, cluster, manifest):
+    cluster.warnings["team"] = ["alias: a -> b", "alias: a -> b"]
+    done = windlass("apply", "-f", manifest(QUEUE))
+    assert done.err == "Warning: alias: a -> b\n"
+    assert done.code == 0
+
+
+@pytest.mark.parametrize("text", ["alias: a -> b", "default: c -> d", 'unknown field "spec.x"'])
+def test_strict_refuses_before_anything_is_written(windlass, cluster, manifest, text):
+    cluster.warnings["train"] = [text]
+    path = manifest(f"{NAMESPACE}---\n{QUEUE}---\n{JOB}")
+    done = windlass("apply", "--strict", "-f", path)
+    assert done.code == 2
+    assert done.err.startswith(
+        "error[WL-STRICT-422]: --strict refuses 1 of 3 object(s); nothing was written\n"
+    )
+    assert f"why: {path}:13 Job/train: {text}" in done.err
+    assert "try: " in done.err
+    assert all("(dry run)" in line for line in writes(cluster))
+
+
+def test_strict_takes_advice(windlass, cluster, manifest):
+    cluster.warnings["team"] = ["advice: think of it"]
+    done = windlass("apply", "--strict", "-f", manifest(QUEUE))
+    assert (done.code, done.out) == (0, "queue.scheduling.volcano.sh/team created\n")
+
+
+def test_strict_rehearses_with_what_exists_in_place_of_what_comes(windlass, cluster, manifest):
+    windlass("apply", "--strict", "-f", manifest(f"{NAMESPACE}---\n{QUEUE}---\n{JOB}"))
+    rehearsed = [
+        body for verb, what, body in cluster.requests if verb == "CREATE (dry run)" and what == "jobs"
+    ]
+    assert rehearsed[0]["metadata"]["namespace"] == "default"
+    assert rehearsed[0]["spec"]["queue"] == "default"
+    (real,) = [body for verb, what, body in cluster.requests if verb == "CREATE" and what == "jobs"]
+    assert (real["metadata"]["namespace"], real["spec"]["queue"]) == ("lab", "team")
+
+
+def test_duplicate_keys_are_told_and_refused_when_strict(windlass, manifest):
+    path = manifest(QUEUE + "  weight: 3\n")
+    assert 'Warning: duplicate field "spec.weight"\n' in windlass("apply", "-f", path).err
+    assert windlass("apply", "--strict", "-f", path).code == 2
+
+
+def test_a_dry_run_writes_nothing(windlass, cluster, manifest):
+    done = windlass("apply", "--dry-run", "-f", manifest(QUEUE))
+    assert done.out == "queue.scheduling.volcano.sh/team created (dry run)\n"
+    assert (QUEUES, "", "team") not in cluster.objects
+
+
+def test_a_refused_field_is_told_with_its_line(windlass, cluster, manifest):
+    fault = FieldError.invalid("spec.weight", 0, "must be greater than 0")
+    cluster.refuse["team"] = errors.invalid(QUEUES, "team", [fault])
+    path = manifest(QUEUE)
+    done = windlass("apply", "-f", path)
+    assert done.code == 2
+    assert done.err == (
+        f'error[WL-QUEUE-422]: {path}:6: queue "team" is not valid\n'
+        "why: spec.weight: Invalid value: 0: must be greater than 0\n"
+        "try: correct spec.weight\n"
+    )
+
+
+def test_of_several_documents_the_good_ones_are_applied(windlass, cluster, manifest):
+    cluster.refuse["lab"] = errors.conflict(QUEUES, "lab")
+    done = windlass("apply", "-f", manifest(f"{NAMESPACE}---\n{QUEUE}"))
+    assert "queue.scheduling.volcano.sh/team created" in done.out
+    assert "error[WL-" in done.err
+    assert done.code == 5
+
+
+def test_a_server_that_is_away_ends_it_at_once(windlass, cluster, manifest):
+    cluster.down = True
+    done = windlass("apply", "-f", manifest(f"{NAMESPACE}---\n{QUEUE}"))
+    assert done.code == 7
+    assert done.err.count("error[") == 1
+
+
+def test_a_kind_that_is_not_served(windlass, manifest):
+    done = windlass("apply", "-f", manifest("apiVersion: v1\nkind: Queue\nmetadata: {name: x}\n"))
+    assert done.code == 3
+    assert "kind Queue of v1 is not served" in done.err
+    assert "try: did you mean apiVersion: scheduling.volcano.sh/v1beta1?" in done.err
+
+
+def test_namespaces_must_agree(windlass, manifest):
+    done = windlass("apply", "-n", "other", "-f", manifest(JOB))
+    assert done.code == 2
+    assert "WL-MANIFEST-422" in done.err
+
+
+def test_json_output(windlass, manifest):
+    record = json.loads(windlass("apply", "-f", manifest(QUEUE), "-o", "json").out)
+    assert record["metadata"]["name"] == "team"
+
+
+def test_built_in_kinds_get_a_strategic_patch(windlass, cluster, manifest):
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, finalizers: [a, b]}\ndata: {x: '1'}\n"
+    windlass("apply", "-f", manifest(text))
+    windlass("apply", "-f", manifest(text.replace("[a, b]", "[a]")))
+    patch = next(body for verb, what, body in cluster.requests if what == "configmaps/c" and verb == "PATCH")
+    assert patch["metadata"]["$deleteFromPrimitiveList/finalizers"] == ["b"]
+    assert (CONFIG_MAPS, "default", "c") in cluster.objects

@@ -1,0 +1,284 @@
+"""``windlass run`` and ``submit``: what is told before anything is submitted, and what is submitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import clusterscenes
+import pytest
+from fakecluster import FakeCluster, box, node, queue
+
+from windlass.api.resources import NODES, PODS, QUEUES, VOLCANO_JOBS
+from windlass.cli import starting
+from windlass.cli.submission import Wish, base_name, job_of, literal
+
+
+@pytest.fixture(autouse=True)
+def running(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(starting, "is_running", lambda _state: True)
+
+
+def ends(code: int, *, lines: bytes = b"") -> Any:
+    """What the control plane does with a new job: it runs at once and ends with ``code``."""
+
+    def hook(cluster: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
+        if resource is not VOLCANO_JOBS:
+            return
+        name = job["metadata"]["name"]
+        job["status"] = {"state": {"phase": "Completed" if code == 0 else "Failed"}}
+        phase = "Succeeded" if code == 0 else "Failed"
+        for index in range(job["spec"]["tasks"][0]["replicas"]):
+            pod = clusterscenes.pod(cluster, name, index, node="box", phase=phase, exit_code=code)
+            cluster.logs[("default", pod["metadata"]["name"])] = lines
+
+    return hook
+
+
+def created(cluster: FakeCluster) -> dict[str, Any]:
+    return next(body for verb, what, body in cluster.requests if verb == "CREATE" and what == "jobs")
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 137])
+def test_the_exit_status_is_the_jobs_own(windlass, cluster, code):
+    cluster.on_create.append(ends(code, lines=b"T hi\n"))
+    done = windlass("run", "--quiet", "--", "true")
+    assert (done.code, done.out, done.err) == (code, "hi\n", "")
+
+
+def test_how_it_ended_is_told_on_standard_error(windlass, cluster):
+    cluster.on_create.append(ends(137))
+    done = windlass("run", "--name", "j", "--", "true")
+    assert done.err == "j: failed, exit 137 (SIGKILL)\n"
+    assert done.out == ""
+
+
+def test_several_ranks_have_their_rank_in_front(windlass, cluster):
+    cluster.on_create.append(ends(0, lines=b"T x\n"))
+    done = windlass("run", "--nodes", "2", "--", "true")
+    assert sorted(done.out.splitlines()) == ["[0] x", "[1] x"]
+
+
+def test_everything_after_the_dashes_is_the_command(windlass, cluster):
+    cluster.on_create.append(ends(0))
+    windlass("run", "--", "true", "--gpus", "9", "-o", "json", "$HOME $$")
+    container = created(cluster)["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["true", "--gpus", "9", "-o", "json", "$$HOME $$$$"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--gpus", "5"], 6, "error[WL-JOB-413]: no node has 5 GPUs"),
+        (["--gpus", "2", "--nodes", "3"], 6, "can never hold 3 ranks"),
+        (["--cpus", "64"], 6, "no node has 64 CPUs"),
+        (["--memory", "1Ti"], 6, "no node has 1Ti memory"),
+        (["--queue", "defualt"], 3, 'error[WL-QUEUE-404]: queue "defualt" does not exist'),
+        (["--queue", "shut"], 6, 'error[WL-QUEUE-423]: queue "shut" is closed'),
+        (["--queue", "small", "--gpus", "1", "--nodes", "2"], 6, "error[WL-QUEUE-413]"),
+        (["--memory", "much"], 2, "--memory much"),
+        (["--time", "soon"], 2, "'soon' is not a duration"),
+        (["--env", "9=x"], 2, "does not begin with a variable's name"),
+        (["--env", "SURELY_NOT_SET"], 2, "the variable is not set here"),
+        (["--workdir", "/nowhere"], 3, "the working directory /nowhere does not exist"),
+        (["--nodes", "0"], 2, "error[WL-USE-400]"),
+    ],
+)
+def test_what_cannot_run_is_told_before_it_is_submitted(windlass, cluster, arguments, code, told):
+    cluster.add(QUEUES, queue("shut", state="Closed"))
+    cluster.add(QUEUES, queue("small", capability={"nvidia.com/gpu": "1"}))
+    done = windlass("run", *arguments, "--", "true")
+    assert done.code == code
+    assert told in done.err
+    assert not [verb for verb, *_ in cluster.requests if verb == "CREATE"]
+
+
+def test_nearest_queue_first(windlass):
+    assert "try: did you mean default?\n" in windlass("run", "-q", "defualt", "--", "true").err
+
+
+def test_no_node_has_both(windlass, cluster):
+    cluster.add(NODES, node("fat", gpus=0, cpu="128"))
+    done = windlass("run", "--gpus", "1", "--cpus", "100", "--", "true")
+    assert done.code == 6
+    assert "no node has all that one rank needs" in done.err
+
+
+class TestWithoutGpus:
+    @pytest.fixture
+    def cluster(self) -> FakeCluster:
+        return box(gpus=0)
+
+    def test_the_remedy_is_told(self, windlass, cluster):
+        done = windlass("run", "--gpus", "2", "--", "true")
+        assert done.code == 6
+        assert done.err.startswith("error[WL-GPU-413]: 2 GPUs were asked for, and this box has none\nwhy: ")
+        assert "windlass up --detach --gpus simulated:2\n" in done.err
+        assert not cluster.requests
+
+    def test_nothing_is_started_for_it(self, windlass, monkeypatch):
+        monkeypatch.setattr(starting, "is_running", lambda _state: False)
+        monkeypatch.setattr(starting, "has_gpus", lambda: False)
+        monkeypatch.setattr(starting, "start", lambda *_, **__: pytest.fail("it was started"))
+        done = windlass("run", "--gpus", "1", "--", "true")
+        assert done.code == 6
+        assert "try: windlass up --detach --gpus simulated:2\n" in done.err
+
+
+def test_a_program_that_is_not_there(windlass, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    assert windlass("run", "--", "no-such-program").code == 3
+    assert "try: windlass run -- ./tool\n" in windlass("run", "--", "tool").err
+    assert "it is not executable" in windlass("run", "--", "./tool").err
+
+
+def test_submit_prints_the_name_and_returns(windlass, cluster):
+    done = windlass("submit", "--name", "night", "-q", "default", "--", "true")
+    assert (done.code, done.out, done.err) == (0, "night\n", "")
+    assert created(cluster)["metadata"]["name"] == "night"
+
+
+def test_submit_as_json(windlass):
+    job = json.loads(windlass("submit", "--gpus", "2", "-o", "json", "--", "true").out)
+    container = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+def test_submit_and_wait_gives_the_exit_status(windlass, cluster):
+    cluster.on_create.append(ends(4))
+    done = windlass("submit", "--wait", "--name", "n", "--", "true")
+    assert done.code == 4
+    assert done.out == "n\n"
+
+
+def test_a_name_that_is_taken(windlass, cluster):
+    windlass("submit", "--name", "n", "--", "true")
+    done = windlass("submit", "--name", "n", "--", "true")
+    assert done.code == 5
+    assert 'error[WL-JOB-409]: job "n" exists already' in done.err
+
+
+def test_a_job_that_waiting_cannot_help_is_given_up(windlass, cluster):
+    def never(target: FakeCluster, resource: Any, job: dict[str, Any]) -> None:
+        if resource is VOLCANO_JOBS:
+            job["status"] = {"state": {"phase": "Pending"}}
+            job["metadata"]["annotations"] = {
+                "windlass.dev/explanation": json.dumps(clusterscenes.NEVER.as_dict())
+            }
+
+    cluster.on_create.append(never)
+
+    class Hurried:
+        """The clock moves whenever it is asked."""
+
+        def __init__(self) -> None:
+            self.time = 0.0
+
+        def now(self) -> float:
+            return 1_767_268_800.0
+
+        def monotonic(self) -> float:
+            self.time += 1.0
+            return self.time
+
+        def pause(self, seconds: float) -> None:
+            self.time += seconds
+
+    from windlass.cli import main
+    from windlass.cli.invocation import Surroundings
+
+    around = Surroundings(connect=cluster.client, clock=Hurried())  # type: ignore[arg-type]
+    assert main.run(["run", "--name", "n", "--", "true"], around) == 6
+    assert (VOLCANO_JOBS, "default", "n") in cluster.objects
+
+
+# The object.
+
+
+def job(*words: str, environ: dict[str, str] | None = None, **wish: Any) -> dict[str, Any]:
+    return job_of(
+        Wish(words or ("true",), **wish), "n", namespace="default", on_box=True, environ=environ or {}
+    )
+
+
+def pod_spec(made: dict[str, Any]) -> dict[str, Any]:
+    return made["spec"]["tasks"][0]["template"]["spec"]
+
+
+def test_the_environment_is_the_callers_without_secrets():
+    environ = {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "VIRTUAL_ENV": "/v",
+        "LC_ALL": "C",
+        "HF_HOME": "/m",
+        "HF_TOKEN": "secret",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "EDITOR": "vi",
+        "MINE": "$(x)",
+    }
+    made = job(environ=environ, environment=("MINE", "A=b=c"))
+    found = {entry["name"]: entry["value"] for entry in pod_spec(made)["containers"][0]["env"]}
+    assert found == {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "VIRTUAL_ENV": "/v",
+        "LC_ALL": "C",
+        "HF_HOME": "/m",
+        "PYTHONUNBUFFERED": "1",
+        "MINE": "$$(x)",
+        "A": "b=c",
+    }
+
+
+def test_one_rank_runs_here_and_never_again():
+    spec = pod_spec(job())
+    assert spec["restartPolicy"] == "Never"
+    assert spec["containers"][0]["workingDir"] == os.getcwd()
+    assert spec["containers"][0]["image"] == "windlass.dev/host"
+
+
+def test_a_gang_knows_where_it_meets():
+    made = job(nodes=4, gpus=1)
+    assert made["spec"]["minAvailable"] == 4
+    assert set(made["spec"]["plugins"]) == {"env", "svc"}
+    assert {"event": "PodFailed", "action": "TerminateJob"} in made["spec"]["policies"]
+    env = {entry["name"]: entry for entry in pod_spec(made)["containers"][0]["env"]}
+    assert env["MASTER_ADDR"]["value"] == "n-main-0.n"
+    assert env["WORLD_SIZE"]["value"] == "4"
+    assert env["RANK"]["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['volcano.sh/task-index']"
+
+
+def test_a_time_limit():
+    assert pod_spec(job(time_seconds=90))["activeDeadlineSeconds"] == 90
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("echo", "hi"), "echo"),
+        (("python", "train.py"), "train"),
+        (("python3.11", "-u", "/x/Train_Model.py", "--lr", "1"), "train-model"),
+        (("torchrun", "--nproc-per-node", "2", "fine-tune.py"), "fine-tune"),
+        (("./run.sh",), "run"),
+        ((sys.executable, "-c", "print(1)"), "python"),
+        (("42",), "job-42"),
+        (("___",), "job"),
+    ],
+)
+def test_names_from_commands(command: tuple[str, ...], name: str):
+    found = base_name(command)
+    assert found == name or found.startswith(name)
+    assert found == found.lower()
+    assert found[0].isalpha()
+
+
+def test_dollar_signs_are_left_alone():
+    assert literal("$$ $(A) ${B}") == "$$$$ $$(A) $${B}"
+
+
+def test_the_pods_of_the_box_are_found():
+    assert PODS.namespaced
