@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from rawserver import CHUNKED_HEAD, Peer, RawServer
 from testpki import Authority
+from threadserver import Caller, serving
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors
@@ -237,6 +240,26 @@ async def test_a_connection_known_to_be_closed_is_not_used_even_for_a_post() -> 
     async with RawServer(behaviour) as server:
         await using(server, test)
         assert server.requests == 2
+
+
+async def test_a_close_that_the_loop_had_no_time_to_see_is_seen_before_a_post() -> None:
+    """The server ends the idle connection while this side computes; the next POST must not meet it."""
+
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.answer({})
+
+    with serving(behaviour) as url:
+        transport = HttpTransport(Connection(url))
+        await transport.request(POST)
+        (held,) = transport._open
+        assert held._transport is not None
+        sock = held._transport.get_extra_info("socket")
+        select.select([sock], [], [], 5)  # blocks the loop until the close is there
+        time.sleep(0.02)
+        assert not held.closed
+        assert (await transport.request(POST)).status == 200
+        await transport.close()
 
 
 async def test_a_fresh_connection_that_breaks_is_not_tried_again() -> None:

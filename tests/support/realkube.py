@@ -59,7 +59,10 @@ def _die_with_parent() -> None:
 
 
 def spawn(argv: Sequence[str], log: Path, **extra: object) -> subprocess.Popen[bytes]:
-    """Start a process whose output goes to ``log`` and which dies with this one."""
+    """Start a process whose output goes to ``log`` and which dies with this one.
+
+    Call it in the main thread: the kernel ends the process when the *thread* that started it ends.
+    """
     with open(log, "ab") as stream:
         return subprocess.Popen(
             list(argv),

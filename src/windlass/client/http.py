@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import select
 import ssl
 from collections import deque
 from collections.abc import Mapping
@@ -27,6 +28,9 @@ from windlass.kits.clock import Clock, SystemClock
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _HIGH_WATER = 1 << 20
+_SURELY_OPEN_SECONDS = 0.01
+"""A connection idle for longer is looked at before it is used: the loop may have been busy elsewhere (a
+scheduling cycle) while the server restarted, and a POST that meets a closed connection is not repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,15 @@ class _HttpConnection(asyncio.Protocol):
             stream.finish(error)
         self.abort()
 
+    def stale(self) -> bool:
+        """Whether the peer has closed (or spoken unasked) and the loop has not come round to see it yet."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if sock is None or sock.fileno() < 0:
+            return True
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLIN | select.POLLHUP)
+        return bool(poll.poll(0))
+
     # The transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -342,7 +355,10 @@ class HttpTransport:
             connection = self._idle.pop()
             if connection.closed:
                 continue
-            if now - connection.idle_since < self._options.idle_seconds:
+            idle = now - connection.idle_since
+            if idle < _SURELY_OPEN_SECONDS:
+                return connection
+            if idle < self._options.idle_seconds and not connection.stale():
                 return connection
             connection.abort()
         return None
