@@ -30,7 +30,8 @@ _LAYOUTS = {False: "2006-01-02T15:04:05Z07:00", True: "2006-01-02T15:04:05.00000
 def canonical_quantity(value: str | int | float, *, milli: bool = False) -> str:
     """As ``resource.Quantity`` writes it: ``1000m`` → ``1``, ``0.5`` → ``500m``, ``1024Mi`` → ``1Gi``.
 
-    ``milli``: rounded up to thousandths, as in every ResourceList. Source: ``Quantity.CanonicalizeBytes`` of apimachinery. Raises ``ValueError`` with Go's words.
+    ``milli``: rounded up to thousandths, as in every ResourceList. Source: ``ParseQuantity`` and
+    ``Quantity.CanonicalizeBytes`` of apimachinery. Raises ``ValueError`` with Go's words.
     """
     text = str(value)
     shape = _SHAPE.fullmatch(text)

@@ -96,15 +96,18 @@ def from_units(name: str, units: int) -> str:
         if units % 1000 == 0:
             return str(units // 1000)
         return f"{units}m" if name == "cpu" else f"{units / 1000:g}"
-    if name in _BYTES or name.startswith("hugepages-"):
-        for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):
-            step = int(_SUFFIXES[suffix])
-            if units and units % step == 0:
-                return f"{units // step}{suffix}"
-        for suffix in ("T", "G", "M"):
-            step = int(_SUFFIXES[suffix])
-            if units and units % step == 0:
-                return f"{units // step}{suffix}"
+    if units and (name in _BYTES or name.startswith("hugepages-")):
+        texts = [_in_suffix(units, ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")), _in_suffix(units, ("T", "G", "M"))]
+        return min(texts, key=len)
+    return str(units)
+
+
+def _in_suffix(units: int, suffixes: tuple[str, ...]) -> str:
+    """In the largest of the suffixes that gives a whole number."""
+    for suffix in suffixes:
+        step = int(_SUFFIXES[suffix])
+        if units % step == 0:
+            return f"{units // step}{suffix}"
     return str(units)
 
 

@@ -1,0 +1,63 @@
+"""The vocabulary of waiting: complete, and the record survives the wire."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
+
+
+def test_every_reason_has_its_facts() -> None:
+    assert set(FACTS) == set(Reason)
+    for reason, facts in FACTS.items():
+        assert facts.waiting_helps in ("yes", "no", "maybe"), reason
+        assert 1 <= facts.tier <= 5
+        assert facts.meaning.endswith(".")
+        assert facts.volcano
+        assert facts.kueue
+        assert facts.slurm
+
+
+def test_empty_entries_are_left_out() -> None:
+    record = Explanation(Reason.BEHIND_IN_QUEUE, "two go first", position=3).as_dict()
+    assert record == {
+        "code": "BehindInQueue",
+        "message": "two go first",
+        "position": 3,
+        "waitingHelps": "yes",
+        "blockers": [],
+    }
+
+
+_names = st.text("abc/-", min_size=1, max_size=6)
+_blockers = st.builds(
+    Blocker, st.sampled_from(Reason), st.integers(0, 9), _names, _names, _names, st.text(max_size=5)
+)
+_explanations = st.builds(
+    Explanation,
+    st.sampled_from(Reason),
+    st.text(max_size=20),
+    st.lists(_blockers, max_size=3).map(tuple),
+    st.none() | st.builds(NearMiss, _names, _names),
+    st.lists(_names, max_size=2).map(tuple),
+    st.integers(0, 9),
+    st.lists(_names, max_size=2).map(tuple),
+    st.none() | st.integers(1, 10**6).map(float),
+    st.lists(_names, max_size=2).map(tuple),
+    st.integers(0, 100),
+    st.dictionaries(_names, _names, max_size=2),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_explanations)
+def test_the_record_survives_the_wire(explanation: Explanation) -> None:
+    assert Explanation.from_dict(explanation.as_dict()) == explanation
+
+
+def test_an_unknown_code_is_refused_and_unknown_keys_are_not() -> None:
+    assert Explanation.from_dict({"code": "OnHold", "message": "", "later": 1}).code is Reason.ON_HOLD
+    with pytest.raises(ValueError, match="Mystery"):
+        Explanation.from_dict({"code": "Mystery"})
