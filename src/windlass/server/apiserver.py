@@ -165,6 +165,9 @@ class ApiServer:
         else:
             handlers = _OBJECT if target.name else _COLLECTION
         handler = handlers.get(verb)
+        across = target.resource.namespaced and not target.namespace
+        if across and verb not in ("list", "watch"):
+            raise not_allowed()
         if handler is None or (not target.subresource and verb not in target.resource.verbs):
             raise not_allowed()
         return handler
