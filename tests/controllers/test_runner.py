@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from fakeapi import FakeApi, Words
 from jobworld import job
+from prometheus_client import CollectorRegistry
 
 from windlass.api import errors
 from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, SECRETS, VOLCANO_JOBS, Resource
 from windlass.client.informers import Informer
 from windlass.controllers.caches import Index, Ledger, Written, identity
 from windlass.controllers.effects import NOTHING, Create, Delete, Effects, Event, Patch, Update, reference
+from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.performer import Performer
 from windlass.controllers.runner import Runner, Surroundings, Watch
 from windlass.controllers.vcjob.controller import JobController
@@ -61,8 +63,17 @@ class Copier:
 
 
 @asynccontextmanager
-async def running(api: FakeApi, reconciler: Any, words: Words | None = None) -> AsyncIterator[Runner]:
-    around = Surroundings(api, words or Words(), api.clock, random.Random(1))  # type: ignore[arg-type]
+async def running(
+    api: FakeApi, reconciler: Any, words: Words | None = None, figures: CollectorRegistry | None = None
+) -> AsyncIterator[Runner]:
+    figures = figures or CollectorRegistry()
+    around = Surroundings(
+        api,  # type: ignore[arg-type]
+        words or Words(),
+        api.clock,
+        random.Random(1),
+        ControllerMetrics(figures),
+    )
     runner = Runner(reconciler, around)
     task = asyncio.ensure_future(runner.run())
     await settled(runner)
@@ -273,6 +284,27 @@ async def test_a_lagging_cache_restarts_no_job() -> None:
     assert stored["status"].get("retryCount", 0) == 0
     assert stored["status"]["pending"] == 2
     assert [entry for entry in api.log if entry[0] == "delete"] == []
+
+
+async def test_figures() -> None:
+    api = FakeApi()
+    api.put(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    api.put(CONFIG_MAPS, {"metadata": {"name": "b"}})
+    api.reject = lambda verb, resource, obj: (
+        errors.forbidden(SECRETS, "x", "no") if obj["metadata"].get("name") == "copy-b" else None
+    )
+    figures = CollectorRegistry()
+    async with running(api, Copier(api), figures=figures):
+        pass
+
+    def value(name: str, **labels: str) -> float | None:
+        return figures.get_sample_value(f"windlass_controller_{name}", {"controller": "copier", **labels})
+
+    assert value("writes_total") == 1
+    assert value("failures_total", kind="refused") == 1
+    assert (value("looks_total") or 0) >= 3
+    assert value("waiting_keys") == 0
+    assert value("look_seconds_count") == 2
 
 
 # The parts.

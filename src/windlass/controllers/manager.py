@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 
+from prometheus_client import CollectorRegistry
+
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.garbage.controller import GarbageController
+from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
 from windlass.controllers.podgroup.controller import PodGroupController
@@ -30,6 +33,7 @@ class ControllerManager:
     """Made once per process. ``informers``: those of the process, which somebody else runs; None: its own.
 
     The informers must not have been started when the manager is made, else it gets streams of its own.
+    ``registry`` receives the figures of ``controllers.metrics``.
     """
 
     def __init__(
@@ -40,11 +44,13 @@ class ControllerManager:
         rng: Random,
         embedded: bool,
         informers: SharedInformers | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
         self._recorder = EventRecorder(client, COMPONENT, clock, rng)
-        around = Surroundings(client, self._recorder, clock, rng)
+        metrics = ControllerMetrics(registry or CollectorRegistry())
+        around = Surroundings(client, self._recorder, clock, rng, metrics)
         self.runners = {
             reconciler.name: Runner(reconciler, around)
             for reconciler in _reconcilers(client, self.informers, clock, embedded)

@@ -21,6 +21,7 @@ from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer
 from windlass.controllers.caches import Ledger
 from windlass.controllers.effects import Create, Effects, Event
+from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.performer import Failure, Outcome, Performer
 from windlass.controllers.queueing import WorkQueue
 from windlass.kits.backoff import Backoff
@@ -77,10 +78,11 @@ class Surroundings:
     recorder: Recorder
     clock: Clock
     rng: Random
+    metrics: ControllerMetrics
 
 
 class Runner:
-    """One reconciler at work. ``looks`` and ``writes`` count since the start."""
+    """One reconciler at work."""
 
     def __init__(self, reconciler: Reconciler, around: Surroundings, *, workers: int = 4) -> None:
         self._reconciler = reconciler
@@ -92,8 +94,11 @@ class Runner:
         self._wrote_at: dict[str, float] = {}
         self.queue = WorkQueue(around.clock)
         self.ledger = Ledger()
-        self.looks = 0
-        self.writes = 0
+        metrics = around.metrics
+        self._looks = metrics.looks.labels(reconciler.name)
+        self._writes = metrics.writes.labels(reconciler.name)
+        self._look_seconds = metrics.look_seconds.labels(reconciler.name)
+        metrics.waiting.labels(reconciler.name).set_function(lambda: len(self.queue))
         self._watches = tuple(reconciler.watches())
         for watch in self._watches:
             self.ledger.follow(watch.informer)
@@ -138,6 +143,7 @@ class Runner:
                 # One object that a reconciler cannot cope with must not stop the others; it is told
                 # with its trace and tried again ever more rarely.
                 log.exception("%s: %s: looking failed", self.name, key)
+                self._count_failure("error")
                 self._later(key)
             finally:
                 self.queue.done(key)
@@ -158,11 +164,13 @@ class Runner:
         if wait > 0:
             self.queue.add_after(key, wait)
             return
-        self.looks += 1
+        self._looks.inc()
+        begun = self._around.clock.monotonic()
         try:
             effects = await self._reconciler.look(key)
         except (StatusError, Unreachable) as problem:
             log.warning("%s: %s: cannot look: %s", self.name, key, problem)
+            self._count_failure("unreachable")
             self._later(key)
             return
         for event in effects.events:
@@ -173,8 +181,9 @@ class Runner:
                 self.queue.add_after(key, effects.requeue_after)
             return
         outcome = await self._performer.perform(effects)
-        self.writes += len(outcome.written)
+        self._writes.inc(len(outcome.written))
         now = self._around.clock.monotonic()
+        self._look_seconds.observe(now - begun)
         self.ledger.promise(key, outcome.written, now)
         if self._reconciler.pause_seconds > 0:
             self._wrote_at[key] = now
@@ -187,6 +196,8 @@ class Runner:
                 self.queue.add_after(key, effects.requeue_after)
             return
         for failure in outcome.failures:
+            kind = "conflict" if failure.conflict else "refused" if failure.refused else "unreachable"
+            self._count_failure(kind)
             self._tell(key, effects, failure)
         if all(failure.conflict for failure in outcome.failures):
             self.queue.add_after(key, CONFLICT_SECONDS)
@@ -212,6 +223,9 @@ class Runner:
                 self._said.clear()
             self._said.add(words)
         self._around.recorder.event(event.about, event.type, event.reason, event.message)
+
+    def _count_failure(self, kind: str) -> None:
+        self._around.metrics.failures.labels(self.name, kind).inc()
 
     def _later(self, key: str) -> None:
         backoff = self._backoffs.get(key)

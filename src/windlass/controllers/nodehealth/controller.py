@@ -29,9 +29,7 @@ READY = "True"
 
 
 class Informers(Protocol):
-    def informer(
-        self, resource: Resource, *, namespace: str | None = None, decode: Any = dict
-    ) -> Informer[Any]: ...
+    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -62,6 +60,15 @@ class Lease(msgspec.Struct):
     @property
     def key(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+
+_lease = msgspec.json.Decoder(Lease)
+
+
+def decode_lease(raw: msgspec.Raw) -> Lease | None:
+    """A node's lease; those of leader elections are not kept."""
+    lease = _lease.decode(raw)
+    return lease if lease.metadata.namespace == LEASE_NAMESPACE else None
 
 
 class _Condition(msgspec.Struct, rename="camel"):
@@ -118,7 +125,7 @@ class NodeHealthController:
         self._beats: Informer[Heartbeat] = informers.informer(NODES, decode=decode_heartbeat)
         self._nodes: Informer[Node] = informers.informer(NODES, decode=decode_node)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._leases: Informer[Lease] = informers.informer(LEASES, namespace=LEASE_NAMESPACE, decode=Lease)
+        self._leases: Informer[Lease] = informers.informer(LEASES, decode=decode_lease)
         self._pods_on = Index(self._pods, lambda pod: (pod.node_name,) if pod.node_name else (), _pod_key)
         self._heard: dict[str, tuple[tuple[str, str], float]] = {}
         self._missing: dict[str, float] = {}
