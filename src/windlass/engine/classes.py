@@ -12,7 +12,7 @@ each placement (see ``placing``).
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,8 @@ from windlass.spi.quantities import is_device
 UNLIMITED = 1 << 40
 SCORE_UNITS = 1_000_000
 TIE_BITS = 32
-_FEW = 6
-_MEMO_LIMIT = 50_000
+_FEW = 48
+_MEMO_LIMIT = 2_000
 
 
 class TaskClass:
@@ -122,16 +122,15 @@ class TaskClass:
         if not behind:
             return
         if behind == 1:
-            self._refresh_row(entries[-1])
+            self._refresh_few((entries[-1],))
         else:
             changed = log.since(self._seen_amounts)
             if changed is None or len(changed) > 4 * table.height:
-                self._refresh_rows(np.arange(table.height, dtype=np.int64))
+                self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
             else:
                 rows = set(changed)
                 if len(rows) <= _FEW:
-                    for row in rows:
-                        self._refresh_row(row)
+                    self._refresh_few(rows)
                 else:
                     self._refresh_rows(np.fromiter(rows, dtype=np.int64, count=len(rows)))
         self._seen_amounts = log.base + len(entries)
@@ -152,7 +151,7 @@ class TaskClass:
         self._tie_epoch = table.ranking.epoch
         rows = np.arange(table.height, dtype=np.int64)
         self._judge_statics(rows)
-        self._refresh_rows(rows)
+        self._refresh_rows(rows, everything=True)
         self._seen_amounts = table.amounts.mark
         self._seen_statics = table.statics.mark
 
@@ -185,10 +184,9 @@ class TaskClass:
                 score += plugin.weight * part
         self._static_score[rows] = score
 
-    def _evaluate(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _evaluate(self, view: TableView) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Count and weighted row score, the static mask left out."""
-        view = TableView(self._table, rows)
-        count = np.full(len(rows), UNLIMITED, dtype=np.int64)
+        count = np.full(view.size, UNLIMITED, dtype=np.int64)
         for plugin in self._policies.capacities:
             limit = plugin.capacity(self.needs, view)
             if limit is not None:
@@ -198,17 +196,17 @@ class TaskClass:
             if verdict is not None:
                 count[~verdict] = 0
         np.maximum(count, 0, out=count)
-        score = np.zeros(len(rows))
+        score = np.zeros(view.size)
         for plugin in self._policies.row_scores:
             part = plugin.score(self.needs, view)
             if part is not None:
                 score += plugin.weight * part
         return count, score
 
-    def _refresh_rows(self, rows: NDArray[np.int64]) -> None:
+    def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
         if not len(rows):
             return
-        count, score = self._evaluate(rows)
+        count, score = self._evaluate(TableView(self._table, None if everything else rows))
         count[~self.static[rows]] = 0
         before = self.count[rows]
         self.total += int(count.sum()) - int(before.sum())
@@ -218,20 +216,32 @@ class TaskClass:
         keys[count <= 0] = -1
         self.key[rows] = keys
 
-    def _refresh_row(self, row: int) -> None:
-        if not self.static[row]:
-            return
-        table = self._table
-        state = table.planes[row].tobytes()
-        if not self._policies.shares_rows:
-            state += row.to_bytes(4, "little")
-        known = self._memo.get(state)
-        if known is None:
-            if len(self._memo) > _MEMO_LIMIT:
-                self._memo.clear()
-            counts, scores = self._evaluate(np.array([row], dtype=np.int64))
-            known = self._memo[state] = (int(counts[0]), float(scores[0]))
-        count, score = known
+    def _refresh_few(self, rows: Collection[int]) -> None:
+        """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
+        planes, static, memo = self._table.planes, self.static, self._memo
+        shared = self._policies.shares_rows
+        unknown: list[tuple[int, bytes]] = []
+        for row in rows:
+            if not static[row]:
+                continue
+            state = planes[row].tobytes()
+            if not shared:
+                state += row.to_bytes(4, "little")
+            known = memo.get(state)
+            if known is None:
+                unknown.append((row, state))
+            else:
+                self._set_row(row, known[0], known[1])
+        if unknown:
+            if len(memo) > _MEMO_LIMIT:
+                memo.clear()
+            chosen = np.array([row for row, _ in unknown], dtype=np.int64)
+            counts, scores = self._evaluate(TableView(self._table, chosen))
+            for (row, state), count, score in zip(unknown, counts.tolist(), scores.tolist(), strict=True):
+                memo[state] = (count, score)
+                self._set_row(row, count, score)
+
+    def _set_row(self, row: int, count: int, score: float) -> None:
         before = int(self.count[row])
         if count != before:
             self.total += count - before
@@ -239,7 +249,7 @@ class TaskClass:
         if count > 0:
             whole = float(self._static_score[row]) + score
             ranked = round(whole / self._policies.score_weight * SCORE_UNITS)
-            self.key[row] = (ranked << TIE_BITS) | int(table.ranking.tie[row])
+            self.key[row] = (ranked << TIE_BITS) | int(self._table.ranking.tie[row])
         else:
             self.key[row] = -1
 

@@ -18,7 +18,7 @@ class TableView:
     ``empty`` shows the nodes as if nothing ran on them: for "can this ever run".
     """
 
-    __slots__ = ("_empty", "_rows", "_table")
+    __slots__ = ("_block", "_empty", "_rows", "_table")
 
     def __init__(
         self, table: NodeTable, rows: NDArray[np.int64] | None = None, *, empty: bool = False
@@ -26,6 +26,7 @@ class TableView:
         self._table = table
         self._empty = empty
         self._rows = rows
+        self._block: NDArray[np.int64] | None = None
 
     @property
     def _pick(self) -> slice | NDArray[np.int64]:
@@ -43,10 +44,16 @@ class TableView:
         return self._table.resources.values
 
     def _plane(self, plane: int, resource: str) -> IntArray:
-        column = self._table.resources.codes.get(resource)
+        table = self._table
+        column = table.resources.codes.get(resource)
         if column is None or (self._empty and plane != ALLOCATABLE):
             return np.zeros(self.size, dtype=np.int64)
-        return self._table.planes[self._pick, plane, column]
+        if self._rows is None:
+            return table.planes[: table.height, plane, column]
+        if self._block is None:
+            # One gather for all columns: some rows are looked at once, from several sides.
+            self._block = table.planes[self._rows]
+        return self._block[:, plane, column]
 
     def allocatable(self, resource: str) -> IntArray:
         return self._plane(ALLOCATABLE, resource)
@@ -58,8 +65,11 @@ class TableView:
         return self._plane(RELEASING, resource)
 
     def available(self, resource: str) -> IntArray:
-        held_back = np.maximum(self._plane(PROMISED, resource) - self._plane(RELEASING, resource), 0)
-        return self._plane(ALLOCATABLE, resource) - self._plane(USED, resource) - held_back
+        free = self._plane(ALLOCATABLE, resource) - self._plane(USED, resource)
+        promised = self._plane(PROMISED, resource)
+        if promised.any():
+            free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
+        return free
 
     def label(self, key: str) -> IntArray:
         return self._table.label_column(key)[1][self._pick]
