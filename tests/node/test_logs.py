@@ -139,7 +139,9 @@ async def test_the_tail_reaches_back_over_rotated_files(tmp_path: Path) -> None:
     path.with_name("0.log.2").write_bytes(lines("a", "b"))
     assert await read(tmp_path) == "a\nb\nc\nd\ne\nf\n"
     for count in range(8):
-        assert await read(tmp_path, tail_lines=count) == "".join(f"{c}\n" for c in "abcdef"[max(0, 6 - count) :])
+        assert await read(tmp_path, tail_lines=count) == "".join(
+            f"{c}\n" for c in "abcdef"[max(0, 6 - count) :]
+        )
 
 
 async def test_previous_is_the_attempt_before(tmp_path: Path) -> None:

@@ -156,7 +156,12 @@ def test_claim_and_process_are_written_before_exec(attempts: Any) -> None:
 
 
 def test_output_is_told_by_stream_and_in_time(attempts: Any, isolation: dict[str, Any]) -> None:
-    attempt = attempts("sh", "-c", "printf 'no newline'; sleep 0.6; echo; echo e >&2; head -c 40000 /dev/zero | tr '\\0' x", **isolation)
+    attempt = attempts(
+        "sh",
+        "-c",
+        "printf 'no newline'; sleep 0.6; echo; echo e >&2; head -c 40000 /dev/zero | tr '\\0' x",
+        **isolation,
+    )
     attempt.start()
     attempt.until(lambda: "no newline" in attempt.text())  # seen while the line stands unfinished
     assert not (attempt.folder / records.EXIT).exists()
@@ -169,7 +174,9 @@ def test_output_is_told_by_stream_and_in_time(attempts: Any, isolation: dict[str
 
 
 def test_stop_gives_grace_then_kills_the_whole_group(attempts: Any, isolation: dict[str, Any]) -> None:
-    script = "trap '' TERM; (trap '' TERM; sleep 1000) & setsid sleep 1000 & echo up; while :; do sleep 0.05; done"
+    script = (
+        "trap '' TERM; (trap '' TERM; sleep 1000) & setsid sleep 1000 & echo up; while :; do sleep 0.05; done"
+    )
     attempt = attempts("sh", "-c", script, **isolation)
     attempt.start()
     attempt.until(lambda: "up" in attempt.text())
@@ -185,7 +192,9 @@ def test_stop_gives_grace_then_kills_the_whole_group(attempts: Any, isolation: d
 
 
 def test_stop_lets_a_process_end_well(attempts: Any, isolation: dict[str, Any]) -> None:
-    attempt = attempts("sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done", **isolation)
+    attempt = attempts(
+        "sh", "-c", "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done", **isolation
+    )
     attempt.start()
     attempt.until(lambda: "up" in attempt.text())
     os.kill(attempt.shims[0], signal.SIGTERM)
@@ -213,7 +222,9 @@ def test_helpers_of_a_process_that_catches_the_signal_are_left_to_it(
     assert attempt.text() == "up\nhelper None\n"
 
 
-def test_a_shell_without_a_trap_does_not_shield_what_it_runs(attempts: Any, isolation: dict[str, Any]) -> None:
+def test_a_shell_without_a_trap_does_not_shield_what_it_runs(
+    attempts: Any, isolation: dict[str, Any]
+) -> None:
     attempt = attempts("sh", "-c", "sleep 1000; echo never", **isolation)
     attempt.start()
     os.kill(attempt.shims[0], signal.SIGTERM)
@@ -252,7 +263,9 @@ def test_killing_the_shim_kills_the_container_and_leaves_no_exit_record(
 ) -> None:
     if os.geteuid() != 0 or not capabilities.pid:
         pytest.skip("a pid namespace without a user namespace needs root")
-    attempt = attempts("sh", "-c", "setsid sleep 1000 & echo up; sleep 1000", mount_namespace=True, pid_namespace=True)
+    attempt = attempts(
+        "sh", "-c", "setsid sleep 1000 & echo up; sleep 1000", mount_namespace=True, pid_namespace=True
+    )
     attempt.start()
     attempt.until(lambda: "up" in attempt.text())
     below = linux.descendants(attempt.shims[0])

@@ -64,12 +64,14 @@ class NodeBox:
             runner=self.runner,
         )
         self._task = asyncio.ensure_future(self.agent.run())
-        await self.until(lambda: self._node_ready())
+        await self.until(self._node_ready)
         return self.agent
 
     async def _node_ready(self) -> bool:
         if self._task is not None and self._task.done():
             self._task.result()
+        if self.agent is None or not self.agent.ready.is_set():
+            return False
         try:
             node = await self.client.get(NODES, self.options.node_name)
         except StatusError:

@@ -42,6 +42,7 @@ from windlass.node.simulated import SimulatedNodes, decode_simulated
 _log = logging.getLogger("windlass.node")
 _CHORES_SECONDS = 60.0
 _STOPPED_SLACK_SECONDS = 8.0
+_LOCK_TRIES, _LOCK_RETRY_SECONDS = 20, 0.05
 
 
 class AgentRunning(Exception):
@@ -99,6 +100,8 @@ class NodeAgent:
         self.workers: dict[str, PodWorker] = {}
         self.host: Host | None = None
         self.node: OwnNode | None = None
+        self.ready = asyncio.Event()
+        """Set when what an earlier agent left has been taken up and the server is being followed."""
         self._stopping = False
         self._gone: set[asyncio.Task[None]] = set()
 
@@ -111,8 +114,7 @@ class NodeAgent:
         """
         self._paths.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(self._paths.root / "lock")
-        if not lock.acquire():
-            raise AgentRunning(f"another agent works on {self._paths.root}")
+        await self._take(lock)
         try:
             host = await self._set_up()
             self.host = host
@@ -130,6 +132,7 @@ class NodeAgent:
             self._take_up()
             self._pods.add_handler(self._saw_pod, lambda _, new: self._saw_pod(new), self._pod_gone)
             assert self.node is not None
+            self.ready.set()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._informers.run(), name="informers")
                 group.create_task(host.recorder.run(), name="events")
@@ -143,8 +146,18 @@ class NodeAgent:
                     self._kill_all()
                 for worker in tuple(self.workers.values()):
                     await worker.close()
+                for task in tuple(self._gone):
+                    task.cancel()
             finally:
                 lock.release()
+
+    async def _take(self, lock: FileLock) -> None:
+        """A helper of an agent that has just died may hold its descriptors until its own exec is over."""
+        for _ in range(_LOCK_TRIES):
+            if lock.acquire():
+                return
+            await self._clock.sleep(_LOCK_RETRY_SECONDS)
+        raise AgentRunning(f"another agent works on {self._paths.root}")
 
     async def stop_pods(self, grace_seconds: float) -> None:
         """End every pod's processes, tell the server, take the network down. :meth:`run` must be running."""

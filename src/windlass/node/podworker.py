@@ -79,6 +79,7 @@ class PodWorker:
         self._volumes: dict[str, volumes.Volume] = {}
         self._dirty = asyncio.Event()
         self._delete_wanted = False
+        self._object_gone = False
         self._published: dict[str, Any] | None = None
         self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
         self._placeholders: set[str] = set()
@@ -152,9 +153,11 @@ class PodWorker:
     def object_removed(self) -> None:
         """The object is gone from the server: end what runs, then forget it."""
         self._delete_wanted = True
-        if self.machine.step is PodStep.ENDED:
-            self._forget()
-        elif not self.machine.is_over:
+        if self._object_gone:
+            return
+        self._object_gone = True
+        self._dirty.set()
+        if not self.machine.is_over:
             grace = min(self.machine.grace_seconds, 30.0)
             self.delete(0.0 if self.machine.deleting else grace)
 
@@ -167,7 +170,9 @@ class PodWorker:
 
     async def published(self) -> None:
         """Until the server has been told what is true now."""
-        while not self.gone.is_set() and status(self.machine, self.host.host_address) != self._published:
+        while not (self.gone.is_set() or self._object_gone) and self._published != status(
+            self.machine, self.host.host_address
+        ):
             await asyncio.sleep(0.02)
 
     def stop_now(self) -> None:
@@ -627,6 +632,10 @@ class PodWorker:
                 return
 
     async def _publish_once(self) -> None:
+        if self._object_gone:  # nobody is left to be told
+            if self.machine.step is PodStep.ENDED:
+                self._forget()
+            return
         metadata = self.pod["metadata"]
         wanted = status(self.machine, self.host.host_address)
         if wanted != self._published:
