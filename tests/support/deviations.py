@@ -13,6 +13,7 @@ DEVIATIONS: dict[str, str] = {
     "it is told so, everything else works by the other patch types",
 }
 
+
 def deviates(api: Cluster, key: str) -> bool:
     """Whether this server is the one that differs. ``key`` must be in the table."""
     if key not in DEVIATIONS:

@@ -31,7 +31,7 @@ from windlass.kits.backoff import Backoff
 from windlass.kits.clock import SystemClock
 
 if TYPE_CHECKING:
-    from random import Random
+    from windlass.kits.rng import Random
 
 _READ = 1 << 18
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import replace
-from random import Random
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
@@ -24,6 +23,7 @@ from windlass.client.transport import ByteStream, Request, Response, Transport
 from windlass.client.verbs import PatchKind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 
 T = TypeVar("T")
 PAGE = 5000

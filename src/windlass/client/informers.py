@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from random import Random
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +29,7 @@ from windlass.client.client import Client, Watch
 from windlass.client.errors import Unreachable
 from windlass.client.reflector import ListPage, OpenWatch, Reflector, Wait
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 
 T = TypeVar("T")
 INACTIVITY_SECONDS = 70.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 from zlib import crc32
 
@@ -20,6 +19,7 @@ from windlass.client.client import Client
 from windlass.client.correlator import EventCorrelator, ObjectRef
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 
 __all__ = ["EventRecorder", "ObjectRef"]
 

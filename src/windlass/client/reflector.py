@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from random import Random
 from typing import Protocol
 
 import msgspec
@@ -32,6 +31,7 @@ from windlass.client.answers import INITIAL_EVENTS_END, WatchEvent
 from windlass.client.errors import Unreachable
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 
 PAGE = 5000
 WATCH_SECONDS = 300.0
