@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import sys
@@ -46,9 +47,13 @@ class Writer(threading.Thread):
                 self.acknowledged[name] = int(made["metadata"]["resourceVersion"])
             except (StatusError, WindlassError, OSError):
                 self.refused += 1
+                if client is not None:
+                    client.close()
                 client = None
                 self._stopped.wait(0.1)
             number += 1
+        if client is not None:
+            client.close()
 
     def stop(self) -> None:
         self._stopped.set()
@@ -75,7 +80,7 @@ def gang(name: str, size: int, seconds: float, evidence: Path) -> dict[str, Any]
             "minAvailable": size,
             "schedulerName": "windlass",
             "maxRetry": 20,
-            "policies": [{"event": "PodFailed", "action": "RestartJob"}, {"event": "PodEvicted", "action": "RestartJob"}],
+            "policies": [{"events": ["PodFailed", "PodEvicted"], "action": "RestartJob"}],
             "tasks": [
                 {
                     "name": "rank",
@@ -89,12 +94,12 @@ def gang(name: str, size: int, seconds: float, evidence: Path) -> dict[str, Any]
 
 def submit(box: Box, rng: random.Random, count: int, evidence: Path, prefix: str) -> list[str]:
     """Submit ``count`` gangs of 1 to 4 ranks; their names."""
-    client = connect(box)
     names = []
-    for index in range(count):
-        job = gang(f"{prefix}-{index}", rng.randint(1, 4), round(rng.uniform(0.5, 2.0), 2), evidence)
-        client.create(VOLCANO_JOBS, job, "default")
-        names.append(job["metadata"]["name"])
+    with contextlib.closing(connect(box)) as client:
+        for index in range(count):
+            job = gang(f"{prefix}-{index}", rng.randint(1, 4), round(rng.uniform(0.5, 2.0), 2), evidence)
+            client.create(VOLCANO_JOBS, job, "default")
+            names.append(job["metadata"]["name"])
     return names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -118,10 +119,9 @@ def partly_placed(box: Box) -> dict[str, str]:
 def check(box: Box, writer: Writer, evidence: Path, outcome: Outcome) -> None:
     """Nothing acknowledged is lost, versions never ran backwards, nothing was started or given twice."""
     outcome.acknowledged = len(writer.acknowledged)
-    there = {
-        item["metadata"]["name"]: int(item["metadata"]["resourceVersion"])
-        for item in connect(box).list(CONFIG_MAPS, "default").items
-    }
+    with contextlib.closing(connect(box)) as client:
+        maps = client.list(CONFIG_MAPS, "default").items
+    there = {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in maps}
     lost = {name: version for name, version in writer.acknowledged.items() if there.get(name) != version}
     if lost:
         outcome.problems.append(
