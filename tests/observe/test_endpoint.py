@@ -52,9 +52,9 @@ async def test_paths(served: Served) -> None:
 
 async def test_reasons_and_queues_that_are_over_read_zero(served: Served) -> None:
     figures = SchedulerMetrics(served.registry)
-    figures.waiting(["WaitingForQuota", "WaitingForQuota", "BehindInQueue"])
+    figures.waiting({"WaitingForQuota": 2, "BehindInQueue": 1})
     figures.queue("q", {"allocated": {"nvidia.com/gpu": 2500, "cpu": 1500}})
-    figures.waiting(["BehindInQueue"])
+    figures.waiting({"WaitingForQuota": 0, "BehindInQueue": 1})
     figures.queue("q", {"allocated": {"cpu": 500}})
     _, body = await served.get("/metrics")
     assert 'windlass_scheduler_pending_groups{reason="WaitingForQuota"} 0.0' in body

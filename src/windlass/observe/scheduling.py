@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -36,17 +36,15 @@ class SchedulerMetrics:
         self.queue_resource = family.gauge(
             "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]
         )
-        self._reasons: set[str] = set()
+        self._reasons: dict[str, int] = {}
         self._queues: dict[str, set[tuple[str, str]]] = {}
 
-    def waiting(self, reasons: Iterable[str]) -> None:
-        """The reasons of all groups that wait now, one entry per group."""
-        counts: dict[str, int] = dict.fromkeys(self._reasons, 0)
-        for reason in reasons:
-            counts[reason] = counts.get(reason, 0) + 1
-        for reason, number in counts.items():
-            self.pending_groups.labels(reason).set(number)
-        self._reasons.update(counts)
+    def waiting(self, reasons: Mapping[str, int]) -> None:
+        """How many groups wait now, by reason. What was reported once must be in it again, if with 0."""
+        for reason, number in reasons.items():
+            if self._reasons.get(reason) != number:
+                self._reasons[reason] = number
+                self.pending_groups.labels(reason).set(number)
 
     def queue(self, name: str, figures: Mapping[str, Mapping[str, int]]) -> None:
         """``figures``: state (allocated, requested, …) → resource → engine units."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 
 from windlass.api import annotations as names
 from windlass.api import resources, views
@@ -20,6 +19,7 @@ from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.waiting import Keeper
 

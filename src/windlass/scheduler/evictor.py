@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from random import Random
 
 from windlass.api import resources
 from windlass.api.errors import StatusError
@@ -17,6 +16,7 @@ from windlass.client.errors import Unreachable
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import Eviction
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.scheduler.writes import WriteQueue
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 from windlass.api import resources
@@ -17,6 +16,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.observe import logs
 

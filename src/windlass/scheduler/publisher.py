@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import Any
 
 import msgspec
@@ -28,6 +27,7 @@ from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import QueueUsage
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model import podgroups
 from windlass.model.cluster import ClusterModel
@@ -89,6 +89,7 @@ class Publisher:
         self._clock = clock
         self._near: dict[str, set[str]] = {}
         self._waits: dict[str, _Wait] = {}
+        self._reasons: dict[str, int] = {}
         self._admitted: dict[str, bool] = {}
         self._blocked: set[str] = set()
         self._echoes: dict[str, _Echo] = {}
@@ -104,9 +105,10 @@ class Publisher:
     def idle(self) -> bool:
         return self._queue.idle
 
-    def waiting(self) -> list[str]:
-        """The reason of each waiting group."""
-        return [str(wait.current.code) for wait in self._waits.values()]
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """How many groups wait, by reason; a reason that nothing waits for any more stays with 0."""
+        return self._reasons
 
     # ------------------------------------------------------------------ what is to be shown
 
@@ -171,8 +173,11 @@ class Publisher:
         elif wait is None:
             quiet = self._options.quiet_seconds
             self._waits[key] = _Wait(explanation, self._clock.monotonic() + quiet)
+            self._count(explanation, 1)
             self._queue.wish(f"group {key}", quiet)
         elif explanation != wait.current:
+            self._count(wait.current, -1)
+            self._count(explanation, 1)
             wait.current = explanation
             if wait.told is not None:
                 self._renew(key)
@@ -188,7 +193,12 @@ class Publisher:
     def _end(self, key: str) -> None:
         wait = self._waits.pop(key, None)
         if wait is not None:
+            self._count(wait.current, -1)
             self._near.get(wait.queue, set()).discard(key)
+
+    def _count(self, explanation: Explanation, change: int) -> None:
+        code = str(explanation.code)
+        self._reasons[code] = self._reasons.get(code, 0) + change
 
     def _tell(self, key: str) -> Explanation | None:
         """What may be shown of a group's waiting now."""

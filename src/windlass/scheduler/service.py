@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from random import Random
 
 from prometheus_client import CollectorRegistry
 
@@ -29,6 +28,7 @@ from windlass.engine import deltas
 from windlass.engine.decision import Bind, Decision, GroupStatus
 from windlass.engine.engine import Engine
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.model.cluster import ClusterModel
 from windlass.model.ledger import Ledger
 from windlass.observe import logs
@@ -110,7 +110,6 @@ class SchedulerService:
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._wake.set)
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
-        self._counted_at = 0.0
         self.ready = asyncio.Event()
 
     # ------------------------------------------------------------------ running
@@ -256,10 +255,7 @@ class SchedulerService:
         ):
             if decided:
                 metrics.decisions.labels(kind).inc(len(decided))
-        now = self._clock.monotonic()
-        if now - self._counted_at >= 1.0 or not self._binder.busy:
-            self._counted_at = now
-            metrics.waiting(self._publisher.waiting())
+        metrics.waiting(self._publisher.reasons)
         metrics.assumed.set(len(self.model.assumed))
         metrics.bind_limit.set(self._binder.limit.limit)
 

@@ -11,12 +11,12 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Awaitable, Callable
-from random import Random
 
 from windlass.api.errors import StatusError
 from windlass.client.errors import Unreachable
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.observe import logs
 from windlass.scheduler.waiting import wait_for
 

@@ -1,0 +1,35 @@
+"""Good news waits until nothing more important is under way, but not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+
+from schedapi import Recorder
+
+from windlass.client.recorder import ObjectRef
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.announcer import Announcer
+
+
+async def test_news_waits_for_calm_and_at_most_two_seconds(fake_clock: FakeClock) -> None:
+    recorder, busy = Recorder(), [True]
+    announcer = Announcer(recorder, fake_clock, lambda: busy[0])  # type: ignore[arg-type]
+    task = asyncio.create_task(announcer.run())
+
+    async def pass_time(seconds: float) -> None:
+        for _ in range(round(seconds * 20)):
+            await fake_clock.advance(0)
+            await fake_clock.advance(0.05)
+
+    announcer.say(ObjectRef("v1", "Pod", "default", "a", "u"), "Scheduled", "m")
+    await pass_time(1.0)
+    assert recorder.said == []
+    busy[0] = False
+    await pass_time(0.5)
+    assert recorder.said == [("a", "Scheduled", "m")]
+    busy[0] = True
+    announcer.say(ObjectRef("v1", "Pod", "default", "b", "u"), "Scheduled", "m")
+    await pass_time(2.5)
+    assert recorder.said[-1] == ("b", "Scheduled", "m")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
