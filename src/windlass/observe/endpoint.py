@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from windlass.api.errors import WindlassError
 from windlass.observe.metrics import exposition
 
-ADDRESS = "WL-METRICS-ADDRESS"
+ADDRESS = "WL-METRICS-400"
 _HEAD_SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"
 

@@ -21,7 +21,7 @@ from windlass.kits.timestamps import rfc3339_micro
 from windlass.observe import logs
 
 log = logs.get("leader")
-LOST = "WL-LEADER-LOST"
+LOST = "WL-LEADER-409"
 
 
 @dataclass(frozen=True, slots=True)

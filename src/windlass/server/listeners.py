@@ -25,7 +25,7 @@ from windlass.server.authentication import user_of_certificate
 from windlass.server.users import ADMIN, UserInfo
 
 PORT_IN_USE = "WL-PORT-409"
-CANNOT_LISTEN = "WL-SERVER-LISTEN"
+CANNOT_LISTEN = "WL-SERVER-409"
 LOOPBACK = "127.0.0.1"
 _KEEP_ALIVE_SECONDS = 300
 _DRAIN_SECONDS = 5.0

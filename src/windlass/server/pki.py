@@ -25,7 +25,7 @@ from windlass.kits.files import write_atomic
 from windlass.kits.state import StateFolder
 from windlass.server.users import ADMIN, MASTERS
 
-UNUSABLE = "WL-PKI-UNUSABLE"
+UNUSABLE = "WL-PKI-500"
 _CA_DAYS = 3650
 _LEAF_DAYS = 365
 _RENEW_DAYS = 30
