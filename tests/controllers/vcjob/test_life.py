@@ -698,6 +698,26 @@ def test_a_spec_that_cannot_be_read_is_told() -> None:
     assert world.phase == ""
 
 
+def test_the_status_is_true_while_pods_are_refused() -> None:
+    world = gang()
+    world.settle()
+    world.admit()
+
+    def quota(verb: str, resource: Resource, obj: Json) -> StatusError | None:
+        full = verb == "create" and resource == PODS and obj["metadata"]["name"].endswith("-2")
+        return forbidden(PODS, "train-worker-2", "exceeded quota: q") if full else None
+
+    world.api.reject = quota
+    for _ in range(4):
+        world.look()
+    assert world.pods() == ["train-worker-0", "train-worker-1"]
+    assert world.status["pending"] == 2
+    assert world.status["controlledResources"]["pods/worker"] == "0-1"
+    world.api.reject = lambda *_: None
+    world.settle()
+    assert world.status["pending"] == 3
+
+
 # The end of life.
 
 

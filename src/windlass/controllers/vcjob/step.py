@@ -128,14 +128,10 @@ class _Look:
             actions += self.beside.tidy(phase, doomed)
             state = replace(state, resources=_without_plugins(state.resources))
         self.plan.stage(*actions)
-        self.plan.stage(
-            *(
-                Create(PODS, bodies.build(self.spec, state, task, index, self.seen.priorities))
-                for task, index in created
-            )
-        )
-        if created:
-            self._warn_of_classes()
+        as_it_is = replace(state, known=self._known(state, doomed, ()))
+        if created and self._status_changed(as_it_is, self._count(state, doomed)):
+            created = []  # first what is, then what shall be: creating may be refused for long
+        self._create_pods(state, created)
         state = replace(state, known=self._known(state, doomed, created))
         self._write_status(state, self._count(state, doomed, created))
         self._remove_commands(state)
@@ -208,6 +204,17 @@ class _Look:
             return any(ready)
         return all(ready)
 
+    def _create_pods(self, state: JobState, wanted: list[tuple[Task, int]]) -> None:
+        if not wanted:
+            return
+        for name in bodies.classes_not_found(self.spec, self.seen.priorities):
+            words = f"PriorityClass {name} does not exist: the pods are created with priority 0"
+            self._event("Warning", "PriorityClassNotFound", words, lasting=True)
+        classes = self.seen.priorities
+        self.plan.stage(
+            *(Create(PODS, bodies.build(self.spec, state, task, index, classes)) for task, index in wanted)
+        )
+
     def _delete_pod(self, member: Member) -> Delete:
         return Delete(PODS, member.name, self.spec.namespace, member.pod.uid)
 
@@ -259,6 +266,9 @@ class _Look:
             by_task=by_task,
         )
 
+    def _status_changed(self, state: JobState, counts: Counts) -> bool:
+        return statuses.render(self.job, self.spec, state, counts) != (self.job.get("status") or {})
+
     def _write_status(self, state: JobState, counts: Counts) -> None:
         status = statuses.render(self.job, self.spec, state, counts)
         if status != (self.job.get("status") or {}):
@@ -275,16 +285,8 @@ class _Look:
             Delete(VOLCANO_JOBS, self.spec.name, self.spec.namespace, self.spec.uid, propagation="Foreground")
         )
 
-    def _warn_of_classes(self) -> None:
-        for name in bodies.classes_not_found(self.spec, self.seen.priorities):
-            words = f"PriorityClass {name} does not exist: the pods are created with priority 0"
-            self._trouble("PriorityClassNotFound", words)
-
     def _event(self, kind: str, reason: str, message: str, *, lasting: bool = False) -> None:
         self.plan.event(Event(self.about, kind, reason, message, lasting))
-
-    def _trouble(self, reason: str, message: str) -> None:
-        self._event("Warning", reason, message, lasting=True)
 
 
 def _without_plugins(resources: Mapping[str, str]) -> dict[str, str]:
