@@ -25,6 +25,7 @@ from windlass.engine.parking import Bucket, ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.report import Reporter
+from windlass.engine.reviews import Reviews
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
@@ -47,6 +48,7 @@ class Core:
         self._turns = Turns(self.world.queues, policies)
         self.enrolment = Enrolment(self.world, self.lot, self._turns)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
+        self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)
         self.cycles = 0
 
@@ -61,11 +63,13 @@ class Core:
         self.cycles += 1
         out = Outbox.empty()
         touched = self.settle(now)
-        unfinished = self._allocate(out, touched, now)
+        parked: dict[Bucket, None] = {}
+        unfinished = self._allocate(out, touched, parked, now)
+        touched.update(self.reviews.tell(parked, now))
+        touched.update(self.reviews.review(now))
         self.world.table.amounts.trim()
         self.world.table.statics.trim()
         self.world.classes.trim(self.lot.by_class)
-        wake_at = now if unfinished else self.enrolment.next_due()
         return Decision(
             cycle=self.cycles,
             binds=tuple(out.binds),
@@ -73,7 +77,7 @@ class Core:
             nominations=tuple(out.nominations),
             groups=self.reporter.groups(touched.values(), now),
             queues=self.reporter.queues(),
-            wake_at=wake_at,
+            wake_at=now if unfinished or self.reviews.open else self.enrolment.next_due(),
         )
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
@@ -117,6 +121,7 @@ class Core:
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)
+        self.reviews.note(touched)
         moved, world.ledger.moved = world.ledger.moved, set()
         for bucket in self.lot.wake(moved):
             self._turns.push(bucket)
@@ -124,7 +129,9 @@ class Core:
             self.resume_turns()
         return touched
 
-    def _allocate(self, out: Outbox, touched: dict[str, GroupEntry], now: float) -> bool:
+    def _allocate(
+        self, out: Outbox, touched: dict[str, GroupEntry], parked: dict[Bucket, None], now: float
+    ) -> bool:
         """Let groups take steps, in turn, until none can. True if the cycle's bound cut it short."""
         bound = self.config.binds_per_cycle
         turns = self._turns
@@ -133,25 +140,18 @@ class Core:
                 turns.push(bucket)
                 return True
             group = bucket.head()
-            if group is None:
-                continue
-            self._take_turn(bucket, group, out, touched, now)
-            if bucket.members and not bucket.parked:
-                turns.push(bucket)
+            if group is None or group.step is None:
+                raise RuntimeError(f"{bucket!r} has nothing to try")
+            touched[group.key] = group
+            attempt = self._allocation.attempt(self._statement, group, group.step)
+            if attempt.done:
+                self._statement.commit(out)
+                self.enrolment.settle(group, now)
+                if bucket.members:
+                    turns.push(bucket)
+            else:
+                for run in group.step.runs:
+                    self.world.classes.touch(run.cls)
+                self.lot.park(bucket, waits_for(group.step, attempt.refusals, self._placer))
+                parked[bucket] = None
         return False
-
-    def _take_turn(
-        self, bucket: Bucket, group: GroupEntry, out: Outbox, touched: dict[str, GroupEntry], now: float
-    ) -> None:
-        step = group.step
-        if step is None:
-            raise RuntimeError(f"group {group.key} waits in a bucket but asks for nothing")
-        touched[group.key] = group
-        attempt = self._allocation.attempt(self._statement, group, step)
-        if attempt.done:
-            self._statement.commit(out)
-            self.enrolment.settle(group, now)
-            return
-        for run in step.runs:
-            self.world.classes.touch(run.cls)
-        self.lot.park(bucket, waits_for(step, attempt.refusals, self._placer))

@@ -10,7 +10,7 @@ wait for the same are diagnosed once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine import wording
@@ -30,6 +30,7 @@ from windlass.spi.plugins import Refusal, StepView
 from windlass.spi.quantities import from_units
 
 _ORDER = {reason: position for position, reason in enumerate(Reason)}
+_Verdicts = dict[tuple[int, Wanted], NodesVerdict]
 _CLASSES_JUDGED = 8
 """Of a group with more classes than this, the first ones are judged."""
 
@@ -61,8 +62,10 @@ class Diagnosis:
         self._placer = placer
         self._allocation = allocation
         self._statement = statement
-        self._verdicts: dict[tuple[int, int, int, str], NodesVerdict] = {}
+        self._verdicts: _Verdicts = {}
         self._version = -1
+        self._lasting: _Verdicts = {}
+        self._shape = -1
 
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
         """The explanation of a group that waits; ``None`` if nothing of it does.
@@ -72,26 +75,26 @@ class Diagnosis:
         """
         if not _waits(group):
             return None
+        if in_full:
+            return self._with_position(group, self.diagnose(group, now, in_full=True))
         bucket = group.bucket
-        if not in_full and bucket is not None:
-            if not bucket.parked:
-                return _not_yet()
-            if bucket.explanation is None:
-                bucket.explanation = self._explain(group, now)
-            return bucket.explanation
-        explanation = self._explain(group, now, in_full=in_full)
-        return self._with_position(group, explanation) if in_full else explanation
+        if bucket is None or not bucket.parked or bucket.explanation is None:
+            return self.diagnose(group, now)
+        return bucket.explanation
 
     # ------------------------------------------------------------------ putting it together
 
-    def _explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
+    def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
+        """All that keeps a waiting group from its next step."""
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
-        verdicts = self._verdicts_on_nodes(group, step)
+        verdicts: list[NodesVerdict] = []
         if isinstance(step, Step):
             obstacles += self._of_limits(group, step)
+            verdicts = self._verdicts_on_nodes(group, step)
             obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
-        else:
+        elif group.pending:
+            verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
             obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
         if not obstacles:
             return _not_yet()
@@ -120,17 +123,8 @@ class Diagnosis:
                 if order < mine:
                     ahead.append((order, other.key))
         ahead.sort()
-        return Explanation(
-            code=explanation.code,
-            message=explanation.message,
-            blockers=explanation.blockers,
-            nearest=explanation.nearest,
-            holders=explanation.holders,
-            position=len(ahead) + 1,
-            ahead=tuple(key for _, key in ahead[-self._world.config.explain_ahead :]),
-            remedies=explanation.remedies,
-            nodes_considered=explanation.nodes_considered,
-        )
+        shown = ahead[: self._world.config.explain_ahead]
+        return replace(explanation, position=len(ahead) + 1, ahead=tuple(key for _, key in shown))
 
     # ------------------------------------------------------------------ the group
 
@@ -181,9 +175,12 @@ class Diagnosis:
 
     # ------------------------------------------------------------------ the nodes
 
-    def _verdicts_on_nodes(self, group: GroupEntry, step: Step | Shortage | None) -> list[NodesVerdict]:
+    def _verdicts_on_nodes(
+        self, group: GroupEntry, step: Step | Shortage | None, *, lasting: bool = False
+    ) -> list[NodesVerdict]:
         """One verdict per class that waits, in task order. Of a gang of one class, on all that is missing;
-        else on a single task of each."""
+        else on a single task of each. ``lasting``: one that was made since the nodes changed last will do,
+        for a gang that is still getting its members and is looked at with each of them."""
         classes: dict[TaskClass, str] = {}
         for entry in group.waiting():
             if entry.cls not in classes:
@@ -192,21 +189,25 @@ class Diagnosis:
                     break
         if isinstance(step, Step) and len(classes) == 1:
             (cls,) = classes
-            held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
-            return [self._verdict(cls, step.members, held, "")]
-        return [self._verdict(cls, 1, 0, role) for cls, role in classes.items()]
+            held = 0
+            if not step.extra:
+                held = sum(1 for entry in group.tasks.values() if entry.cls is cls and entry.row >= 0)
+            return [self._verdict(cls, Wanted(step.members, held))]
+        cache = self._lasting if lasting else self._verdicts
+        return [self._verdict(cls, Wanted(1, 0, role, lasting), cache) for cls, role in classes.items()]
 
-    def _verdict(self, cls: TaskClass, wanted: int, held: int, role: str) -> NodesVerdict:
-        version = self._world.table.version
-        if self._version != version:
+    def _verdict(self, cls: TaskClass, wanted: Wanted, cache: _Verdicts | None = None) -> NodesVerdict:
+        table = self._world.table
+        if self._version != table.version:
             self._verdicts.clear()
-            self._version = version
-        key = (cls.number, wanted, held, role)
-        found = self._verdicts.get(key)
+            self._version = table.version
+        if self._shape != table.shape:
+            self._lasting.clear()
+            self._shape = table.shape
+        cache = self._verdicts if cache is None else cache
+        found = cache.get((cls.number, wanted))
         if found is None:
-            found = self._verdicts[key] = judge_nodes(
-                self._world, self._placer, cls, Wanted(wanted, held, role)
-            )
+            found = cache[cls.number, wanted] = judge_nodes(self._world, self._placer, cls, wanted)
         return found
 
     def _of_nodes(

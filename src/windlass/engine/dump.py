@@ -77,6 +77,7 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     domains: list[int] = []
     anything: bool = False
     explanation: Explanation | None = None
+    told: str = ""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -97,6 +98,8 @@ class Document(msgspec.Struct, frozen=True):
     moved: list[int]
     queue_reports: list[QueueUsage]
     total_changed: bool
+    nodes_reshaped: bool
+    reviews: list[Any]
 
 
 def dump(engine: Core) -> bytes:
@@ -120,6 +123,8 @@ def dump(engine: Core) -> bytes:
         changed=sorted(world.queues.changed),
         moved=sorted(world.ledger.moved),
         total_changed=table.total_changed,
+        nodes_reshaped=table.reshaped,
+        reviews=[_as_list(item) for item in engine.reviews.open],
         queue_reports=[
             usage
             for name in sorted(known)
@@ -199,6 +204,7 @@ def _bucket_record(bucket: Bucket) -> BucketRecord:
         domains=sorted(cls.number for cls in waits.domains),
         anything=waits.anything,
         explanation=bucket.explanation,
+        told=bucket.told,
     )
 
 
@@ -288,6 +294,8 @@ def _load_waiting(engine: Core, document: Document) -> None:
             )
             engine.lot.park(bucket, waits)
             bucket.explanation = record.explanation
+        if bucket is not None:
+            bucket.told = record.told
 
 
 def _load_notes(engine: Core, document: Document) -> None:
@@ -298,6 +306,8 @@ def _load_notes(engine: Core, document: Document) -> None:
     world.ledger.moved = set(document.moved)
     queues = world.queues
     world.table.total_changed = document.total_changed
+    world.table.reshaped = document.nodes_reshaped
+    engine.reviews.open = {_as_tuple(item): None for item in document.reviews}
     queues.freed = {name: queues.get(name) for name in document.freed}
     queues.reshaped = {name: queues.get(name) for name in document.reshaped}
     queues.changed = {name: queues.get(name) for name in document.changed}

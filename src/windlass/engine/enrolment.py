@@ -118,7 +118,7 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
-    standing = (group.queue.name, spec.priority, spec.preemptible, step.extra, step.members)
+    standing = (group.queue.name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
     runs = step.runs
     if len(runs) == 1 and not step.roles:
         return (*standing, runs[0].cls.number)

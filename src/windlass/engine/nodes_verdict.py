@@ -26,11 +26,15 @@ PODS = "pods"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of the nodes: ``tasks`` more beside ``held`` that already run; whose role it is."""
+    """What is asked of the nodes: ``tasks`` more beside ``held`` that already run; whose role it is.
+
+    ``lasting``: only what holds until the nodes change, whatever comes and goes on them.
+    """
 
     tasks: int
     held: int = 0
     role: str = ""
+    lasting: bool = False
 
 
 @dataclass(slots=True)
@@ -80,7 +84,8 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
         ever=int(ever.sum()),
         largest=_largest(table, cls, matching),
     )
-    findings = [f for plugin in world.policies.findings for f in plugin.findings(cls.needs, view)]
+    asked = world.policies.static_findings if wanted.lasting else world.policies.findings
+    findings = [f for plugin in asked for f in plugin.findings(cls.needs, view)]
     verdict.short = tuple(
         dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
     )

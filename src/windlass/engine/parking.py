@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.api.reasons import Explanation
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry, QueueTree
@@ -44,7 +45,7 @@ class Waits:
 class Bucket:
     """Groups of equal next step in one queue, in order."""
 
-    __slots__ = ("explanation", "heap", "members", "parked", "queue", "signature", "ticket", "waits")
+    __slots__ = ("explanation", "heap", "members", "parked", "queue", "signature", "ticket", "told", "waits")
 
     def __init__(self, signature: Signature, queue: QueueEntry) -> None:
         self.signature = signature
@@ -53,7 +54,10 @@ class Bucket:
         self.heap: list[tuple[Any, str]] = []
         self.parked = False
         self.waits = Waits()
-        self.explanation: Any = None
+        self.explanation: Explanation | None = None
+        """Shared by all members while they are parked."""
+        self.told = ""
+        """The reason code that every member has been told; empty if some have not."""
         self.ticket = -1
 
     def add(self, group: GroupEntry) -> None:
@@ -131,6 +135,7 @@ class ParkingLot:
         self._forget(bucket)
         bucket.parked = False
         bucket.waits = Waits()
+        bucket.explanation = None
 
     def _forget(self, bucket: Bucket) -> None:
         waits = bucket.waits

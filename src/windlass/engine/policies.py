@@ -18,6 +18,7 @@ class Policies:
         self.capacities = [p for p in plugins if isinstance(p, spi.Capacity)]
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
+        self.static_findings = [p for p in self.findings if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         self.static_scores = [p for p in scores if p.footprint is Footprint.STATIC]
         self.row_scores = [p for p in scores if p.footprint is Footprint.ROW]

@@ -24,6 +24,10 @@ class Reporter:
             spec = group.group
             if spec is None and not group.tasks:
                 continue
+            if group.bucket is not None and not group.bucket.parked:
+                # Its turn has not come in this cycle; the whole bucket is told once it has.
+                group.bucket.told = ""
+                continue
             status = GroupStatus(
                 group.key,
                 spec is not None and self.admitted(group),

@@ -57,6 +57,10 @@ class NodeTable:
         self.total: dict[str, int] = {}
         """Allocatable over all live nodes, exact."""
         self.total_changed = False
+        self.reshaped = False
+        """Whether nodes came, went or changed since the engine last looked."""
+        self.shape = 0
+        """Counts the times that they did."""
         self.amounts = ChangeLog()
         self.statics = ChangeLog()
         self.improved: set[int] = set()
@@ -134,6 +138,8 @@ class NodeTable:
         self._count_total(node, 1)
         self.nodes[row] = node
         self.live[row] = True
+        self.reshaped = True
+        self.shape += 1
         for resource in node.allocatable:
             self.column(resource)
         if old is None or old.devices != node.devices or old.allocatable != node.allocatable:
@@ -162,6 +168,8 @@ class NodeTable:
         self._count_total(self.nodes[row], -1)
         self.nodes[row] = None
         self.live[row] = False
+        self.reshaped = True
+        self.shape += 1
         self.planes[row, ALLOCATABLE] = 0
         self._write_statics(row, None)
         self._touch(row, static=True)

@@ -92,7 +92,8 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
         case Reason.NO_MATCHING_NODE:
             if not verdict.nodes:
                 return "The cluster has no nodes."
-            return f"None of {nodes} may take it: {obstacles(findings)}."
+            lasting = [finding for finding in findings if not finding.resource]
+            return f"None of {nodes} may take it: {obstacles(lasting)}."
         case Reason.EXCEEDS_EVERY_NODE:
             largest = [
                 f"{from_units(name, most)} {name}"
