@@ -296,6 +296,105 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "the server failed",
         "The server's log says why; in the embedded control plane it is `logs/server.log` of the state folder.",
     ),
+    (
+        "WL-SERVER-401",
+        "the server does not accept the credentials",
+        "The token or the certificate in use is not the server's. After `windlass down --purge` and a new "
+        "`windlass up`, old copies of the kubeconfig no longer fit: `windlass status` names the new one.",
+    ),
+    (
+        "WL-SERVER-409",
+        "the server cannot listen",
+        "The address is in use, or may not be bound by this user.",
+    ),
+    (
+        "WL-SERVER-495",
+        "the TLS handshake failed",
+        "The server does not speak TLS on this port, its certificate is for another name or has expired, or "
+        "it is not signed by the authority in the kubeconfig. The message says which.",
+    ),
+    (
+        "WL-SERVER-502",
+        "the control plane is not running",
+        "Nobody listens on the API socket of this state folder. Start it with `windlass up`; `windlass run` "
+        "does so by itself. If it was started with another folder, name it with --state or WINDLASS_STATE.",
+    ),
+    (
+        "WL-SERVER-503",
+        "the server cannot be reached",
+        "The address is wrong, the network does not lead there, the server is down, or the connection broke.",
+    ),
+    (
+        "WL-SERVER-505",
+        "this is no Kubernetes API server",
+        "What answers there does not speak HTTP/1.1 as an API server does. Look at the address: https://?",
+    ),
+    (
+        "WL-PKI-500",
+        "the certificates cannot be used",
+        "The control plane's certificates, token or kubeconfig in the state folder cannot be read or written.",
+    ),
+    (
+        "WL-CREDENTIALS-401",
+        "the credentials cannot be had",
+        "The kubeconfig names a file or a command that is to give the token or the certificate, and that "
+        "failed. The message says how.",
+    ),
+    ("WL-KUBECONFIG-404", "there is no kubeconfig", "The file, or the context in it, does not exist."),
+    (
+        "WL-KUBECONFIG-422",
+        "the kubeconfig is not right",
+        "The file is no YAML, or an entry has a value that cannot be meant. The message names the entry.",
+    ),
+    # The store.
+    (
+        "WL-STORE-403",
+        "the database cannot be written",
+        "The file or its file system is read-only, or belongs to another user.",
+    ),
+    (
+        "WL-STORE-409",
+        "the database is in use",
+        "Another process holds it. One server works on one database: `windlass status` tells which.",
+    ),
+    (
+        "WL-STORE-422",
+        "the database is on a network file system",
+        "SQLite's locks cannot be relied upon there. Use a state folder on a local disk.",
+    ),
+    (
+        "WL-STORE-500",
+        "the database failed",
+        "The operating system refused to read or write. `why` quotes it.",
+    ),
+    (
+        "WL-STORE-505",
+        "the database was written by a newer version",
+        "Its format is newer than this version of Windlass knows. Use the newer version, or another folder.",
+    ),
+    (
+        "WL-STORE-507",
+        "the disk is full",
+        "Nothing that was acknowledged is lost; nothing more is acknowledged until there is room again.",
+    ),
+    (
+        "WL-STORE-510",
+        "the database is damaged",
+        "Its file is no longer a sound SQLite database. Restore a copy, or begin anew with "
+        "`windlass down --purge`; look at the disk (`dmesg`).",
+    ),
+    # Processes on a cluster.
+    (
+        "WL-LEADER-409",
+        "another instance leads",
+        "Of several schedulers or controllers, the one that holds the lease decides. This one lost it and ends, "
+        "to be started again by whoever looks after it.",
+    ),
+    (
+        "WL-METRICS-400",
+        "the metrics address is not right",
+        "It reads HOST:PORT, for instance 127.0.0.1:9090.",
+    ),
 )
 
 

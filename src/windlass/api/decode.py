@@ -125,7 +125,7 @@ def parse_json(kind: str, body: bytes) -> dict[str, Any]:
     """A JSON object; raises the 400 for what is none."""
     try:
         value = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise unrecognized(
             kind, f"couldn't get version/kind; json parse error: {go_syntax(body)}", body
         ) from None

@@ -42,7 +42,7 @@ def parse_patch(kind: str, resource: Resource, body: bytes) -> Any:
     prefix = "" if kind == "strategic" else "error decoding patch: "
     try:
         patch = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise errors.bad_request(f"{prefix}{decode.go_syntax(body)}") from None
     found = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
     if kind == "json":

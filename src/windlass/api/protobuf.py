@@ -42,7 +42,9 @@ def decode(struct: Struct, body: bytes) -> dict[str, Any]:
             value = msgspec.json.decode(raw)
         else:
             value = message(struct, raw)
-    except (IndexError, UnicodeDecodeError, AttributeError, TypeError, msgspec.DecodeError, binary.error):
+    except NotKubernetesProtobuf:
+        raise
+    except (IndexError, ValueError, AttributeError, TypeError, binary.error):
         raise NotKubernetesProtobuf("proto: unexpected EOF") from None
     if meta.get(1):
         value["apiVersion"] = meta[1]
