@@ -217,6 +217,18 @@ async def test_the_log_serves_what_memory_has_dropped(fake_clock: FakeClock) -> 
     await store.close()
 
 
+async def test_the_ring_takes_over_from_the_log_by_itself(fake_clock: FakeClock) -> None:
+    store = Store.open(":memory:", clock=fake_clock, options=StoreOptions(ring_events=3))
+    for n in range(20):
+        await store.create("pods", "d", f"p{n}", pod(f"p{n}"))
+    watcher = store.watch("pods", since=1)
+    seen = []
+    while len(seen) < 20:
+        seen += [change.entry.rv for change in await asyncio.wait_for(watcher.batch(), 5)]
+    assert seen == list(range(2, 22))
+    await store.close()
+
+
 async def test_selections_are_judged_in_the_log_as_in_memory(fake_clock: FakeClock) -> None:
     store = Store.open(":memory:", clock=fake_clock, options=StoreOptions(ring_events=2))
     since = store.rv

@@ -118,14 +118,14 @@ class Watcher(Wakeable):
         Raises :class:`Expired` (history is gone) or :class:`TooSlow`.
         """
         while not self._closed:
-            before = self._position
-            changes = self.poll() if self._live else await self._replay()
+            replaying, before = not self._live, self._position
+            changes = await self._replay() if replaying else self.poll()
             if changes:
                 return changes
             if self._interrupted:
                 self._interrupted = False
                 return []
-            if not self._live:
+            if replaying:
                 continue
             if self._position != before:
                 await asyncio.sleep(0)
