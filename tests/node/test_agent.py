@@ -205,7 +205,8 @@ async def test_environment_and_volumes_come_from_the_objects(box: NodeBox) -> No
             {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
         "args": [
-            "echo $(K) $PW $IP; cat /etc/volcano/file /data/in/pw; echo x > /data/scratch/y; cat /data/scratch/y; echo z > /etc/volcano/new"
+            "echo $(K) $PW $IP; cat /etc/volcano/file /data/in/pw; "
+            "echo x > /data/scratch/y; cat /data/scratch/y; echo z > /etc/volcano/new"
         ],
         "volumeMounts": [
             {"name": "cm", "mountPath": "/etc/volcano"},

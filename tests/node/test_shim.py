@@ -245,7 +245,10 @@ def test_a_process_without_a_handler_is_ended_by_term_also_as_first_of_its_names
 def test_orphans_are_reaped_and_nothing_outlives_the_main_process(
     attempts: Any, isolation: dict[str, Any]
 ) -> None:
-    script = "for i in 1 2 3; do (setsid sh -c 'sleep 0.05' &) ; done; (setsid sleep 1000 &); sleep 0.5; echo done; exit 4"
+    script = (
+        "for i in 1 2 3; do (setsid sh -c 'sleep 0.05' &) ; done; "
+        "(setsid sleep 1000 &); sleep 0.5; echo done; exit 4"
+    )
     attempt = attempts("sh", "-c", script, **isolation)
     attempt.start()
     time.sleep(0.4)

@@ -12,7 +12,6 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
-from random import Random
 from typing import Any
 
 import msgspec
@@ -23,6 +22,7 @@ from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.kits.clock import Clock
 from windlass.kits.files import FileLock
+from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.node import devices, logs, machine, spawning
 from windlass.node.heartbeat import OwnNode

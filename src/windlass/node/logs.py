@@ -153,15 +153,16 @@ class Cursor:
 
     def _files(self) -> list[Path]:
         """Oldest first, the one being written last."""
-        found = []
         prefix = f"{self._path.name}."
         try:
-            for entry in self._path.parent.iterdir():
-                if entry.name.startswith(prefix) and entry.name[len(prefix) :].isdecimal():
-                    found.append((int(entry.name[len(prefix) :]), entry))
+            names = os.listdir(self._path.parent)
         except FileNotFoundError:
             return []
-        return [entry for _, entry in sorted(found, reverse=True)] + [self._path]
+        rotated = [
+            int(n[len(prefix) :]) for n in names if n.startswith(prefix) and n[len(prefix) :].isdecimal()
+        ]
+        older = [self._path.with_name(f"{prefix}{number}") for number in sorted(rotated, reverse=True)]
+        return [*older, self._path]
 
     def _open(self, path: Path) -> bool:
         try:

@@ -12,12 +12,13 @@ import hashlib
 import ipaddress
 import json
 import os
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from windlass.kits.files import unlink_if_there, write_atomic
-from windlass.node import box, linux, outbound, records
+from windlass.node import box, linux, outbound, reach, records
 from windlass.node.spawning import collect, read_to_end, start_helper, wait_exit
 
 _PLAN = "network.json"
@@ -190,6 +191,26 @@ class Network:
             os.kill(record["pid"], 9)
             await wait_exit(record["pid"], record["start_time"])
         self._box = None
+
+    async def connect(self, address: str, port: int, *, timeout_seconds: float = 5.0) -> socket.socket:
+        """A TCP connection to a pod (for probes). Raises ``OSError``.
+
+        As root by the uplink. Otherwise a helper inside the box connects and hands the connection over: a
+        socket stays in the network in which it was made.
+        """
+        if self.uplink or not self.capabilities.network:
+            loop = asyncio.get_running_loop()
+            connection = socket.socket()
+            connection.setblocking(False)
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    await loop.sock_connect(connection, (address, port))
+            except BaseException:
+                connection.close()
+                raise
+            connection.setblocking(True)
+            return connection
+        return await asyncio.to_thread(reach.connect, self._folder, address, port, timeout_seconds)
 
     # -- addresses -----------------------------------------------------------------------------
 

@@ -1,0 +1,192 @@
+"""What ``windlass doctor`` tells about this machine: facts, each with what it means and how to change it.
+
+Asked in the agent's own process or from a fresh one; nothing here needs a running control plane.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.node import devices, machine
+from windlass.node.limits import CgroupLimiter, Limiter, find_limiter
+from windlass.node.network import Capabilities, find_capabilities
+from windlass.node.options import AgentOptions
+
+OK, WEAK, NONE = "ok", "weak", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """``level``: ok; weak (works with less); none (is not there). ``fix`` is empty where nothing is to be done."""
+
+    topic: str
+    level: str
+    text: str
+    fix: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+_NAMESPACE_WORDS = {
+    "net": "a network of its own (two gangs may use one port)",
+    "mnt": "files of its own (volumes at their mount paths, a hosts file)",
+    "uts": "a hostname of its own",
+    "ipc": "shared memory of its own",
+}
+
+
+async def facts(folder: Path, options: AgentOptions | None = None) -> list[Fact]:
+    """All facts. ``folder`` is the agent's (it need not exist yet); takes about 0.1 s."""
+    options = options or AgentOptions()
+    capabilities = await find_capabilities()
+    found = machine.find_machine(_existing(folder))
+    limiter = find_limiter(folder, found.cores)
+    return [
+        *isolation_facts(capabilities),
+        outbound_fact(capabilities),
+        limits_fact(limiter),
+        gpu_fact(devices.discover(options.gpus)),
+        capacity_fact(found, options),
+        *image_facts(options),
+    ]
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+def isolation_facts(capabilities: Capabilities) -> list[Fact]:
+    """One line for what pods have of their own, one for each thing they lack."""
+    names = [name for name in _NAMESPACE_WORDS if name in capabilities.namespaces]
+    how = "by a user namespace" if capabilities.user else "as root"
+    found = []
+    if names:
+        words = ", ".join(_NAMESPACE_WORDS[name] for name in names)
+        found.append(Fact("isolation", OK, f"every pod has ({how}) {words}"))
+    for name, why in capabilities.refused.items():
+        if name == "pid":
+            text = f"pods see all processes of this machine: {why}"
+            found.append(
+                Fact("isolation.pid", WEAK, text, "mount /proc unmasked, or run outside a container")
+            )
+            continue
+        words = _NAMESPACE_WORDS.get(name, "anything of its own")
+        found.append(
+            Fact(f"isolation.{name}", WEAK, f"no pod has {words}: {why}", namespace_fix(capabilities.user))
+        )
+    return found
+
+
+def namespace_fix(user: bool) -> str:
+    """What lets this machine make namespaces, from what its settings say."""
+    if not user:
+        return "in a container, start it with --privileged or --cap-add SYS_ADMIN --cap-add NET_ADMIN"
+    for path, bad, fix in (
+        ("/proc/sys/user/max_user_namespaces", "0", "sudo sysctl user.max_user_namespaces=65536"),
+        (
+            "/proc/sys/kernel/unprivileged_userns_clone",
+            "0",
+            "sudo sysctl kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ):
+        if _setting(path) == bad:
+            return fix
+    return "allow unprivileged user namespaces (in a container: a seccomp profile that permits unshare and mount)"
+
+
+def _setting(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def outbound_fact(capabilities: Capabilities) -> Fact:
+    if not capabilities.network:
+        return Fact("outbound", OK, "pods share the machine's network, also outwards")
+    if not capabilities.user and (shutil.which("nft") or shutil.which("iptables")):
+        return Fact("outbound", OK, "pods reach the outside by NAT of this machine")
+    if shutil.which("slirp4netns") is None:
+        return Fact(
+            "outbound",
+            NONE,
+            "pods reach one another, but nothing outside this machine",
+            "install slirp4netns (Debian, Ubuntu, Fedora: package slirp4netns), then windlass down && windlass up",
+        )
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return Fact(
+            "outbound",
+            NONE,
+            "slirp4netns is installed, but this user may not open /dev/net/tun",
+            "sudo chmod 0666 /dev/net/tun (the usual mode), then windlass down && windlass up",
+        )
+    return Fact("outbound", OK, "pods reach the outside by slirp4netns (TCP and UDP, no ping)")
+
+
+def limits_fact(limiter: Limiter) -> Fact:
+    if isinstance(limiter, CgroupLimiter):
+        return Fact("limits", OK, limiter.words)
+    return Fact(
+        "limits",
+        WEAK,
+        limiter.words,
+        "start windlass where cgroup v2 is delegated: systemd-run --user --scope -p Delegate=yes windlass up",
+    )
+
+
+def gpu_fact(inventory: devices.Inventory) -> Fact:
+    if inventory.simulated:
+        return Fact("gpus", WEAK, inventory.note)
+    if not inventory.devices:
+        return Fact(
+            "gpus",
+            NONE,
+            inventory.note,
+            "install the NVIDIA driver (nvidia-smi must list the cards), or try policies with "
+            "windlass up --gpus simulated:2",
+        )
+    products = ", ".join(sorted({device.product for device in inventory.devices}))
+    note = f"; {inventory.note}" if inventory.note else ""
+    return Fact("gpus", OK, f"{len(inventory.devices)} × {products}{note}")
+
+
+def capacity_fact(found: machine.Machine, options: AgentOptions) -> Fact:
+    kept = machine.memory_reserve(found.memory_bytes, options.memory_reserve_bytes)
+    gib = 2**30
+    text = (
+        f"{len(found.cores)} cores, {(found.memory_bytes - kept) / gib:.1f} GiB of memory for pods "
+        f"({kept / gib:.1f} GiB kept back), {found.disk_bytes / gib:.0f} GiB of disk"
+    )
+    return Fact("capacity", OK, text)
+
+
+def image_facts(options: AgentOptions) -> list[Fact]:
+    """The map from images to environments, and entries of it that lead nowhere."""
+    if not options.images:
+        return [
+            Fact("images", OK, "no image stands for anything here: commands run with the machine's own files")
+        ]
+    found = [Fact("images", OK, f"images with an environment: {', '.join(sorted(options.images))}")]
+    for image, entry in sorted(options.images.items()):
+        missing = [folder for folder in (entry.path, entry.venv) if folder and not os.path.isdir(folder)]
+        found += [
+            Fact("images", WEAK, f"{image}: {folder} does not exist", f"make {folder} or change the map")
+            for folder in missing
+        ]
+    return found
+
+
+def as_json(found: list[Fact]) -> list[dict[str, Any]]:
+    return [fact.as_dict() for fact in found]

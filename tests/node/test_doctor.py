@@ -1,0 +1,86 @@
+"""Facts for the doctor: each weakness has a fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windlass.node import doctor
+from windlass.node.devices import discover
+from windlass.node.limits import CgroupLimiter, WatchLimiter
+from windlass.node.network import Capabilities
+from windlass.node.options import AgentOptions, ImageEntry, OptionError, image_entry, parse_images
+
+
+async def test_facts_of_this_machine(tmp_path: Path) -> None:
+    found = await doctor.facts(tmp_path / "not/yet", AgentOptions(gpus="none"))
+    topics = {fact.topic.split(".")[0] for fact in found}
+    assert topics >= {"outbound", "limits", "gpus", "capacity", "images"}
+    assert all(fact.fix for fact in found if fact.level != doctor.OK and fact.topic != "images")
+    assert not (tmp_path / "not").exists()
+    assert doctor.as_json(found)[0]["topic"]
+
+
+def test_refused_namespaces_are_told_one_by_one() -> None:
+    found = doctor.isolation_facts(
+        Capabilities(True, ("mnt",), False, {"net": "Operation not permitted", "pid": "x"})
+    )
+    assert [(f.topic, f.level) for f in found] == [
+        ("isolation", "ok"),
+        ("isolation.net", "weak"),
+        ("isolation.pid", "weak"),
+    ]
+    assert "Operation not permitted" in found[1].text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "fix"),
+    [
+        ("max_user_namespaces", "0", "sysctl user.max_user_namespaces"),
+        ("unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("apparmor_restrict_unprivileged_userns", "1", "apparmor_restrict_unprivileged_userns=0"),
+        ("nothing", "", "seccomp"),
+    ],
+)
+def test_the_fix_names_the_setting(monkeypatch: pytest.MonkeyPatch, path: str, value: str, fix: str) -> None:
+    monkeypatch.setattr(doctor, "_setting", lambda p: value if p.endswith(path) else "")
+    assert fix in doctor.namespace_fix(user=True)
+
+
+def test_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Capabilities(True, ("net",), True)
+    assert doctor.outbound_fact(Capabilities(False, (), False)).level == "ok"
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
+    assert "install slirp4netns" in doctor.outbound_fact(own).fix
+    monkeypatch.setattr(
+        doctor.shutil, "which", lambda name: f"/bin/{name}" if name == "slirp4netns" else None
+    )
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    assert "/dev/net/tun" in doctor.outbound_fact(own).fix
+    monkeypatch.setattr(doctor.os, "access", lambda *_: True)
+    assert doctor.outbound_fact(own).level == "ok"
+
+
+def test_limits_and_gpus() -> None:
+    assert doctor.limits_fact(WatchLimiter([0], "no")).fix
+    assert doctor.limits_fact(CgroupLimiter(Path("/c"))).level == "ok"
+    assert "simulated:2" in doctor.gpu_fact(discover("none")).fix
+    assert "no card" in doctor.gpu_fact(discover("simulated:2")).text
+
+
+def test_the_image_map() -> None:
+    images = parse_images(
+        {"lab/*": {"venv": "/no/venv"}, "lab/special:1": {"command": "run me", "env": {"A": 1}}}
+    )
+    special = image_entry(images, "lab/special:1")
+    assert special is not None
+    assert special.command == ("/bin/sh", "-c", "run me")
+    assert special.env == {"A": "1"}
+    assert image_entry(images, "lab/other") == ImageEntry(venv="/no/venv")
+    assert image_entry(images, "else") is None
+    assert "/no/venv does not exist" in doctor.image_facts(AgentOptions(images=images))[1].text
+    with pytest.raises(OptionError, match="unknown imag"):
+        parse_images({"x": {"imag": 1}})
+    with pytest.raises(OptionError, match="must be a mapping"):
+        parse_images({"x": 5})

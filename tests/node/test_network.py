@@ -1,0 +1,63 @@
+"""Ranges, addresses, the way out: what needs no namespace."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+
+from windlass.node.network import NO_ISOLATION, Capabilities, Network, NetworkError, busy_ranges, choose_range
+from windlass.node.outbound import nat_commands
+
+ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+eth0 00000000 0100A8C0 0003 0 0 0 00000000 0 0 0
+eth0 0000A8C0 00000000 0001 0 0 0 0000FFFF 0 0 0
+tun0 0000800A 00000000 0001 0 0 0 0000C0FF 0 0 0
+"""
+
+
+def test_ranges_in_use_are_read_from_the_route_table() -> None:
+    assert [str(n) for n in busy_ranges(ROUTES)] == ["192.168.0.0/16", "10.128.0.0/10"]
+
+
+def test_a_range_is_free_and_stays_the_same_for_the_same_state() -> None:
+    busy = busy_ranges(ROUTES)
+    chosen = choose_range("/home/u/state", busy)
+    assert chosen == choose_range("/home/u/state", busy)
+    assert not any(chosen.overlaps(other) for other in busy)
+    assert chosen.prefixlen == 16
+    with pytest.raises(NetworkError, match="in use"):
+        choose_range("x", [ipaddress.IPv4Network("10.0.0.0/8")])
+
+
+async def test_addresses_are_given_once_and_come_round_last(tmp_path: Path) -> None:
+    network = Network(tmp_path, NO_ISOLATION)
+    await network.prepare()
+    first, second = network.address("a"), network.address("b")
+    assert first.startswith("127.")
+    assert first != second
+    assert network.address("a") == first
+    network.release("a")
+    assert network.address("c") not in (first, second)
+    network.adopt("old", "127.9.9.9")
+    assert network.address("old") == "127.9.9.9"
+
+
+async def test_all_addresses_in_use_is_told(tmp_path: Path) -> None:
+    network = Network(tmp_path, Capabilities(False, (), False), wanted_range="")
+    network._range = ipaddress.IPv4Network("10.0.0.0/27")
+    given = {network.address(f"p{number}") for number in range(15)}
+    assert len(given) == 15
+    with pytest.raises(NetworkError, match="are in use"):
+        network.address("one more")
+
+
+def test_nat_rules_name_the_range_and_spare_the_box() -> None:
+    pods = ipaddress.IPv4Network("10.200.0.0/16")
+    nft = nat_commands("/usr/sbin/nft", pods, "wl1")
+    assert nft[-1][1] == 'add rule ip windlass_wl1 out ip saddr 10.200.0.0/16 oifname != "wl1" masquerade'
+    check, add, *forward = nat_commands("/usr/sbin/iptables", pods, "wl1")
+    assert check[3] == "-C"
+    assert add[1:] == ["-t", "nat", "-A", *check[4:]]
+    assert [argv[argv.index("FORWARD") + 1] for argv in forward] == ["-i", "-o"]

@@ -1,0 +1,156 @@
+"""Simulated nodes: pods that only take time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nodebox import NODE, NodeBox, pod, serving
+
+from windlass.api import annotations
+from windlass.api.nodes import node_object
+from windlass.api.resources import LEASES, NODES, PODS
+from windlass.kits.clock import SystemClock
+from windlass.node.options import AgentOptions
+from windlass.node.podrecord import PodDecoder
+from windlass.node.runner import SimulatedRunner
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> Any:
+    options = AgentOptions(node_name=NODE, gpus="none", simulated_start_seconds=0.05)
+    async with serving(tmp_path, options) as box:
+        for number in range(3):
+            node = node_object(f"sim-{number}", cpu="8", memory="64Gi", gpus=4, labels={"rack": "r1"})
+            await box.client.create(NODES, node)
+        yield box
+
+
+def sim_pod(name: str, node: str = "sim-0", **marks: str) -> dict[str, Any]:
+    notes = {f"windlass.dev/{key.replace('_', '-')}": value for key, value in marks.items()}
+    spec = pod(name, "no-such-program", metadata={"annotations": notes})
+    spec["spec"]["nodeName"] = node
+    return spec
+
+
+async def test_the_node_object_is_whole() -> None:
+    node = node_object(
+        "n",
+        cpu="8",
+        memory="64Gi",
+        gpus=4,
+        product="NVIDIA H100",
+        labels={"a": "b"},
+        taints=[{"key": "k", "effect": "NoSchedule"}],
+        resources={"example.com/x": "3"},
+    )
+    assert node["metadata"]["labels"][annotations.SIMULATED] == "true"
+    assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H100"
+    assert node["metadata"]["labels"]["a"] == "b"
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    assert node["status"]["allocatable"]["example.com/x"] == "3"
+    assert node["spec"]["taints"] == [{"key": "k", "effect": "NoSchedule"}]
+
+
+async def test_they_become_ready_and_keep_their_leases(fleet: NodeBox) -> None:
+    async def ready() -> bool:
+        nodes = [await fleet.client.get(NODES, f"sim-{n}") for n in range(3)]
+        return all(
+            any(c["type"] == "Ready" and c["status"] == "True" for c in n["status"].get("conditions", []))
+            for n in nodes
+        )
+
+    await fleet.until(ready)
+
+    async def leased() -> bool:
+        names = {
+            lease["metadata"]["name"] for lease in (await fleet.client.list(LEASES, "kube-node-lease")).items
+        }
+        return names >= {"sim-0", "sim-1", "sim-2", NODE}
+
+    await fleet.until(leased)
+
+
+async def test_pods_run_for_their_time_and_end_as_declared(fleet: NodeBox) -> None:
+    begin = time.monotonic()
+    await fleet.create(sim_pod("good", run_seconds="0.3"))
+    await fleet.create(sim_pod("bad", "sim-1", run_seconds="0", exit_code="3"))
+    running = await fleet.phase("good", "Running")
+    assert running["status"]["containerStatuses"][0]["ready"] is True
+    assert running["status"]["podIP"]
+    good = await fleet.phase("good", "Succeeded")
+    assert time.monotonic() - begin >= 0.3
+    assert good["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    bad = await fleet.phase("bad", "Failed")
+    assert bad["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    assert not (fleet.state.node / "pods" / good["metadata"]["uid"]).exists()
+
+
+async def test_without_a_time_they_run_until_deleted_within_their_grace(fleet: NodeBox) -> None:
+    await fleet.create(sim_pod("p"))
+    await fleet.phase("p", "Running")
+    await asyncio.sleep(0.3)
+    assert (await fleet.get("p"))["status"]["phase"] == "Running"
+    await fleet.client.delete(PODS, "p", "default", grace_seconds=5)
+    await fleet.gone("p", seconds=5)
+
+
+async def test_a_node_that_comes_after_its_pods_plays_them(fleet: NodeBox) -> None:
+    await fleet.create(sim_pod("early", "sim-late", run_seconds="0.1"))
+    await asyncio.sleep(0.2)
+    assert (await fleet.get("early"))["status"].get("phase", "Pending") == "Pending"
+    await fleet.client.create(NODES, node_object("sim-late"))
+    await fleet.phase("early", "Succeeded")
+
+
+async def test_another_agent_goes_on_where_the_first_one_stopped(fleet: NodeBox) -> None:
+    await fleet.create(sim_pod("p", run_seconds="1"))
+    await fleet.phase("p", "Running")
+    await fleet.kill_agent()
+    await asyncio.sleep(0.2)
+    await fleet.start_agent()
+    await fleet.phase("p", "Succeeded", seconds=5)
+
+
+@pytest.mark.slow
+async def test_a_thousand_pods_on_three_hundred_nodes(fleet: NodeBox) -> None:
+    for number in range(300):
+        await fleet.client.create(NODES, node_object(f"many-{number}", gpus=8))
+    begin = time.monotonic()
+    for number in range(1000):
+        await fleet.create(sim_pod(f"p{number}", f"many-{number % 300}", run_seconds="0.1"))
+
+    async def done() -> bool:
+        items = (await fleet.client.list(PODS, "default")).items
+        return sum(p["status"].get("phase") == "Succeeded" for p in items) == 1000
+
+    await fleet.until(done, 50)
+    assert time.monotonic() - begin < 50
+
+
+def test_records_are_whole_for_the_box_and_slim_for_others() -> None:
+    mine = msgspec.json.encode(sim_pod("a", NODE, run_seconds="inf", exit_code="x"))
+    other = msgspec.json.encode(sim_pod("b", "sim-1", run_seconds="2.5", exit_code="7"))
+    decode = PodDecoder(NODE)
+    whole, slim = decode(msgspec.Raw(mine)), decode(msgspec.Raw(other))
+    assert whole.raw is not None
+    assert (whole.run_seconds, whole.exit_code) == (None, 0)  # what is no time counts as none
+    assert slim.raw is None
+    assert (slim.run_seconds, slim.exit_code, slim.containers) == (2.5, 7, ("main",))
+
+
+async def test_the_simulated_runner_stands_in_for_processes(tmp_path: Path) -> None:
+    runner = SimulatedRunner(SystemClock())
+    async with serving(tmp_path, AgentOptions(node_name=NODE, gpus="none"), runner) as box:
+        marks = {"annotations": {annotations.RUN_SECONDS: "0.1", annotations.EXIT_CODE: "4"}}
+        await box.create(pod("p", "no-such-program", metadata=marks))
+        found = await box.phase("p", "Failed")
+        assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+        await box.create(pod("q", "no-such-program"))
+        await box.phase("q", "Running")
+        await box.client.delete(PODS, "q", "default", grace_seconds=1)
+        await box.gone("q")
