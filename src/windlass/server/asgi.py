@@ -23,6 +23,8 @@ IDENTITY = "windlass.identity"
 ABORT = "windlass.abort"
 """Keys of the connection's state: who it belongs to (or ``None``), and how to cut it off."""
 _STALL_SECONDS = 60.0
+_PATIENCE = 4
+"""A body up to this many times the limit is read to its end, so that the client is there for the refusal."""
 _BODILESS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -58,27 +60,26 @@ class Application:
         await _answer(scope, receive, send, response, closing=closing)
 
     async def _body(self, headers: MutableMapping[str, str], receive: Receive) -> bytes:
+        """The whole body. Raises 413, and :class:`Disconnected`."""
         declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > self._limit:
+        if declared.isdigit() and int(declared) > self._limit * _PATIENCE:
             raise self._too_large()
-        message = await receive()
-        body = message.get("body", b"")
-        if message["type"] == "http.request" and not message.get("more_body"):
-            if len(body) > self._limit:
-                raise self._too_large()
-            return body
-        pieces = [body]
-        total = len(body)
+        pieces: list[bytes] = []
+        total = 0
         while True:
+            message = await receive()
             if message["type"] == "http.disconnect":
                 raise Disconnected
-            if total > self._limit:
+            piece = message.get("body", b"")
+            total += len(piece)
+            if total <= self._limit:
+                pieces.append(piece)
+            elif total > self._limit * _PATIENCE:
                 raise self._too_large()
             if not message.get("more_body"):
-                return b"".join(pieces)
-            message = await receive()
-            pieces.append(message.get("body", b""))
-            total += len(pieces[-1])
+                if total > self._limit:
+                    raise self._too_large()
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _too_large(self) -> StatusError:
         return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {self._limit}")
