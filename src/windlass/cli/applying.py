@@ -216,7 +216,7 @@ def _not_served(document: Document, version: str, kind: str, elsewhere: list[str
 def _plain(error: StatusError) -> str:
     causes = error.details.get("causes") or ()
     texts = [f"{c.get('field', '')}: {c.get('message', '')}".strip(": ") for c in causes]
-    return "; ".join(texts) or error.message
+    return "; ".join(texts) or error.message.rpartition("strict decoding error: ")[2]
 
 
 def _located(document: Document, error: WindlassError, status: StatusError) -> WindlassError:

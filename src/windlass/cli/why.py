@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
 from windlass.cli.jobs import Job, pod_phase, rank_of
 from windlass.cli.words import about, joined, places, plural, resource_words
+
+_TASKS = "tasks"
+"""What a blocker about whole pods of a gang names as its resource."""
 
 SHORT: dict[Reason, str] = {
     Reason.QUEUE_NOT_FOUND: "no such queue",
@@ -70,10 +76,10 @@ def waiting(job: Job) -> str:
 
 def _short(record: Explanation) -> str:
     if record.code is Reason.INSUFFICIENT_RESOURCES:
-        for blocker in record.blockers:
-            if blocker.code is record.code and blocker.resource and blocker.needed:
-                short = resource_words(blocker.resource, blocker.needed)
-                return f"needs {short}, {blocker.available or 0} free"
+        named = [b for b in record.blockers if b.code is record.code and b.needed and b.resource != _TASKS]
+        for blocker in sorted(named, key=lambda b: not is_device(b.resource)):
+            short = resource_words(blocker.resource, blocker.needed)
+            return f"needs {short}, {blocker.available or 0} free"
     return SHORT[record.code]
 
 
@@ -104,6 +110,8 @@ def exit_words(code: int) -> str:
 
 # The long form.
 
+_UID_SUFFIX = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+
 
 def verdict(record: Explanation) -> str:
     """Will it ever run as it is?"""
@@ -131,7 +139,12 @@ def blocker_line(blocker: Blocker) -> str:
     )
 
 
+def group_title(key: str) -> str:
+    """``train`` for ``default/train-<uid>``: a job's pod group is named after the job and its uid."""
+    return _UID_SUFFIX.sub("", key.removeprefix("default/").removeprefix("pod:"))
+
+
 def ahead(record: Explanation, most: int = 5) -> str:
-    names = [name.removeprefix("default/") for name in record.ahead[:most]]
+    names = [group_title(name) for name in record.ahead[:most]]
     more = len(record.ahead) - most
     return joined([*names, plural(more, "more", "more")] if more > 0 else names)

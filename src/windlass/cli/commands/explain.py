@@ -13,7 +13,7 @@ from windlass.cli.jobs import Job, find, pod_phase
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.tables import pairs
-from windlass.cli.why import ahead, blocker_line, brief, verdict
+from windlass.cli.why import ahead, blocker_line, brief, group_title, verdict
 from windlass.cli.words import about, joined, places, plural
 
 
@@ -72,7 +72,7 @@ def waiting_text(job: Job, record: Explanation) -> str:
             ("ahead of it", ahead(record)),
             (f"blockers{considered}", blockers),
             ("nearest node", nearest),
-            ("held by", joined(record.holders)),
+            ("held by", joined(map(group_title, record.holders))),
             *((name, value) for name, value in sorted(record.extra.items())),
             ("what helps", "\n".join(record.remedies)),
         ],

@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.cli import failures
+from windlass.cli import failures, keptlogs
 from windlass.cli.following import Follower, Phases, wanted
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, rank_of
@@ -72,10 +72,11 @@ def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
     if not chosen and (options.rank is not None or options.task is not None) and job.pods:
         raise _no_such_rank(job, options)
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
-    if not started:
+    kept = keptlogs.find(invocation, job, options)
+    if not started and not kept:
         invocation.note(f"{job.name} has written nothing yet: {job.state}, {brief(job) or 'no reason told'}")
         return failures.OK
-    streams: dict[str, Callable[[], Iterator[bytes]]] = {}
+    streams: dict[str, Callable[[], Iterator[bytes]]] = keptlogs.streams(invocation, kept, options)
     for pod in started:
         for container in _containers(pod, options):
             label = rank_of(pod) if len(_containers(pod, options)) == 1 else f"{rank_of(pod)}/{container}"
