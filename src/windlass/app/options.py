@@ -126,11 +126,25 @@ def parser() -> argparse.ArgumentParser:
             "--kubeconfig", help="file with the address and the credentials of the API server"
         )
         remote.add_argument("--context", help="context of the kubeconfig")
-        remote.add_argument("--leader-elect", type=_boolean, default=False, metavar="BOOL")
+        remote.add_argument(
+            "--leader-elect",
+            type=_boolean,
+            default=False,
+            metavar="BOOL",
+            help="of several instances only the holder of a lease works (default: false)",
+        )
         if role == "scheduler":
-            remote.add_argument("--scheduler-name", action="append", default=[], metavar="NAME")
-            remote.add_argument("--config", help="scheduler configuration file")
-            remote.add_argument("--metrics-bind", default="", metavar="ADDR")
+            remote.add_argument(
+                "--scheduler-name",
+                action="append",
+                default=[],
+                metavar="NAME",
+                help="schedule pods that name it; may be repeated (default: windlass)",
+            )
+            remote.add_argument(
+                "--config", metavar="FILE", help="scheduler configuration (not in this version)"
+            )
+            remote.add_argument("--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics")
     return top
 
 

@@ -156,7 +156,20 @@ def _gpus(_: Invocation) -> Finding:
     return Finding("gpu", WARN, f"none ({inventory.note})", "windlass up --gpus simulated:2")
 
 
-def _namespaces(_: Invocation) -> Finding:
+def _agent_words(invocation: Invocation, key: str) -> str:
+    """What the running agent says about this box, in its node's annotations; empty without one."""
+    from windlass.api.resources import NODES
+
+    name = (invocation.target.state.read_supervisor() or {}).get("node")
+    try:
+        node = invocation.client.find(NODES, name) if name else None
+    except (StatusError, WindlassError):
+        return ""
+    return ((node or {}).get("metadata", {}).get("annotations") or {}).get(key, "")
+
+
+def _namespaces(invocation: Invocation) -> Finding:
+    from windlass.node import machine
     from windlass.node.probe import probe
 
     found = probe()
@@ -171,12 +184,20 @@ def _namespaces(_: Invocation) -> Finding:
             "sysctl kernel.unprivileged_userns_clone=1 (or apparmor_restrict_unprivileged_userns=0): without "
             "them pods share the machine's network, one gang per port",
         )
-    return Finding("namespaces", OK, f"each pod has its own {', '.join(names)}")
+    outbound = _agent_words(invocation, machine.OUTBOUND)
+    way_out = f"; outbound by {outbound}" if outbound else ""
+    return Finding("namespaces", OK, f"each pod has its own {', '.join(names)}{way_out}")
 
 
-def _limits(_: Invocation) -> Finding:
+def _limits(invocation: Invocation) -> Finding:
+    from windlass.node import machine
     from windlass.node.limits import cgroup_mount
 
+    told = _agent_words(invocation, machine.LIMITS)
+    if told:
+        enforced = "watched" not in told
+        remedy = "" if enforced else "systemd-run --user --scope -p Delegate=yes windlass up"
+        return Finding("limits", OK if enforced else WARN, told, remedy)
     mount = cgroup_mount(Path("/proc/self/mountinfo").read_text())
     if mount is None:
         return Finding(

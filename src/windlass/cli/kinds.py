@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.api.errors import WindlassError
-from windlass.api.resources import ALL, Resource, find
+from windlass.api.resources import ALIASES, ALL, Resource, find
 from windlass.cli.failures import nearest
 
 
@@ -20,6 +20,12 @@ def resource_of(word: str) -> Resource:
         evidence="kinds: " + ", ".join(sorted({r.plural for r in ALL})),
         remedies=tuple(f"did you mean {match}?" for match in close) or ("windlass get --help",),
     )
+
+
+def _kinds(word: str) -> list[Resource]:
+    """One kind, or all of a category (``all``, ``volcano``)."""
+    category = [r for r in ALL if word.lower() in r.categories and r not in ALIASES]
+    return category or [resource_of(word)]
 
 
 def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
@@ -39,7 +45,7 @@ def split_names(words: tuple[str, ...]) -> list[tuple[Resource, str | None]]:
                 )
         parts = [word.partition("/") for word in words]
         return [(resource_of(kind), name) for kind, _, name in parts]
-    kinds = [resource_of(kind) for word in words[:1] for kind in word.split(",") if kind]
+    kinds = [found for word in words[:1] for kind in word.split(",") if kind for found in _kinds(kind)]
     if len(words) == 1:
         return [(kind, None) for kind in kinds]
     return [(kind, name) for kind in kinds for name in words[1:]]

@@ -1,0 +1,236 @@
+"""Write the reference pages from the code: commands, error codes, reasons, kinds, annotations.
+
+``python tools/reference/generate.py`` writes ``docs/reference/*.md``; ``--check`` writes nothing and ends with 1
+when a page on disk is not what the code says (a test does the same).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from windlass.api import annotations
+from windlass.api.codes import CODES, EXIT_MEANINGS
+from windlass.api.reasons import FACTS, Reason
+from windlass.api.resources import ALIASES, ALL, Resource
+from windlass.app.options import parser
+from windlass.cli.main import COMMANDS, windlass
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "reference"
+NOTE = "<!-- Written by tools/reference/generate.py from the code. Change the code, then `make docs`. -->\n"
+
+
+def commands() -> str:
+    """Every command with its arguments and flags."""
+    lines = [
+        "# Commands\n",
+        NOTE,
+        "`windlass` works on the control plane of this box, started by itself when a job is run, or with "
+        "`--kubeconfig`/`--context` on any Kubernetes API server that has Windlass.\n",
+        "Exit status: "
+        + "; ".join(f"{number} {meaning}" for number, meaning in EXIT_MEANINGS.items())
+        + ".\n",
+        "Every command takes `--state`, `--kubeconfig`, `--context` and, where it prints something, "
+        "`-o json|yaml|wide|name|jsonpath=TEMPLATE`.\n",
+    ]
+    section = ""
+    for name, (group, summary) in COMMANDS.items():
+        if group != section:
+            section = group
+            lines.append(f"## {section}\n")
+        command = import_module(f"windlass.cli.commands.{name}").command
+        lines += _command(f"windlass {name}", command, summary)
+    return "\n".join(lines)
+
+
+SHARED = {"--state", "--kubeconfig", "--context", "--output", "--help"}
+
+
+def _command(path: str, command: click.Command, summary: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    yield f"### `{path}`\n"
+    yield f"{summary}\n"
+    yield f"```text\n{usage}\n```\n"
+    more = (command.help or "").split("\n\n")[1:]
+    yield from (f"{' '.join(part.split())}\n" for part in more)
+    rows = list(_options(command)) or list(_process_options(path.rpartition(" ")[2]))
+    if rows:
+        yield "| flag | meaning |\n|---|---|"
+        yield from rows
+        yield ""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _command(f"{path} {name}", inner, (inner.help or "").strip())
+
+
+def _options(command: click.Command) -> Iterator[str]:
+    for option in command.params:
+        if not isinstance(option, click.Option) or set(option.opts) & SHARED:
+            continue
+        names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+        value = "" if option.is_flag else f" `{option.make_metavar(click.Context(command))}`"
+        yield f"| {names}{value} | {_cell(option.help or '')} |"
+
+
+def _process_options(role: str) -> Iterator[str]:
+    """The flags of commands that are handed on to a process of their own (``windlass.app``)."""
+    if role not in ("scheduler", "controller"):
+        return
+    roles = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    for action in roles.choices[role]._actions:
+        if "--help" not in action.option_strings:
+            metavar = action.metavar or action.dest.upper()
+            yield f"| `{action.option_strings[-1]}` `{metavar}` | {_cell(action.help or '')} |"
+
+
+def errors() -> str:
+    """Every error code with its long text."""
+    lines = [
+        "# Error codes\n",
+        NOTE,
+        "Errors have three parts: what, `why` with the evidence, and `try` with commands to copy. "
+        "`windlass help CODE` prints the same text without network; with `-o json` an error is "
+        "`{code, message, evidence, remedies}`.\n",
+        "| code | what | exit status |\n|---|---|---|",
+    ]
+    lines += [
+        f"| [`{c.code}`](#{c.code.lower()}) | {_cell(c.title)} | {c.exit_status} |" for c in CODES.values()
+    ]
+    lines.append("")
+    for code in CODES.values():
+        lines.append(f"## {code.code}\n\n*{code.title[:1].upper()}{code.title[1:]}.* {code.text}\n")
+    return "\n".join(lines)
+
+
+def reasons() -> str:
+    """Why something waits, in Windlass' words and in its neighbours'."""
+    lines = [
+        "# Reason codes\n",
+        NOTE,
+        "Why a job waits. The code stands in `windlass ps` (in short words), `windlass explain`, the PodGroup's "
+        "condition and events. Tier 1 is the most severe: of several reasons the one of the lowest tier is "
+        "shown first.\n",
+        "| reason | meaning | tier | does waiting help | Volcano | Kueue | Slurm |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for reason in Reason:
+        facts = FACTS[reason]
+        lines.append(
+            f"| `{reason.value}` | {_cell(facts.meaning)} | {facts.tier} | {facts.waiting_helps} | "
+            f"{facts.volcano} | {facts.kueue} | {facts.slurm} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def kinds() -> str:
+    """What is served, and under which names."""
+    lines = [
+        "# Kinds served\n",
+        NOTE,
+        "What the embedded server serves. Everything else answers 404, never a half-truth.\n",
+        "| kind | apiVersion | plural | short names | scope | subresources | verbs |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [*map(_kind, ALL), ""]
+    for alias, target in ALIASES.items():
+        lines.append(
+            f"`{alias.kind}` of `{alias.api_version}` is another spelling of `{target.api_version}`: it is accepted "
+            "with a warning and stored as the latter.\n"
+        )
+    return "\n".join(lines)
+
+
+def _kind(resource: Resource) -> str:
+    usual = Resource("", "v1", "x", "X").verbs
+    verbs = "all" if resource.verbs == usual else ", ".join(resource.verbs)
+    return (
+        f"| {resource.kind} | `{resource.api_version}` | `{resource.plural}` | "
+        f"{', '.join(f'`{name}`' for name in resource.short_names) or '–'} | "
+        f"{'namespace' if resource.namespaced else 'cluster'} | "
+        f"{', '.join(f'`{name}`' for name in resource.subresources) or '–'} | {verbs} |"
+    )
+
+
+def wire_names() -> str:
+    """Labels and annotations, with the texts that stand beside them in the code."""
+    lines = [
+        "# Labels and annotations\n",
+        NOTE,
+        "What Windlass reads or writes on objects.\n",
+        "| name | meaning |\n|---|---|",
+    ]
+    for name, meaning in _documented(annotations):
+        value = getattr(annotations, name)
+        if isinstance(value, str) and "/" in value:
+            lines.append(f"| `{value}` | {_cell(meaning)} |")
+    return "\n".join([*lines, ""])
+
+
+def _documented(module: object) -> Iterator[tuple[str, str]]:
+    """Module constants with the text or the comment that explains them; a comment holds for those below it."""
+    source = Path(getattr(module, "__file__", "")).read_text()
+    tree = ast.parse(source)
+    lines = source.splitlines()
+    comment = ""
+    for at, node in enumerate(tree.body):
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
+        if above.startswith("#"):
+            comment = above.lstrip("# ")
+        after = tree.body[at + 1] if at + 1 < len(tree.body) else None
+        text = ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            text = str(after.value.value)
+        yield node.targets[0].id, text or comment
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split()).replace("``", "`")
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands,
+    "errors.md": errors,
+    "reasons.md": reasons,
+    "kinds.md": kinds,
+    "annotations.md": wire_names,
+}
+
+
+def stale() -> list[str]:
+    """The pages on disk that are not what the code says."""
+    return [
+        name
+        for name, page in PAGES.items()
+        if not (FOLDER / name).is_file() or (FOLDER / name).read_text() != page()
+    ]
+
+
+def main() -> int:
+    line = argparse.ArgumentParser(description="Write docs/reference from the code.")
+    line.add_argument("--check", action="store_true", help="write nothing; end with 1 if a page is stale")
+    given = line.parse_args()
+    assert windlass.commands == {}, "commands are found by name, not registered"
+    if given.check:
+        found = stale()
+        for name in found:
+            print(f"docs/reference/{name} is stale: make docs", file=sys.stderr)
+        return 1 if found else 0
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())
+        print(f"docs/reference/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
