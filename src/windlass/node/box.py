@@ -62,6 +62,8 @@ def _build(spec: dict[str, Any]) -> None:
         inside.up("lo")
         inside.add_bridge(BRIDGE)
         inside.up(BRIDGE)
+        if outside is None:  # the first address of the range is then the box itself, for its helpers
+            inside.add_address(BRIDGE, spec["uplink_address"], spec["prefix"])
         if outside is not None:
             with outside:
                 if outside.exists(spec["uplink"]):

@@ -274,7 +274,8 @@ class PodMachine:
                 raise Impossible(f"{self.key}: {event.kind} while {self.step}; {self.tell()}")
             before = self.step
             getattr(self, method)(event)
-            self._log(event.at, f"{event.kind}: {before} → {self.step}")
+            words = f" ({event.reason}: {event.message})" if event.reason else ""
+            self._log(event.at, f"{event.kind}{words}: {before} → {self.step}")
         self._advance(event.at)
         return self._take()
 
@@ -450,7 +451,8 @@ class PodMachine:
             )
         before = container.step
         getattr(self, method)(container, event)
-        self._log(event.at, f"{container.name} {event.kind}: {before} → {container.step}")
+        words = f" ({event.reason}: {event.message})" if event.reason else ""
+        self._log(event.at, f"{container.name} {event.kind}{words}: {before} → {container.step}")
 
     def _container_start(self, container: Container, event: Event) -> None:
         container.step = Step.STARTING

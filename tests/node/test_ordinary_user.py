@@ -1,0 +1,66 @@
+"""The agent of an ordinary user: everything by one user namespace, and no uid 0 inside pods."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import otheruser
+import pytest
+
+
+@pytest.fixture(scope="module")
+def said() -> Iterator[dict[str, Any]]:
+    """What the pods of an ordinary user's box said (see ``ordinarybox``)."""
+    otheruser.command()
+    folder = Path(tempfile.mkdtemp(prefix="windlass-user-"))
+    try:
+        done = otheruser.run("ordinarybox", folder)
+        assert done.returncode == 0, done.stderr[-3000:]
+        answer = json.loads(done.stdout)
+        missing = {"net", "mnt", "uts"} - set(answer["capabilities"])
+        if missing:
+            pytest.skip(f"this machine refuses an ordinary user the namespaces {sorted(missing)}")
+        yield answer
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_namespaces_come_by_a_user_namespace(said: dict[str, Any]) -> None:
+    assert said["capabilities"][0] is True
+
+
+def test_two_gangs_use_one_port(said: dict[str, Any]) -> None:
+    assert (said["red-w"], said["blue-w"]) == ("200\n", "200\n")
+
+
+def test_pods_run_as_the_user_himself_so_that_mpirun_does_not_refuse(said: dict[str, Any]) -> None:
+    uid, effective, gid, hostname, _ = said["who"].split()
+    own = (otheruser.UID, otheruser.GID) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    assert (int(uid), int(gid)) == own
+    assert int(effective) != 0
+    assert hostname == "who"
+
+
+def test_volumes_lie_where_no_folder_is_and_belong_to_the_user(said: dict[str, Any]) -> None:
+    hi, owner = said["files"].split()
+    assert hi == "hi"
+    assert int(owner) == (otheruser.UID if os.geteuid() == 0 else os.getuid())
+    assert not Path("/etc/volcano").exists()
+
+
+def test_the_agent_reaches_its_pods_through_the_box(said: dict[str, Any]) -> None:
+    assert said["reach"] == "HTTP/1.0 200"
+
+
+def test_the_next_agent_takes_the_network_up(said: dict[str, Any]) -> None:
+    assert said["adopted"] is True
+
+
+def test_nothing_stays_behind(said: dict[str, Any]) -> None:
+    assert said["left"] is False
