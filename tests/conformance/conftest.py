@@ -18,8 +18,10 @@ def ns(api: Cluster) -> str:
 
 
 @pytest.fixture
-def pods(ns: str) -> str:
-    """The path of the pods in a fresh namespace."""
+def pods(api: Cluster, ns: str) -> str:
+    """The path of the pods in a fresh namespace. There is a node ``n1`` for those that need one."""
+    answer = api.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    assert answer.status in (201, 409), answer.text
     return f"/api/v1/namespaces/{ns}/pods"
 
 

@@ -11,7 +11,7 @@ import pytest
 from clusters import Cluster, config_map, pod
 
 from windlass.api.errors import StatusError
-from windlass.api.resources import CONFIG_MAPS, EVENTS, POD_GROUPS, PODS
+from windlass.api.resources import CONFIG_MAPS, EVENTS, NODES, POD_GROUPS, PODS
 from windlass.client.blocking import BlockingClient
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
@@ -51,11 +51,12 @@ class TestVerbs:
         assert await client.find(CONFIG_MAPS, "a", ns) is None
 
     async def test_bind_and_evict(self, client: Client, ns: str) -> None:
+        await client.create(NODES, {"metadata": {"name": f"n-{ns}"}})
         made = await client.create(PODS, pod("p"), ns)
         uid = made["metadata"]["uid"]
-        await client.bind(ns, "p", "n1", uid=uid, annotations={"windlass.dev/devices": "0"})
+        await client.bind(ns, "p", f"n-{ns}", uid=uid, annotations={"windlass.dev/devices": "0"})
         bound = await client.get(PODS, "p", ns)
-        assert bound["spec"]["nodeName"] == "n1"
+        assert bound["spec"]["nodeName"] == f"n-{ns}"
         assert bound["metadata"]["annotations"] == {"windlass.dev/devices": "0"}
         await client.evict(ns, "p", uid=uid)
         assert (await client.get(PODS, "p", ns))["metadata"]["deletionTimestamp"]

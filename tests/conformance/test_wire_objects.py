@@ -220,7 +220,7 @@ class TestDelete:
         assert api.get(f"{pods}/p").status == 404
 
     def test_a_pod_on_a_node_ends_gracefully(self, api: Cluster, pods: str) -> None:
-        made = api.post(pods, pod("p", spec={"nodeName": "nowhere"})).ok(201)
+        made = api.post(pods, pod("p", spec={"nodeName": "n1"})).ok(201)
         deleted = api.delete(f"{pods}/p", {"gracePeriodSeconds": 7}).ok()
         metadata = deleted["metadata"]
         assert metadata["deletionGracePeriodSeconds"] == 7

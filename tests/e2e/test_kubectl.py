@@ -310,7 +310,9 @@ class TestDelete:
         assert len(out.splitlines()) == 2
 
     def test_without_waiting_and_by_force(self, kubectl: Kubectl) -> None:
-        kubectl.run("create", "-f", "-", stdin=pod("p", spec={"nodeName": "nowhere"}))
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{kubectl.namespace}"}}
+        kubectl.run("create", "-f", "-", stdin=node)
+        kubectl.run("create", "-f", "-", stdin=pod("p", spec={"nodeName": f"node-{kubectl.namespace}"}))
         kubectl.run("delete", "pod", "p", "--wait=false")
         assert kubectl.json("get", "pod", "p")["metadata"]["deletionTimestamp"]
         kubectl.both("delete", "pod", "p", "--force", "--grace-period=0")
