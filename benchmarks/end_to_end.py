@@ -40,6 +40,7 @@ GOAL_PODS_PER_SECOND = 1500
 GOAL_GET_P99_MS = 20
 CREATORS = 16
 PROBE_SECONDS = 0.01
+PATIENCE_SECONDS = 60.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -257,6 +258,11 @@ class Processes:
         self._started.append(started)
         return started
 
+    def dead(self) -> str:
+        """Which process has ended, and how; empty if all live."""
+        ended = [(s.args[3], s.returncode) for s in self._started if s.poll() is not None]  # type: ignore[index]
+        return "; ".join(f"{role} ended with {code}" for role, code in ended)
+
     def stop(self) -> None:
         for started in reversed(self._started):
             started.terminate()
@@ -304,7 +310,13 @@ async def measure(state: StateFolder, shape: Shape, processes: Processes) -> dic
     gangs = [lambda i=i: create_gang(api, i, shape, figures) for i in range(shape.gangs)]
     await in_parallel(gangs, CREATORS)
     created_at = time.monotonic()
-    await asyncio.wait_for(watcher, 120)
+    while not watcher.done():
+        await asyncio.wait({watcher}, timeout=1.0)
+        if time.monotonic() - created_at > PATIENCE_SECONDS or processes.dead():
+            raise SystemExit(
+                f"only {len(figures.bound)} of {len(figures.created)} pods were bound; {processes.dead()}"
+            )
+    watcher.result()
     after = {role: usage(pid) for role, pid in pids.items()}
     output, _ = await asyncio.get_running_loop().run_in_executor(None, prober.communicate, b"")
     check(shape, figures)
