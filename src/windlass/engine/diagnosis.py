@@ -18,7 +18,7 @@ from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
-from windlass.engine.holders import holders_of
+from windlass.engine.holders import holders_in_queue, holders_of
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
@@ -106,7 +106,7 @@ class Diagnosis:
             message=" ".join(obstacle.sentence for obstacle in obstacles),
             blockers=tuple(dict.fromkeys(b for obstacle in obstacles for b in obstacle.blockers)),
             nearest=NearMiss(*nearest) if nearest else None,
-            holders=self._holders(first.code, group, verdicts) if in_full else (),
+            holders=self._holders(group, step, verdicts) if in_full else (),
             remedies=remedies_for([o.code for o in obstacles], group, self._world, verdicts, step),
             nodes_considered=int(self._world.table.live.sum()),
         )
@@ -237,11 +237,16 @@ class Diagnosis:
         blockers = tuple(b for verdict in verdicts for b in verdict.blockers)
         return Obstacle(Reason.INSUFFICIENT_RESOURCES, sentence, (blocker, *blockers))
 
-    def _holders(self, code: Reason, group: GroupEntry, verdicts: list[NodesVerdict]) -> tuple[str, ...]:
-        if FACTS[code].waiting_helps == "no":
-            return ()
+    def _holders(
+        self, group: GroupEntry, step: Step | Shortage | None, verdicts: list[NodesVerdict]
+    ) -> tuple[str, ...]:
+        """Who holds what is missing: on the nodes, then in the queues."""
         limit = self._world.config.explain_holders
-        return holders_of(self._world, group, verdicts, limit)
+        found = holders_of(self._world, group, verdicts, limit)
+        if isinstance(step, Step):
+            refusals = self._allocation.refusals_of(group, whole_step(group, step))
+            found += holders_in_queue(self._world, group, refusals, limit)
+        return tuple(dict.fromkeys(found))[:limit]
 
 
 def whole_step(group: GroupEntry, step: Step) -> StepView:

@@ -1,0 +1,302 @@
+"""Explanations are true: against a naive evaluator that looks at one node and one pod at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from cluster_dsl import NAMESPACE, Cluster
+from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from windlass.engine.groups import GroupEntry
+from windlass.spi.objects import Expression, Needs, Node, PodTerm, Task, TaskState
+from windlass.spi.quantities import from_units
+
+SETTINGS = settings(
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+)
+HOLDING = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING)
+Found = Counter[tuple[str, str, str]]
+
+
+def at_rest(history: list[Op], classes: tuple[Needs, ...]) -> Cluster:
+    cluster = start(Cluster())
+    Player(cluster, classes).play(history)
+    cluster.confirm()
+    cluster.cycle()
+    cluster.now += 10_000
+    cluster.settle(quiet=0)
+    return cluster
+
+
+# ---------------------------------------------------------------------- the naive evaluator
+
+
+def matches(expression: Expression, labels: dict[str, str]) -> bool:
+    value = labels.get(expression.key)
+    return {
+        "In": value in expression.values,
+        "NotIn": value not in expression.values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }[expression.operator]
+
+
+def selects(term: PodTerm, pod: Needs) -> bool:
+    labels = dict(pod.labels)
+    return term.selector is not None and all(matches(e, labels) for e in term.selector)
+
+
+def same_domain(term: PodTerm, one: Node, other: Node) -> bool:
+    key = term.topology_key
+    return key in one.labels and one.labels[key] == other.labels.get(key)
+
+
+def text(expression: Expression) -> str:
+    return f"{expression.key}={expression.values[0]}"
+
+
+def affinity_text(term: PodTerm) -> str:
+    return f"{', '.join(text(e) for e in term.selector or ())} per {term.topology_key}"
+
+
+class Naive:
+    """The obstacles of one node for one pod, straight from the rules."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        world = cluster.engine.world
+        names = world.table.names
+        self.nodes = cluster.node_specs
+        self.placed: list[tuple[Task, Node | None, str]] = [
+            (entry.task, self.nodes.get(names[entry.row]), names[entry.row])
+            for entry in world.tasks.values()
+            if entry.state in HOLDING
+        ]
+
+    def free(self, node: Node) -> dict[str, int]:
+        left = dict(node.allocatable)
+        for task, _, where in self.placed:
+            if where == node.name:
+                for resource, units in (*task.needs.request, ("pods", 1)):
+                    left[resource] = left.get(resource, 0) - units
+        return left
+
+    def obstacles(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
+        found = []
+        if not node.ready:
+            found.append(("NodeNotReady", "", ""))
+        if node.unschedulable:
+            found.append(("NodeUnschedulable", "", ""))
+        for key, value in needs.node_selector:
+            if node.labels.get(key) != value:
+                found.append(("NodeSelectorMismatch", "", f"{key}={value}"))
+        if needs.node_terms is not None:
+            good = any(all(matches(e, dict(node.labels)) for e in t.labels) for t in needs.node_terms)
+            if not good:
+                found.append(("NodeAffinityMismatch", "", "zone!=a"))
+        found += [
+            ("TaintNotTolerated", "", f"{taint.key}={taint.value}:{taint.effect}")
+            for taint in node.taints
+            if not any(t.key == taint.key for t in needs.tolerations)
+        ]
+        left = self.free(node)
+        for resource, units in (*needs.request, ("pods", 1)):
+            if left.get(resource, 0) < units:
+                code = "TooManyPods" if resource == "pods" else "InsufficientResources"
+                found.append((code, resource, ""))
+        return found + self.ports(needs, node) + self.relations(needs, node)
+
+    def ports(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
+        taken = {p for task, _, where in self.placed if where == node.name for p in task.needs.host_ports}
+        return [("HostPortTaken", "", f"{n}/{proto}") for proto, n in needs.host_ports if (proto, n) in taken]
+
+    def relations(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
+        found = []
+        known = [(task.needs, there) for task, there, _ in self.placed if there is not None]
+        for term in needs.anti_affinity:
+            if any(selects(term, pod) and same_domain(term, node, there) for pod, there in known):
+                detail = f"anti-affinity to {affinity_text(term)}"
+                found.append(("PodAntiAffinityConflict", "", detail))
+        theirs = {
+            term
+            for pod, there in known
+            for term in pod.anti_affinity
+            if selects(term, needs) and same_domain(term, node, there)
+        }
+        for term in theirs:
+            detail = f"a pod there has anti-affinity to {affinity_text(term)}"
+            found.append(("PodAntiAffinityConflict", "", detail))
+        for term in needs.affinity:
+            if any(selects(term, pod) and same_domain(term, node, there) for pod, there in known):
+                continue
+            anyone = any(selects(term, pod) and term.topology_key in there.labels for pod, there in known)
+            first = not anyone and selects(term, needs)
+            if not (first and term.topology_key in node.labels):
+                found.append(("PodAffinityMismatch", "", f"affinity to {affinity_text(term)}"))
+        return found
+
+
+def counted(cluster: Cluster, needs: Needs) -> Found:
+    naive = Naive(cluster)
+    return Counter(o for node in cluster.node_specs.values() for o in naive.obstacles(needs, node))
+
+
+def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
+    explanation = cluster.engine.explain(key, cluster.now)
+    assert explanation is not None
+    summary = ("the most that", "what the", "no node has", "placed together")
+    found = Counter(
+        {
+            (str(b.code), b.resource, b.detail): b.nodes
+            for b in explanation.blockers
+            if b.nodes and b.code != "NoMatchingNode" and not b.detail.startswith(summary)
+        }
+    )
+    return found, any(b.nodes for b in explanation.blockers)
+
+
+def waiting(cluster: Cluster) -> list[GroupEntry]:
+    """Groups of one class that wait for nodes."""
+    groups = cluster.engine.world.groups.values()
+    return [g for g in groups if g.bucket is not None and len(g.pending_classes) == 1]
+
+
+# ---------------------------------------------------------------------- the properties
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_blockers_equal_those_of_a_naive_evaluator(history: list[Op]) -> None:
+    cluster = at_rest(history, PLAIN + RELATED)
+    for group in waiting(cluster):
+        (cls,) = group.pending_classes
+        found, about_nodes = told(cluster, group.key)
+        if about_nodes:
+            assert found == counted(cluster, cls.needs), group.key
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_the_amounts_told_are_the_right_ones(history: list[Op]) -> None:
+    cluster = at_rest(history, PLAIN)
+    naive = Naive(cluster)
+    for group in waiting(cluster):
+        (cls,) = group.pending_classes
+        explanation = cluster.engine.explain(group.key, cluster.now)
+        assert explanation is not None
+        for blocker in explanation.blockers:
+            if blocker.code == "InsufficientResources" and blocker.nodes and not blocker.detail:
+                need = dict(cls.needs.request)[blocker.resource]
+                free = [max(0, naive.free(n).get(blocker.resource, 0)) for n in cluster.node_specs.values()]
+                short = [units for units in free if units < need]
+                assert blocker.needed == from_units(blocker.resource, need)
+                assert blocker.available == from_units(blocker.resource, max(short))
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_never_means_never_and_the_nodes_do_not_take_what_waits(history: list[Op]) -> None:
+    """``waiting_helps: no`` because of nodes: with everything else gone it still does not start."""
+    cluster = at_rest(history, PLAIN)
+    hopeless = []
+    for group in waiting(cluster):
+        explanation = cluster.engine.explain(group.key, cluster.now)
+        assert explanation is not None
+        if explanation.code in ("ExceedsEveryNode", "ExceedsCluster", "NoMatchingNode"):
+            assert explanation.waiting_helps == "no"
+            hopeless.append((group.key, group.active))
+    for key in list(cluster.groups):
+        if key not in {k for k, _ in hopeless}:
+            cluster.remove(key.removeprefix(f"{NAMESPACE}/"))
+    for key, active in hopeless:
+        others = [k for k, _ in hopeless if k != key]
+        for other in others:
+            cluster.change_group(other.removeprefix(f"{NAMESPACE}/"), held=True)
+        cluster.cycle()
+        assert cluster.engine.world.groups[key].active == active
+        for other in others:
+            cluster.change_group(other.removeprefix(f"{NAMESPACE}/"), held=False)
+
+
+@SETTINGS
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8)), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(0, 12),
+)
+def test_the_smaller_gang_that_is_proposed_starts_and_one_more_does_not(
+    nodes: list[tuple[int, int]], gpus: int, extra: int, busy: int
+) -> None:
+    cluster = Cluster().queues("default")
+    for i, (have, cpus) in enumerate(nodes):
+        cluster.nodes(f"n{i} gpu={have} cpu={cpus}")
+    ever = sum(min(have // gpus, cpus) for have, cpus in nodes)
+    cluster.gang("busy", busy, "gpu=1", min=0)
+    cluster.cycle()
+    left = [(have - cluster.where("busy").get(f"n{i}", 0), cpus) for i, (have, cpus) in enumerate(nodes)]
+    fitting = sum(min(have // gpus, cpus) for have, cpus in left)
+    size = min(ever, fitting + extra)
+    assume(fitting and size > fitting)
+    cluster.gang("g", size, f"gpu={gpus} cpu=1")
+    cluster.cycle()
+    assert f"With minAvailable (minMember) {fitting} it could start now." in cluster.explain("g").remedies
+    cluster.change_group("g", min_member=fitting + 1)
+    assert cluster.cycle().binds == ()
+    cluster.change_group("g", min_member=fitting)
+    assert len(cluster.cycle().binds) == fitting
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_positions_count_the_waiting_groups_of_a_queue(history: list[Op]) -> None:
+    cluster = at_rest(history, PLAIN)
+    for queue in cluster.engine.world.queues:
+        places = {}
+        for key in queue.groups:
+            explanation = cluster.engine.explain(key, cluster.now)
+            if explanation is not None:
+                places[key] = explanation.position
+        assert sorted(places.values()) == list(range(1, len(places) + 1))
+        order = cluster.engine.world.group_order
+        groups = cluster.engine.world.groups
+        assert sorted(places, key=places.__getitem__) == sorted(places, key=lambda k: order(groups[k]))
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_whoever_is_named_as_holder_holds_what_is_short(history: list[Op]) -> None:
+    cluster = at_rest(history, PLAIN)
+    for group in waiting(cluster):
+        explanation = cluster.engine.explain(group.key, cluster.now)
+        assert explanation is not None
+        short = {b.resource for b in explanation.blockers if b.resource}
+        for holder in explanation.holders:
+            assert holder != group.key
+            held = {
+                resource
+                for entry in cluster.engine.world.groups[holder]
+                if entry.row >= 0
+                for resource, _ in entry.task.needs.request
+            }
+            assert held & short
+
+
+def test_the_reference_knows_the_rules_it_is_used_for() -> None:
+    """The naive evaluator itself, on a case worked out by hand."""
+    cluster = Cluster().queues("default").nodes("n1 gpu=2 zone=b cordoned", "n2 gpu=1 cpu=1 zone=a")
+    cluster.running("x", "n2", "gpu=1 cpu=1")
+    cluster.gang("g", 1, replace(PLAIN[4], request=(("nvidia.com/gpu", 2000),)))
+    cluster.cycle()
+    expected = {
+        ("NodeUnschedulable", "", ""): 1,
+        ("NodeSelectorMismatch", "", "zone=a"): 1,
+        ("InsufficientResources", "nvidia.com/gpu", ""): 1,
+    }
+    assert counted(cluster, cluster.tasks["ns/g-0"].needs) == expected
+    assert told(cluster, "ns/g")[0] == expected
