@@ -105,22 +105,24 @@ def _header(value: str) -> bytes:
 
 
 async def _stream(scope: Scope, receive: Receive, send: Send, stream: ByteStream) -> None:
-    pump = asyncio.ensure_future(_pump(send, stream))
+    pump = _Pump(send, stream)
+    pumping = asyncio.ensure_future(pump.run())
     gone = asyncio.ensure_future(_left(receive))
+    guard = asyncio.ensure_future(pump.stalled())
     try:
-        await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
-        if pump.done() and pump.exception() is not None:
+        await asyncio.wait((pumping, gone, guard), return_when=asyncio.FIRST_COMPLETED)
+        failed = pumping.done() and pumping.exception() is not None
+        if failed or guard.done():
             # What was sent cannot be taken back: a broken connection tells the client that it is not all.
             abort = scope["state"].get(ABORT)
             if abort is not None:
                 abort()
-            error = pump.exception()
-            if error is not None and not isinstance(error, TimeoutError):
-                raise error
+        if failed:
+            pumping.result()
     finally:
-        for task in (pump, gone):
+        for task in (pumping, gone, guard):
             task.cancel()
-        await asyncio.gather(pump, gone, return_exceptions=True)
+        await asyncio.gather(pumping, gone, guard, return_exceptions=True)
         await stream.aclose()
 
 
@@ -129,8 +131,27 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _pump(send: Send, stream: ByteStream) -> None:
-    async for chunk in stream:
-        async with asyncio.timeout(_STALL_SECONDS):
+class _Pump:
+    """Sends what the stream gives, and knows since when a chunk has not been taken."""
+
+    def __init__(self, send: Send, stream: ByteStream) -> None:
+        self._send = send
+        self._stream = stream
+        self._sent = 0
+        self._sending = False
+
+    async def run(self) -> None:
+        send = self._send
+        async for chunk in self._stream:
+            self._sending = True
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            self._sending = False
+            self._sent += 1
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def stalled(self) -> None:
+        """Return when one and the same chunk has been waiting from one look to the next."""
+        seen = -1
+        while not (self._sending and seen == self._sent):
+            seen = self._sent if self._sending else -1
+            await asyncio.sleep(_STALL_SECONDS)

@@ -34,6 +34,7 @@ _log = logging.getLogger("windlass.server")
 _UPKEEP_SECONDS = 5.0
 _SWITCH_SECONDS = 0.0005
 """The writer thread waits this long at most for the interpreter; Python's own 5 ms would be a commit's time."""
+_WAKE_SECONDS = 0.003
 _GC_FIRST_GENERATION = 20_000
 
 
@@ -46,7 +47,7 @@ class ServeConfig:
     tcp: socket.socket | None = None
     unix: socket.socket | None = None
     options: ServerOptions = field(default_factory=ServerOptions)
-    store: StoreOptions = field(default_factory=StoreOptions)
+    store: StoreOptions = field(default_factory=lambda: StoreOptions(wake_seconds=_WAKE_SECONDS))
 
 
 @dataclass(frozen=True, slots=True)

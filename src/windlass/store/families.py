@@ -40,6 +40,8 @@ class StoreOptions:
     ring_bytes: int = 96 * 2**20
     ring_events: int = 100_000
     lag_bytes: int = 64 * 2**20
+    wake_seconds: float = 0.0
+    """How long watchers of a kind are left alone after they were woken, while writes pour in."""
     epoch_jump: int = 10_000
     allow_network: bool = False
     synchronous: str = "FULL"

@@ -322,10 +322,27 @@ class Store:
             if not write.future.done():
                 write.future.set_result(write.event.entry)
         for table in touched:
-            for watcher in tuple(table.watchers):
-                watcher.wake()
+            if table.watchers:
+                self._tell(table)
         if self._waiting_for:
             self._release()
+
+    def _tell(self, table: Table) -> None:
+        """Wake the table's watchers, but not more often than they can usefully be: while writes pour in,
+        what happens within a few milliseconds is told at once, for a fraction of the effort."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= table.quiet_until:
+            table.quiet_until = now + self.options.wake_seconds
+            table.wake()
+        elif not table.wake_planned:
+            table.wake_planned = True
+            loop.call_at(table.quiet_until, self._tell_later, table)
+
+    def _tell_later(self, table: Table) -> None:
+        table.wake_planned = False
+        table.quiet_until = asyncio.get_running_loop().time() + self.options.wake_seconds
+        table.wake()
 
     def _release(self) -> None:
         still = []

@@ -72,6 +72,9 @@ class Table:
         self.current: dict[str, Entry] = {}
         self.order = KeyOrder([])
         self.watchers: set[Wakeable] = set()
+        self.quiet_until = 0.0
+        """Moment of the event loop before which watchers are not woken again."""
+        self.wake_planned = False
         self._heads: dict[str, Event] = {}
         self._index = indexer(resource)
 
@@ -112,6 +115,11 @@ class Table:
         if self._heads.get(key) is event:
             del self._heads[key]
         self.ring.append(event)
+
+    def wake(self) -> None:
+        """Wake all watchers."""
+        for watcher in tuple(self.watchers):
+            watcher.wake()
 
     def load(self, entries: dict[str, Entry]) -> None:
         self.current = entries
