@@ -362,3 +362,6 @@ async def test_metrics_count_what_happened(api: SchedulerApi) -> None:
             in text
         )
         assert running.service.ready.is_set()
+        api.remove(QUEUES, "default")
+        await running.settle(0.5)
+        assert 'queue="default"' not in exposition(registry)[1].decode()

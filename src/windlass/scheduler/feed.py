@@ -13,13 +13,19 @@ PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 
 
 class Feed:
-    """``on_pod`` is told of each pod's change after the model; ``wake`` after every change."""
+    """``on_pod`` and ``on_queue_gone`` are told after the model; ``wake`` is called after every change."""
 
     def __init__(
-        self, informers: SharedInformers, model: ClusterModel, on_pod: PodChanged, wake: Callable[[], None]
+        self,
+        informers: SharedInformers,
+        model: ClusterModel,
+        on_pod: PodChanged,
+        on_queue_gone: Callable[[str], None],
+        wake: Callable[[], None],
     ) -> None:
         self._model = model
         self._on_pod = on_pod
+        self._on_queue_gone = on_queue_gone
         self._wake = wake
         self._informers: list[Informer[Any]] = []
         self._follow(
@@ -34,7 +40,7 @@ class Feed:
             resources.QUEUES,
             views.decode_queue,
             model.upsert_queue,
-            lambda q: model.remove_queue(q.name),
+            self._queue_gone,
         )
         self._follow(
             informers,
@@ -93,6 +99,10 @@ class Feed:
         informer = informers.informer(resource, decode=decode)
         informer.add_handler(changed, lambda _, new: changed(new), gone)
         self._informers.append(informer)
+
+    def _queue_gone(self, old: views.Queue) -> None:
+        self._model.remove_queue(old.name)
+        self._on_queue_gone(old.name)
 
     def _pod(self, old: views.Pod | None, new: views.Pod | None) -> None:
         if new is not None:

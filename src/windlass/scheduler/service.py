@@ -107,7 +107,7 @@ class SchedulerService:
             rng=rng,
         )
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
-        self._feed = Feed(self._informers, self.model, self._pod_changed, self._wake.set)
+        self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
         self.ready = asyncio.Event()
@@ -272,6 +272,10 @@ class SchedulerService:
             if assumed.node == new.node_name:
                 self._check_room(new)
         self._publisher.bound(new)
+
+    def _queue_gone(self, name: str) -> None:
+        self._publisher.queue_gone(name)
+        self.metrics.queue_gone(name)
 
     def _check_room(self, pod: views.Pod) -> None:
         """Our bind came through; did another scheduler's come first and take the room?"""
