@@ -125,14 +125,19 @@ class Box:
 
     def processes(self) -> list[int]:
         """Processes of this machine whose command line or environment names the state folder."""
-        needle = str(self.state.path).encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                if needle in (entry / "cmdline").read_bytes() or needle in (entry / "environ").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-        return found
+        return processes_naming(self.state.path)
+
+
+def processes_naming(folder: Path) -> list[int]:
+    """Processes of this machine, but this one, whose command line or environment names the folder."""
+    needle = str(folder).encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if needle in (entry / "cmdline").read_bytes() or needle in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
