@@ -125,6 +125,21 @@ def test_leaving_a_stream_early_closes_its_connection() -> None:
         assert gone.wait(5)
 
 
+def test_a_silent_stream_says_so_if_wanted() -> None:
+    def behaviour(caller: Caller) -> None:
+        caller.request()
+        caller.chunks(b"one\n", end=False)
+        go_on.wait(5)
+        caller.sock.sendall(b"4\r\ntwo\n\r\n0\r\n\r\n")
+
+    go_on = threading.Event()
+    with serving(behaviour) as url, client_of(url) as client:
+        stream = client.stream("/x", silence_seconds=0.02)
+        assert [next(stream), next(stream), next(stream)] == [b"one\n", b"", b""]
+        go_on.set()
+        assert [chunk for chunk in stream if chunk] == [b"two\n"]
+
+
 def test_a_stream_that_breaks() -> None:
     def behaviour(caller: Caller) -> None:
         caller.request()

@@ -28,7 +28,7 @@ class TestFromAVersion:
         api.patch(f"{maps}/a", {"data": {"k": "2"}}).ok()
         last = api.get(f"{maps}/a").ok()
         api.delete(f"{maps}/a").ok()
-        events = api.watch(maps, f"resourceVersion={rv}", seconds=1)
+        events = api.watch(maps, f"resourceVersion={rv}", count=3)
         assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
         versions = [int(obj["metadata"]["resourceVersion"]) for _, obj in events]
         assert versions == sorted(set(versions))
@@ -51,18 +51,18 @@ class TestFromAVersion:
         for name in "abc":
             api.post(maps, config_map(name)).ok(201)
         query = f"resourceVersion={rv}&fieldSelector={quote('metadata.name=b')}"
-        assert brief(api.watch(maps, query, seconds=1)) == [("ADDED", "b")]
+        assert brief(api.watch(maps, query, count=1)) == [("ADDED", "b")]
 
     def test_other_namespaces_are_not_seen(self, api: Cluster, maps: str) -> None:
         other = f"/api/v1/namespaces/{api.new_namespace()}/configmaps"
         rv = now(api, maps)
         api.post(other, config_map("other")).ok(201)
         api.post(maps, config_map("mine")).ok(201)
-        names = [name for _, name in brief(api.watch(maps, f"resourceVersion={rv}", seconds=1))]
+        names = [name for _, name in brief(api.watch(maps, f"resourceVersion={rv}", count=1))]
         assert names == ["mine"]
 
     def test_a_watch_ends_by_its_time_with_a_plain_end(self, api: Cluster, maps: str) -> None:
-        assert brief(api.watch(maps, f"resourceVersion={now(api, maps)}", seconds=1)) == []
+        assert list(api.watching(maps, f"resourceVersion={now(api, maps)}", seconds=1)) == []
 
     def test_headers(self, api: Cluster, maps: str) -> None:
         answer = api.get(maps, f"watch=true&timeoutSeconds=1&resourceVersion={now(api, maps)}")
@@ -75,7 +75,7 @@ class TestFromAVersion:
         for number in range(3):
             api.post(maps, config_map(f"c{number}")).ok(201)
         api.forget_history()
-        events = api.watch(maps, f"resourceVersion={old}", seconds=2)
+        events = list(api.watching(maps, f"resourceVersion={old}"))
         ((kind, status),) = events
         assert kind == "ERROR"
         assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
@@ -83,10 +83,10 @@ class TestFromAVersion:
         exact = api.get(maps, f"resourceVersion={old}&resourceVersionMatch=Exact")
         assert (exact.status, exact.json["reason"]) == (410, "Expired")
         assert exact.json["message"] == "The resourceVersion for the provided list is too old."
-        assert brief(api.watch(maps, f"resourceVersion={now(api, maps)}", seconds=1)) == []
+        assert api.watch(maps, f"resourceVersion={now(api, maps)}", count=0) == []
 
     def test_a_version_of_the_future_is_silent(self, api: Cluster, maps: str) -> None:
-        assert api.watch(maps, "resourceVersion=99999999", seconds=1) == []
+        assert api.watch(maps, "resourceVersion=99999999", count=0) == []
 
 
 class TestFromNow:
@@ -94,7 +94,7 @@ class TestFromNow:
     def test_what_is_there_comes_first(self, api: Cluster, pods: str, query: str) -> None:
         for name in "ba":
             api.post(pods, pod(name)).ok(201)
-        assert sorted(brief(api.watch(pods, query, seconds=1))) == [("ADDED", "a"), ("ADDED", "b")]
+        assert sorted(brief(api.watch(pods, query, count=2))) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 class TestWatchList:
@@ -119,7 +119,7 @@ class TestWatchList:
 
     def test_at_least_a_version(self, api: Cluster, pods: str) -> None:
         api.post(pods, pod("a")).ok(201)
-        events = api.watch(pods, f"{self.QUERY}&resourceVersion={now(api, pods)}", seconds=1)
+        events = api.watch(pods, f"{self.QUERY}&resourceVersion={now(api, pods)}", count=1)
         assert brief(events) == [("ADDED", "a")]
         assert [kind for kind, _ in events].count("BOOKMARK") >= 1
 
@@ -133,7 +133,7 @@ class TestWatchList:
     def test_selectors(self, api: Cluster, pods: str) -> None:
         api.post(pods, pod("a", metadata={"labels": {"x": "1"}})).ok(201)
         api.post(pods, pod("b")).ok(201)
-        assert brief(api.watch(pods, f"{self.QUERY}&labelSelector=x", seconds=1)) == [("ADDED", "a")]
+        assert brief(api.watch(pods, f"{self.QUERY}&labelSelector=x", count=1)) == [("ADDED", "a")]
 
     @pytest.mark.parametrize(
         "query",
@@ -156,7 +156,7 @@ class TestWatchList:
             "spec": {"minMember": 1},
         }
         api.post(path, group).ok(201)
-        events = api.watch(path, self.QUERY, seconds=1)
+        events = api.watch(path, self.QUERY, count=1)
         assert [(kind, obj["kind"]) for kind, obj in events[:2]] == [
             ("ADDED", "PodGroup"),
             ("BOOKMARK", "PodGroup"),
@@ -184,7 +184,7 @@ class TestBookmarks:
     def test_none_unless_asked_for(self, api: Cluster, maps: str) -> None:
         rv = now(api, maps)
         api.post(maps, config_map("a")).ok(201)
-        events = api.watch(maps, f"resourceVersion={rv}", seconds=3)
+        events = list(api.watching(maps, f"resourceVersion={rv}", seconds=3))
         assert [kind for kind, _ in events] == ["ADDED"]
 
 
@@ -196,7 +196,7 @@ class TestSelection:
         api.patch(f"{maps}/a", {"data": {"k": "v"}}).ok()
         left = api.patch(f"{maps}/a", {"metadata": {"labels": {"x": None}}}).ok()
         api.delete(f"{maps}/a").ok()
-        events = api.watch(maps, f"resourceVersion={rv}&labelSelector=x", seconds=1)
+        events = api.watch(maps, f"resourceVersion={rv}&labelSelector=x", count=3)
         assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
         gone = events[2][1]
         assert gone["metadata"]["labels"] == {"x": "1"}
@@ -206,9 +206,9 @@ class TestSelection:
         rv = now(api, pods)
         api.post(pods, pod("a")).ok(201)
         api.post(f"{pods}/a/binding", {"target": {"kind": "Node", "name": "n9"}, "metadata": {"name": "a"}})
-        events = api.watch(pods, f"resourceVersion={rv}&fieldSelector=spec.nodeName%3Dn9", seconds=1)
+        events = api.watch(pods, f"resourceVersion={rv}&fieldSelector=spec.nodeName%3Dn9", count=1)
         assert brief(events) == [("ADDED", "a")]
-        events = api.watch(pods, f"resourceVersion={rv}&fieldSelector=spec.nodeName%3D", seconds=1)
+        events = api.watch(pods, f"resourceVersion={rv}&fieldSelector=spec.nodeName%3D", count=2)
         assert brief(events) == [("ADDED", "a"), ("DELETED", "a")]
 
 
@@ -217,7 +217,7 @@ class TestTables:
         rv = now(api, pods)
         api.post(pods, pod("a")).ok(201)
         api.patch(f"{pods}/a", {"metadata": {"labels": {"x": "1"}}}).ok()
-        events = api.watch(pods, f"resourceVersion={rv}", accept=TABLE, seconds=1)
+        events = api.watch(pods, f"resourceVersion={rv}", accept=TABLE, count=2)
         kinds = [(kind, table["kind"]) for kind, table in events]
         assert kinds == [("ADDED", "Table"), ("MODIFIED", "Table")]
         first, second = (table for _, table in events)
@@ -230,7 +230,7 @@ class TestTables:
         old = now(api, maps)
         api.post(maps, config_map("a")).ok(201)
         api.forget_history()
-        ((kind, status),) = api.watch(maps, f"resourceVersion={old}", accept=TABLE, seconds=2)
+        ((kind, status),) = api.watching(maps, f"resourceVersion={old}", accept=TABLE)
         assert (kind, status["kind"], status["code"]) == ("ERROR", "Status", 410)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 _serial = itertools.count()
 
+_MOMENT = 0.25
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -125,19 +126,34 @@ class Cluster:
         return name
 
     def watch(
-        self, path: str, query: str = "", *, accept: str = "application/json", seconds: int = 2
+        self, path: str, query: str = "", *, accept: str = "application/json", count: int
     ) -> list[tuple[str, Any]]:
-        """All events of a watch that the server ends after ``seconds``."""
-        return list(self.watching(path, query, accept=accept, seconds=seconds))
+        """The first ``count`` events besides bookmarks, and whatever comes within a moment after them."""
+        events: list[tuple[str, Any]] = []
+        deadline = time.monotonic() + 10
+        for event in self.watching(path, query, accept=accept, seconds=10, silence_seconds=_MOMENT):
+            if event is not None:
+                events.append(event)
+            elif sum(kind != "BOOKMARK" for kind, _ in events) >= count or time.monotonic() > deadline:
+                break
+        return events
 
     def watching(
-        self, path: str, query: str = "", *, accept: str = "application/json", seconds: int = 10
-    ) -> Iterator[tuple[str, Any]]:
-        """Events as they come, until the server ends the watch."""
+        self,
+        path: str,
+        query: str = "",
+        *,
+        accept: str = "application/json",
+        seconds: int = 10,
+        silence_seconds: float | None = None,
+    ) -> Iterator[Any]:
+        """Events as they come, until the server ends the watch; ``None`` for each silence."""
         full = f"watch=true&timeoutSeconds={seconds}" + (f"&{query}" if query else "")
         with BlockingClient(self.connection) as client:
             buffer = b""
-            for chunk in client.stream(path, full, accept=accept):
+            for chunk in client.stream(path, full, accept=accept, silence_seconds=silence_seconds):
+                if not chunk:
+                    yield None
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
                 for line in lines:

@@ -149,9 +149,12 @@ class BlockingClient:
                 attempt += 1
                 self._clock.pause(seconds)
 
-    def stream(self, path: str, query: str = "", *, accept: str = "*/*") -> Iterator[bytes]:
+    def stream(
+        self, path: str, query: str = "", *, accept: str = "*/*", silence_seconds: float | None = None
+    ) -> Iterator[bytes]:
         """GET whose answer keeps coming (logs, watches): chunks as they arrive, without a time limit.
 
+        With ``silence_seconds`` it yields ``b""`` whenever nothing came for so long.
         The request is sent at the first ``next``. Closing the generator closes the connection. Raises
         :class:`StatusError` and :class:`Unreachable` (also when the stream breaks).
         """
@@ -162,12 +165,15 @@ class BlockingClient:
         self._hand_on_warnings(channel.headers)
         self._channel = None  # the stream's own from here on
         try:
-            channel.sock.settimeout(None)
+            channel.sock.settimeout(silence_seconds)
             while True:
                 yield from self._taken(channel)
                 if channel.done:
                     return
-                self._fill(channel)
+                try:
+                    self._fill(channel)
+                except TimeoutError:
+                    yield b""
         finally:
             channel.close()
 
@@ -179,6 +185,8 @@ class BlockingClient:
     def _fill(self, channel: _Channel) -> None:
         try:
             alive = channel.read()
+        except TimeoutError:
+            raise
         except OSError as error:
             channel.close()
             raise self._broken(error) from error
@@ -198,6 +206,9 @@ class BlockingClient:
         try:
             while not channel.done:
                 self._fill(channel)
+        except TimeoutError as error:
+            self.close()
+            raise self._broken(error) from error
         except BaseException:
             self.close()
             raise
