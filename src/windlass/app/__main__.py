@@ -16,15 +16,6 @@ def main(arguments: list[str] | None = None) -> int:
     os.umask(0o077)
     if parsed.role == "up":
         return _up(parsed)
-    if parsed.role == "reap":
-        from windlass.app.reaping import reap
-        from windlass.kits.state import StateFolder
-
-        return reap(StateFolder(parsed.state), parsed.grace)
-    if parsed.role == "crds":
-        from windlass.app.crds import print_crds
-
-        return print_crds()
     if parsed.role in ("scheduler", "controller"):
         from windlass.app.remote import run_remote
 

@@ -115,15 +115,10 @@ def parser() -> argparse.ArgumentParser:
         child.add_argument("--gpus", default="auto")
         child.add_argument("--node-name", default="")
 
-    reap = roles.add_parser("reap", allow_abbrev=False, help="end what a killed control plane left behind")
-    reap.add_argument("--state", required=True)
-    reap.add_argument("--grace", type=float, default=5.0)
-
-    roles.add_parser("crds", allow_abbrev=False, help="print the CustomResourceDefinitions as YAML")
     for role in ("scheduler", "controller"):
         remote = roles.add_parser(role, allow_abbrev=False, prog=f"windlass {role}")
         remote.add_argument(
-            "--kubeconfig", help="file with the address and the credentials of the API server"
+            "--kubeconfig", metavar="FILE", help="file with the address and the credentials of the API server"
         )
         remote.add_argument("--context", help="context of the kubeconfig")
         remote.add_argument(

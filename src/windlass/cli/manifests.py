@@ -118,7 +118,7 @@ def parse(text: str, source: str) -> list[Document]:
 
 
 def _documents(node: Any, source: str) -> Iterator[Document]:
-    line = node.start_mark.line + 1
+    line = int(node.start_mark.line) + 1
     if isinstance(node, yaml.ScalarNode) and not node.value:
         return  # nothing between two separators
     if not isinstance(node, yaml.MappingNode):
