@@ -1,0 +1,105 @@
+"""What the processes are told, and what a second ``up`` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from windlass.api.errors import WindlassError
+from windlass.app.options import Gpus, child_options, parse_gpus, parser, remote_options, up_options
+from windlass.app.running import differs, take_lock, wait_for_record
+from windlass.kits.clock import SystemClock
+from windlass.kits.state import StateFolder
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"), [("auto", Gpus("auto")), ("none", Gpus("none")), ("simulated:4", Gpus("simulated", 4))]
+)
+def test_gpus(text: str, gpus: Gpus):
+    assert parse_gpus(text) == gpus
+
+
+@pytest.mark.parametrize("text", ["", "4", "simulated", "simulated:", "simulated:0", "simulated:-1", "all"])
+def test_gpus_that_cannot_be_meant(text: str):
+    with pytest.raises(WindlassError) as caught:
+        parse_gpus(text)
+    assert caught.value.code == "WL-USE-400"
+    assert caught.value.remedies
+
+
+def up(*words: str):
+    return up_options(parser().parse_args(["up", "--state", "/s", *words]))
+
+
+def test_only_what_the_user_chose_counts_as_asked():
+    assert up().asked() == {}
+    assert up("--port", "0", "--gpus", "none").asked() == {"port": 0, "gpus": "none"}
+
+
+RECORD = {
+    "pid": 9,
+    "url": "https://127.0.0.1:7443",
+    "port": 7443,
+    "node": "box",
+    "asked": {"gpus": "simulated:2"},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), None),
+        (("--gpus", "simulated:2"), None),
+        (("--port", "7443"), None),
+        (("--node-name", "box"), None),
+        (("--gpus", "none"), "--gpus none was asked for, it runs with --gpus simulated:2"),
+        (("--port", "1"), "--port 1 was asked for, it runs with the default of --port"),
+    ],
+)
+def test_a_second_up_agrees_or_says_what_differs(words: tuple[str, ...], told: str | None):
+    conflict = differs(up(*words), RECORD)
+    if told is None:
+        assert conflict is None
+    else:
+        assert conflict is not None
+        assert conflict.code == "WL-UP-409"
+        assert told in conflict.evidence
+
+
+def test_children_are_told_by_flags():
+    words = ["server", "--state", "/s", "--parent", "7", "--tcp-fd", "3", "--unix-fd", "4"]
+    options = child_options(parser().parse_args(words))
+    assert (options.role, options.parent, options.tcp, options.unix) == ("server", 7, 3, 4)
+
+
+def test_the_scheduler_on_a_cluster():
+    words = ["scheduler", "--kubeconfig", "k", "--scheduler-name", "a", "--scheduler-name", "b"]
+    options = remote_options(parser().parse_args([*words, "--leader-elect=true", "--metrics-bind", ":1"]))
+    assert options.scheduler_names == ("a", "b")
+    assert options.leader_elect is True
+    assert remote_options(parser().parse_args(["controller"])).leader_elect is False
+    assert remote_options(parser().parse_args(["scheduler"])).scheduler_names == ("windlass",)
+
+
+def test_one_lock_per_folder(tmp_path: Path):
+    state = StateFolder(tmp_path)
+    lock = take_lock(state)
+    assert lock is not None
+    assert take_lock(state) is None
+    state.write_supervisor({"ready": True, "pid": 1})
+    record = wait_for_record(state, SystemClock())
+    assert record is not None
+    assert record["pid"] == 1
+    lock.release()
+
+
+def test_a_holder_that_lets_go_is_noticed(tmp_path: Path):
+    state = StateFolder(tmp_path)
+    assert wait_for_record(state, SystemClock()) is None
+
+
+def test_a_lock_that_cannot_be_taken_is_told(tmp_path: Path):
+    with pytest.raises(WindlassError) as caught:
+        take_lock(StateFolder(tmp_path / "absent"))
+    assert caught.value.code.startswith("WL-STATE-")

@@ -1,0 +1,190 @@
+"""The supervisor with stand-ins for its processes: restarts, give-ups, order of the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windlass.kits.state import StateFolder
+
+DRIVER = """
+import os, sys
+from windlass.app import supervisor
+from windlass.app.__main__ import main
+
+folder = sys.argv[1]
+
+def stand_in(module, role, *arguments):
+    return ["/bin/sh", os.path.join(folder, role + ".sh"), role]
+
+supervisor.processes.python_module = stand_in
+
+class Ready:
+    took, waits_for, done = [], "the server", os.path.exists(os.path.join(folder, "ready"))
+    def __init__(self, *_): pass
+    def start(self): pass
+
+class Courier:
+    def __init__(self, *_): pass
+    def start(self): pass
+    def post(self, reason, message):
+        with open(os.path.join(folder, "events"), "a") as stream:
+            stream.write(f"{reason}: {message}\\n")
+
+supervisor.Readiness, supervisor.Courier = Ready, Courier
+sys.exit(main(["up", "--state", os.path.join(folder, "state"), "--port", "0", "--node-name", "n"]))
+"""
+LASTING = 'echo "$1" $$ >> {folder}/started\ntrap \'echo "$1" >> {folder}/ended; exit 0\' TERM\n' \
+          "while :; do sleep 0.05; done\n"  # fmt: skip
+
+
+def wait(condition: Callable[[], Any], seconds: float = 15) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+    return found
+
+
+class Scene:
+    """One supervisor with shell scripts for its three processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = StateFolder(folder / "state")
+        self.process: subprocess.Popen[str] | None = None
+        for role in ("server", "control", "node"):
+            self.script(role, LASTING)
+
+    def script(self, role: str, text: str) -> None:
+        (self.folder / f"{role}.sh").write_text(text.replace("{folder}", str(self.folder)))
+
+    def start(self, *, ready: bool = True) -> None:
+        if ready:
+            (self.folder / "ready").write_text("")
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(self.folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def lines(self, name: str) -> list[str]:
+        path = self.folder / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def started(self, role: str) -> list[int]:
+        return [int(line.split()[1]) for line in self.lines("started") if line.split()[0] == role]
+
+    def record(self) -> dict[str, Any]:
+        return json.loads(self.state.supervisor.read_bytes())
+
+    def stop(self, signum: int = signal.SIGTERM) -> tuple[int, str, str]:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signum)
+        out, err = self.process.communicate(timeout=30)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    if made.process is not None and made.process.poll() is None:
+        made.process.kill()
+        made.process.communicate()
+    for role in ("server", "control", "node"):
+        for pid in made.started(role):
+            if (
+                Path(f"/proc/{pid}/cmdline").exists()
+                and str(tmp_path) in Path(f"/proc/{pid}/cmdline").read_text()
+            ):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_three_processes_start_and_end_in_order(scene: Scene):
+    scene.start()
+    wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    record = scene.record()
+    assert record["node"] == "n"
+    assert {role: p["restarts"] for role, p in record["processes"].items()} == {
+        "server": 0,
+        "control": 0,
+        "node": 0,
+    }
+    code, out, _ = scene.stop()
+    assert code == 0
+    assert scene.lines("ended") == ["node", "control", "server"]
+    assert "is ready on https://127.0.0.1:" in out
+    assert scene.record() == {"port": record["port"], "stopped": scene.record()["stopped"]}
+    assert not scene.state.socket.exists()
+
+
+def test_a_process_that_dies_is_started_again_and_that_is_told(scene: Scene):
+    scene.start()
+    wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    for times in (1, 2):
+        os.kill(scene.started("control")[-1], signal.SIGKILL)
+        wait(lambda times=times: len(scene.started("control")) == times + 1)
+    assert len(scene.started("server")) == 1
+    wait(lambda: scene.record()["processes"]["control"]["restarts"] == 2)
+    assert scene.record()["processes"]["control"]["lastEnd"] == "was ended by SIGKILL"
+    assert scene.lines("events")[0].startswith("ComponentRestarted: control was ended by SIGKILL after ")
+    code, out, err = scene.stop()
+    assert code == 0
+    assert "control was ended by SIGKILL" in out
+    assert "control was ended by SIGKILL" in err
+
+
+def test_a_cause_that_trying_again_cannot_help_ends_the_start(scene: Scene):
+    told = {"code": "WL-STORE-510", "message": "the database is damaged", "evidence": "e", "remedies": ["r"]}
+    failure = scene.state.logs / "server.failure.json"
+    scene.script("server", f"echo '{json.dumps(told)}' > {failure}\nexit 78\n")
+    scene.start(ready=False)
+    assert scene.process is not None
+    _, err = scene.process.communicate(timeout=30)
+    assert scene.process.returncode == 1
+    assert "error[WL-STORE-510]: the database is damaged\nwhy: e\ntry: r\n" in err
+    assert len(scene.lines("ended")) == 2
+
+
+def test_a_process_that_never_stays_up_ends_the_start_with_its_last_words(scene: Scene):
+    scene.script("node", "echo began >> {folder}/tries; echo 'no such device' >&2; exit 1\n")
+    scene.start(ready=False)
+    assert scene.process is not None
+    _, err = scene.process.communicate(timeout=30)
+    assert scene.process.returncode == 1
+    assert "error[WL-UP-500]: the node process does not stay up: it ended with exit status 1" in err
+    assert "no such device" in err
+    assert len(scene.lines("tries")) == 5
+
+
+def test_what_does_not_end_in_time_is_killed(scene: Scene, monkeypatch: pytest.MonkeyPatch):
+    scene.script("control", 'echo "$1" $$ >> {folder}/started\ntrap "" TERM\nwhile :; do sleep 0.05; done\n')
+    scene.start()
+    wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    begin = time.monotonic()
+    code, _, err = scene.stop()
+    assert code == 0
+    assert time.monotonic() - begin < 12
+    assert "control did not end within 5 s and is killed" in err
+    assert scene.lines("ended") == ["node", "server"]
+
+
+def test_logs_of_the_last_time_are_kept_aside(scene: Scene):
+    scene.state.prepare()
+    scene.state.log("server").write_text("old\n")
+    scene.start()
+    wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    scene.stop()
+    assert (scene.state.logs / "server.log.1").read_text() == "old\n"
