@@ -323,7 +323,7 @@ async def measure(target: Target, seconds: float, pods: int) -> dict[str, Any]:
         for connections in (1, 8, 32):
             key = f"{'tls' if tls else 'unix'}_{connections}"
             result["writes"][key] = await measure_writes(target, connections, seconds, tls=tls)
-    result["watch_10"] = await measure_watch(target, 10, 8, seconds)
+    result["watch_10"] = await measure_watch(target, 10, 32, seconds)
 
     async def load() -> None:
         await measure_writes(target, 16, seconds, tls=True)

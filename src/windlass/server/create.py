@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api import decode, fields
-from windlass.api.errors import StatusError, bad_request, failure
+from windlass.api.errors import bad_request, failure
 from windlass.api.resources import EVENTS_V1, Resource
 from windlass.client.transport import Response
 from windlass.kits.rng import name_suffix
@@ -14,6 +14,7 @@ from windlass.server.core import Call, Core, metadata_of, require_name, translat
 from windlass.server.eventview import to_core
 from windlass.server.params import write_options
 from windlass.server.present import object_presenter
+from windlass.server.routing import Target
 from windlass.store import errors as store_errors
 from windlass.store.records import Entry, preview
 
@@ -29,19 +30,20 @@ async def create(core: Core, call: Call) -> Response:
     obj = inbound(call, options.validation)
     metadata = metadata_of(obj)
     _place(target.resource, target.namespace, metadata)
-    generated = not metadata.get("name") and bool(metadata.get("generateName"))
-    for attempt in range(_GENERATE_ATTEMPTS):
-        candidate = {**obj, "metadata": {**metadata}} if generated else obj
-        if generated:
-            candidate["metadata"]["name"] = generated_name(core, str(metadata["generateName"]))
-        try:
-            entry = await create_object(core, call, candidate, dry_run=options.dry_run)
-        except StatusError as error:
-            if not (generated and error.reason == "AlreadyExists") or attempt + 1 == _GENERATE_ATTEMPTS:
-                raise
-        else:
-            break
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = _free_name(core, call.target, str(metadata["generateName"]))
+    entry = await create_object(core, call, obj, dry_run=options.dry_run)
     return answers.body(201, object_presenter(target.resource).single(entry), call.form)
+
+
+def _free_name(core: Core, target: Target, base: str) -> str:
+    """A random name that is not taken, or after a few attempts one that is (then the answer is 409)."""
+    name = ""
+    for _ in range(_GENERATE_ATTEMPTS):
+        name = base[:_GENERATED_BASE] + name_suffix(core.rng)
+        if core.store.head(target.table, target.namespace, name) is None:
+            break
+    return name
 
 
 async def create_object(core: Core, call: Call, obj: dict[str, Any], *, dry_run: bool) -> Entry:
@@ -104,7 +106,3 @@ def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     metadata["namespace"] = namespace
-
-
-def generated_name(core: Core, base: str) -> str:
-    return base[:_GENERATED_BASE] + name_suffix(core.rng)

@@ -34,7 +34,7 @@ _log = logging.getLogger("windlass.server")
 _UPKEEP_SECONDS = 5.0
 _SWITCH_SECONDS = 0.0005
 """The writer thread waits this long at most for the interpreter; Python's own 5 ms would be a commit's time."""
-_WAKE_SECONDS = 0.003
+_WAKE_SECONDS = 0.005
 _GC_FIRST_GENERATION = 20_000
 
 

@@ -80,7 +80,7 @@ def _container(pod: Mapping[str, Any], wanted: str) -> str:
     if len(names) == 1:
         return names[0]
     default = (pod["metadata"].get("annotations") or {}).get("kubectl.kubernetes.io/default-container")
-    if default in names:
+    if isinstance(default, str) and default in names:
         return default
     choices = f"choose one of: [{' '.join(names)}]"
     if first:

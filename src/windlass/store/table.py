@@ -192,3 +192,6 @@ class Wakeable:
 
     def wake(self) -> None:
         raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
