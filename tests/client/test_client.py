@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from windlass.api.errors import StatusError, expired, failure, not_found
 from windlass.api.resources import CONFIG_MAPS, NODES, PODS, QUEUES
-from windlass.client import answers
+from windlass.client import answers, errors
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable, connect_failed, disconnected
 from windlass.client.transport import Request, Response
@@ -214,6 +214,12 @@ class TestLists:
         rig = Rig(script(page([POD], "7", "t")))
         result = await rig.client.list(NODES, limit=1)
         assert (len(result.items), result.continue_token) == (1, "t")
+
+    async def test_no_list(self) -> None:
+        rig = Rig(script(Response(200, {}, b"<html>")))
+        with pytest.raises(Unreachable) as caught:
+            await rig.client.list(PODS)
+        assert caught.value.code == errors.PROTOCOL
 
     async def test_null_items(self) -> None:
         rig = Rig(script(ok({"metadata": {"resourceVersion": "5"}, "items": None})))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import FakeTransport, query_of
+from faketransport import FakeTransport, ok, query_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinyserver import TinyServer
@@ -22,6 +22,7 @@ from windlass.client.client import Client
 from windlass.client.errors import connect_failed, disconnected
 from windlass.client.informers import Informer, SharedInformers
 from windlass.client.retries import NEVER
+from windlass.client.transport import Response
 from windlass.kits.clock import FakeClock
 
 BROKEN = disconnected("x", "reset", processed=True)
@@ -244,6 +245,32 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_reported() -> No
         rig.server.put("good", n="y")
         await rig.settle()
         assert names(pods) == []
+
+
+async def test_what_is_no_object_is_passed_over() -> None:
+    rig = Rig()
+    rig.server.put("a")
+    pods = rig.informers.informer(PODS)
+    async with rig.running():
+        (stream,) = rig.server.streams
+        for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
+            stream.event(kind, {"metadata": "nothing"})
+            stream.event(kind, [1])
+        rig.server.put("b")
+        await rig.settle()
+        assert names(pods) == ["ns/a", "ns/b"]
+        assert [key for key, _ in rig.undecodable] == [""] * 6
+        assert len(rig.transport.requests) == 1
+
+
+async def test_answers_that_are_no_kubernetes_are_faults_like_others() -> None:
+    rig = Rig(TinyServer(watch_list=False))
+    rig.server.faults = [failure(422, "Invalid", "no"), Response(200, {}, b"<html>"), ok({"no": "list"})]
+    rig.server.put("a")
+    pods = rig.informers.informer(PODS)
+    async with rig.running():
+        await rig.pass_time(10)
+        assert names(pods) == ["ns/a"]
 
 
 async def test_selectors_make_streams_of_their_own() -> None:

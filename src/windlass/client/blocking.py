@@ -20,7 +20,7 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
 from windlass.client import answers, errors, verbs, wire
 from windlass.client.answers import ListResult
-from windlass.client.connection import Connection, ssl_context
+from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.errors import Unreachable
 from windlass.client.retries import RetryPolicy, wait_after
@@ -305,6 +305,8 @@ class BlockingClient:
             else:
                 sock = socket.create_connection(connection.address, min(10.0, self._timeout))
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for level, name, value in KEEP_ALIVE:
+                    sock.setsockopt(level, name, value)
         except TimeoutError as error:
             raise errors.timed_out(connection.where, "connecting", 10.0, processed=False) from error
         except OSError as error:

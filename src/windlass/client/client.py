@@ -241,7 +241,11 @@ class Client:
             resource_version=resource_version,
             match=match,
         )
-        page = answers.page_decoder(type)(await self.call(request))
+        body = await self.call(request)
+        try:
+            page = answers.page_decoder(type)(body)
+        except msgspec.DecodeError as error:
+            raise errors.garbled(f"the list of {resource.qualified}", str(error)) from error
         items = page.items or []
         if type is dict:
             for item in items:  # items of built-in kinds come without

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from windlass.api.errors import WindlassError
 from windlass.client import errors
 from windlass.client.connection import Connection, ExecPlugin
+from windlass.client.errors import Unreachable
 
 if TYPE_CHECKING:
     from windlass.kits.clock import Clock
@@ -61,7 +61,7 @@ class Credentials:
         return self.renewable
 
     def refresh(self) -> None:
-        """Read the file or run the plugin. Raises :class:`WindlassError`."""
+        """Read the file or run the plugin. Raises :class:`Unreachable`."""
         if self._connection.token_file:
             self._read_file(self._connection.token_file)
         elif self._connection.exec_plugin is not None:
@@ -73,7 +73,7 @@ class Credentials:
             with open(path, encoding="ascii") as stream:
                 token = stream.read().strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise WindlassError(
+            raise Unreachable(
                 errors.CREDENTIALS,
                 f"the token file {path} cannot be read",
                 evidence=str(error),
@@ -141,9 +141,9 @@ class Credentials:
             info["tls-server-name"] = connection.tls_server_name
         return info
 
-    def _plugin_failed(self, plugin: ExecPlugin, why: str, hints: tuple[str, ...] = ()) -> WindlassError:
+    def _plugin_failed(self, plugin: ExecPlugin, why: str, hints: tuple[str, ...] = ()) -> Unreachable:
         command = " ".join((plugin.command, *plugin.args))
-        return WindlassError(
+        return Unreachable(
             errors.CREDENTIALS,
             f"the credential plugin {plugin.command!r} gave no credential",
             evidence=why,

@@ -129,7 +129,7 @@ def disconnected(where: str, detail: str, *, processed: bool) -> Unreachable:
 def garbled(where: str, detail: str) -> Unreachable:
     return Unreachable(
         PROTOCOL,
-        f"{where} does not answer in HTTP/1.1",
+        f"{where} is not what a Kubernetes API server answers",
         evidence=detail,
         remedies=("is this the address of a Kubernetes API server? (https:// instead of http://?)",),
         processed=True,

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from windlass.client import errors, wire
-from windlass.client.connection import Connection, ssl_context
+from windlass.client.connection import KEEP_ALIVE, Connection, ssl_context
 from windlass.client.credentials import Credentials
 from windlass.client.transport import Request, Response
 from windlass.kits.clock import Clock, SystemClock
@@ -130,6 +130,8 @@ class _HttpConnection(asyncio.Protocol):
         self._held = False
         self.closed = False
         self.progress = True
+        self.patient = False
+        """Whether a streamed answer may be silent for long (a watch, a followed log)."""
         self.deadline = 0.0
         self.idle_since = 0.0
 
@@ -154,9 +156,11 @@ class _HttpConnection(asyncio.Protocol):
                 self._future = None
 
     @property
-    def waiting(self) -> bool:
-        """Whether an answer (not a stream) is outstanding."""
-        return self._future is not None
+    def hurried(self) -> bool:
+        """Whether bytes are due: an answer is outstanding, and it is not held back on this side."""
+        if self._future is not None:
+            return True
+        return self._stream is not None and not self.patient and not self._held
 
     @property
     def streaming(self) -> bool:
@@ -217,6 +221,10 @@ class _HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        if not self._owner.connection.unix_socket:
+            sock = transport.get_extra_info("socket")
+            for level, name, value in KEEP_ALIVE:
+                sock.setsockopt(level, name, value)
 
     def data_received(self, data: bytes) -> None:
         if self._future is None and self._stream is None:
@@ -329,16 +337,18 @@ class HttpTransport:
         data = wire.encode(request, self._fixed, authorization)
         await self._take_slot()
         try:
-            return await self._attempt(request.method, data)
+            patient = "watch=" in request.query or "follow=" in request.query
+            return await self._attempt(request.method, data, patient)
         finally:
             self._give_slot()
 
-    async def _attempt(self, method: str, data: bytes) -> Response:
+    async def _attempt(self, method: str, data: bytes, patient: bool) -> Response:
         while True:
             connection = self._pop_idle()
             reused = connection is not None
             if connection is None:
                 connection = await self._connect()
+            connection.patient = patient
             self._watch_over(connection)
             sent = not connection.closed
             try:
@@ -453,7 +463,7 @@ class HttpTransport:
         loop = asyncio.get_running_loop()
         now, seconds = loop.time(), self._options.response_seconds
         for connection in list(self._open):
-            if connection.waiting:
+            if connection.hurried:
                 if connection.progress:
                     connection.progress = False
                     connection.deadline = now + seconds

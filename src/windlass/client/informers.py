@@ -147,7 +147,9 @@ class _Stream:
         self._staged = [{} for _ in self.views]
 
     def stage(self, obj: msgspec.Raw) -> None:
-        metadata = answers.decode_slim_envelope(obj).metadata
+        metadata = self._metadata(obj)
+        if metadata is None:
+            return
         key = key_of(metadata.namespace, metadata.name)
         self._staged_stamps[key] = _stamp(metadata)
         for view, staged in zip(self.views, self._staged, strict=True):
@@ -158,7 +160,9 @@ class _Stream:
                 staged.pop(key, None)
 
     def unstage(self, obj: msgspec.Raw) -> None:
-        metadata = answers.decode_slim_envelope(obj).metadata
+        metadata = self._metadata(obj)
+        if metadata is None:
+            return
         key = key_of(metadata.namespace, metadata.name)
         self._staged_stamps.pop(key, None)
         for staged in self._staged:
@@ -186,7 +190,9 @@ class _Stream:
             view.now_synced()
 
     def upsert(self, obj: msgspec.Raw) -> str:
-        metadata = answers.decode_slim_envelope(obj).metadata
+        metadata = self._metadata(obj)
+        if metadata is None:
+            return ""
         key = key_of(metadata.namespace, metadata.name)
         stamp = _stamp(metadata)
         before = self._stamps.get(key)
@@ -198,7 +204,9 @@ class _Stream:
         return metadata.resource_version
 
     def remove(self, obj: msgspec.Raw) -> str:
-        metadata = answers.decode_slim_envelope(obj).metadata
+        metadata = self._metadata(obj)
+        if metadata is None:
+            return ""
         key = key_of(metadata.namespace, metadata.name)
         if self._stamps.pop(key, None) is not None:
             self._change(key, [None] * len(self.views))
@@ -213,6 +221,14 @@ class _Stream:
         before = [view.put(key, record) for view, record in zip(views, records, strict=True)]
         for view, old, new in zip(views, before, records, strict=True):
             view.tell(old, new)
+
+    def _metadata(self, obj: msgspec.Raw) -> SlimMetadata | None:
+        """None for what is no object; it is reported and passed over."""
+        try:
+            return answers.decode_slim_envelope(obj).metadata
+        except msgspec.DecodeError as error:
+            self._owner.undecodable(self.resource, "", error)
+            return None
 
     def _decode(self, view: Informer[Any], key: str, obj: msgspec.Raw) -> Any:
         try:

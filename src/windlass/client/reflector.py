@@ -82,7 +82,7 @@ class Sink(Protocol):
     def swap(self, resource_version: str) -> None: ...
 
     def upsert(self, obj: msgspec.Raw) -> str:
-        """Returns the object's resourceVersion."""
+        """Returns the object's resourceVersion; empty for what is no object, which is passed over."""
         ...
 
     def remove(self, obj: msgspec.Raw) -> str: ...
@@ -270,7 +270,7 @@ class Reflector:
         elif kind == "DELETED":
             self._sink.unstage(obj)
         elif kind == "BOOKMARK":
-            metadata = answers.decode_envelope(obj).metadata
+            metadata = _bookmark(obj)
             self._initial_rv = metadata.resource_version
             if (metadata.annotations or {}).get(INITIAL_EVENTS_END) == "true":
                 self._synced_at(self._initial_rv)
@@ -291,7 +291,7 @@ class Reflector:
         elif kind == "DELETED":
             rv = self._sink.remove(obj)
         elif kind == "BOOKMARK":
-            rv = answers.decode_slim_envelope(obj).metadata.resource_version
+            rv = _bookmark(obj).resource_version
         else:
             return  # a type of the future
         self._events += 1
@@ -359,6 +359,13 @@ class Reflector:
                 self._back_off(_asked_wait(problem))
             return
         self._plain_list()
+
+
+def _bookmark(obj: msgspec.Raw) -> answers.Metadata:
+    try:
+        return answers.decode_envelope(obj).metadata
+    except msgspec.DecodeError:
+        return answers.Metadata()  # says nothing
 
 
 def _try_watch_again(problem: StatusError | Unreachable) -> bool:
