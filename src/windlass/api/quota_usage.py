@@ -40,7 +40,8 @@ def counted(name: str) -> bool:
 def counted_kinds(hard: Iterable[str]) -> set[Resource]:
     """The served kinds whose objects a quota with these names counts."""
     kinds: set[Resource] = set()
-    by_name = {f"count/{r.qualified}": r for r in resources.ALL if r.namespaced}
+    stored = [r for r in resources.ALL if r.namespaced and r not in resources.ALIASES]
+    by_name = {f"count/{r.qualified}": r for r in stored}
     by_name |= {name: resource for resource, name in OBJECT_COUNTS.items()}
     for name in hard:
         if name in by_name:

@@ -41,10 +41,8 @@ class AdmissionOptions:
     node_ports: tuple[int, int] = (30000, 32767)
     max_queue_depth: int = 5
     """Levels below ``root``, as Volcano's ``--max-queue-depth``."""
-    job_plugins: frozenset[str] = frozenset(
-        ("env", "svc", "ssh", "pytorch", "mpi", "tensorflow", "ray", "hcclrank")
-    )
-    """Plugins that a Volcano Job may name."""
+    job_plugins: frozenset[str] = frozenset(("env", "svc", "pytorch"))
+    """Plugins of Volcano Jobs that the job controller carries out."""
 
 
 @dataclass(slots=True)

@@ -137,6 +137,12 @@ def advise(review: Review) -> None:
     if review.resource is POD_GROUPS:
         _advise_members(review, spec)
     elif review.creating:
+        for plugin in spec.get("plugins") or ():
+            if plugin not in review.options.job_plugins:
+                served = ", ".join(sorted(review.options.job_plugins))
+                review.warn(
+                    f"advice: plugin {plugin} is accepted but has no effect yet; plugins that act: {served}"
+                )
         pods = sum(task.get("replicas", 0) for task in spec.get("tasks") or ())
         if not spec.get("plugins") and pods > 1:
             review.warn(
