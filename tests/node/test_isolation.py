@@ -210,15 +210,17 @@ async def test_the_way_out_leads_to_the_machine_itself(isolated: NodeBox) -> Non
         assert await isolated.log("p") == "out\n"
 
 
-async def test_a_holder_that_was_killed_is_made_anew(isolated: NodeBox) -> None:
+async def test_a_holder_that_was_killed_costs_running_pods_nothing(isolated: NodeBox) -> None:
+    await isolated.create(pod("a", PYTHON, "-c", SERVE))
+    await isolated.phase("a", "Running")
     holder = records.read(str(isolated.state.node), "box.json")
     assert holder is not None
     os.kill(holder["pid"], 9)
     await isolated.until(lambda: linux.start_time(holder["pid"]) is None)
-    await isolated.create(pod("a", PYTHON, "-c", SERVE))
     await isolated.create(pod("b", PYTHON, "-c", get("http://a:8000/")))
     found = await isolated.phase("b", "Succeeded", "Failed")
     assert found["status"]["phase"] == "Succeeded", await isolated.log("b")
+    assert (await isolated.get("a"))["status"]["phase"] == "Running"
 
 
 async def test_nothing_is_left_of_the_network_at_the_end(tmp_path: Path) -> None:

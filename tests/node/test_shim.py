@@ -261,6 +261,18 @@ def test_orphans_are_reaped_and_nothing_outlives_the_main_process(
     assert [pid for pid in below if linux.start_time(pid) is not None] == []
 
 
+def test_killing_the_shim_ends_the_main_process_also_without_a_namespace(attempts: Any) -> None:
+    attempt = attempts(
+        "sh", "-c", "sleep 1000 & echo up; sleep 1000", env={"PATH": os.environ["PATH"], "MARK_T": "x1"}
+    )
+    attempt.start()
+    attempt.until(lambda: "up" in attempt.text())
+    init, main, *helpers = linux.descendants(attempt.shims[0])
+    os.kill(attempt.shims[0], signal.SIGKILL)
+    attempt.until(lambda: linux.start_time(init) is None and linux.start_time(main) is None)
+    assert sorted(linux.kill_marked("MARK_T=x1")) == sorted(helpers)  # what the runner then does for the rest
+
+
 def test_killing_the_shim_kills_the_container_and_leaves_no_exit_record(
     attempts: Any, capabilities: Capabilities
 ) -> None:

@@ -173,7 +173,7 @@ class NodeAgent:
             async with asyncio.timeout(grace_seconds + _STOPPED_SLACK_SECONDS):
                 for worker in tuple(self.workers.values()):
                     await worker.ended.wait()
-                    await worker.published()
+                    await worker.publisher.settled()
         except TimeoutError:
             _log.warning("some pods did not end, or the server did not take their status, in time")
         if self.host is not None:
@@ -299,7 +299,7 @@ class NodeAgent:
             worker.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             worker.resume(lost)
         elif record.is_over:
-            worker.object_removed_after_end()
+            worker.only_delete()
         else:
             worker.begin()
         if record.deleted and not record.is_over:

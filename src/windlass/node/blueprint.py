@@ -30,7 +30,8 @@ from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
 from windlass.node.volumes import Volume, container_mounts
 
-_ATTEMPT_MARK = "WINDLASS_ATTEMPT"
+ATTEMPT_MARK = "WINDLASS_ATTEMPT"
+"""In the environment of every process of an attempt: how what is left of one can be recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def blueprint(
     if not setting.capabilities.mounts:
         argv, values = _substituted(argv, values, setting.names, mounted.paths)
     uid = setting.facts.pod["metadata"]["uid"]
-    values[_ATTEMPT_MARK] = f"{uid}/{container['name']}/{attempt}"
+    values[ATTEMPT_MARK] = f"{uid}/{container['name']}/{attempt}"
     folder = setting.folder / "containers" / container["name"] / str(attempt)
     record: dict[str, Any] = {
         "attempt": attempt,
@@ -123,7 +124,7 @@ def blueprint(
         "grace_seconds": spec.get("terminationGracePeriodSeconds", 30),
         "join": _join(setting.sandbox),
         "mount_namespace": setting.capabilities.mounts,
-        "pid_namespace": setting.capabilities.pid and setting.capabilities.mounts,
+        "pid_namespace": setting.capabilities.pid and setting.capabilities.mounts and not spec.get("hostPID"),
         "mounts": [_as_record(mount) for mount in (*mounted.mounts, *setting.system_files)],
         "staging": str(folder / "root"),
         "affinity": list(limits.affinity),

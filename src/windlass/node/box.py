@@ -32,7 +32,7 @@ def main(folder: str) -> int:
     """Make the box that ``box-spec.json`` describes, say ``s`` on stdout, hold it until replaced.
 
     ``{"user_namespace": bool, "network": bool, "uplink": name or "", "uplink_address": "10.x.0.1",
-    "prefix": 16}``
+    "prefix": 16, "pods": [sandboxes that hold the box of a killed holder]}``
     """
     linux.close_inherited()
     linux.set_process_name("windlass-box")
@@ -40,13 +40,34 @@ def main(folder: str) -> int:
     if spec is None:
         raise SystemExit(f"no box is described in {folder}")
     try:
-        _build(spec)
+        if not _rejoin(spec):
+            _build(spec)
     except OSError as error:
         os.write(1, f"f{error}".encode())
         return 1
-    records.write(folder, RECORD, {**records.identity(os.getpid()), **spec})
+    kept = {key: value for key, value in spec.items() if key != "pods"}
+    records.write(folder, RECORD, {**records.identity(os.getpid()), **kept})
     hold(folder, RECORD)
     return 0
+
+
+def _rejoin(spec: dict[str, Any]) -> bool:
+    """Join the box that pods of a killed holder still keep alive; False when there is none."""
+    for pod in spec.get("pods", ()):
+        try:
+            network = os.open(f"/proc/{pod['pid']}/fd/{pod['box_descriptor']}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if spec["user_namespace"]:
+                    linux.enter(pod["pid"], pod["start_time"], ("user",))
+                if not linux.is_alive(pod["pid"], pod["start_time"]):
+                    continue
+                linux.setns(network, linux.CLONE_NEWNET)
+            finally:
+                os.close(network)
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        return True
+    return False
 
 
 def _build(spec: dict[str, Any]) -> None:

@@ -41,10 +41,11 @@ def run_init(spec: dict[str, Any], errors: int, status: int) -> NoReturn:
         linux.set_process_name("windlass-init")
         signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
         _isolate(spec)
+        init = os.getpid()
         main = os.fork()
         if main == 0:
             os.close(status)
-            _become(spec, errors)
+            _become(spec, errors, init)
     except Refused as refusal:
         _report(errors, refusal.stage, refusal.error)
         os._exit(126)
@@ -181,7 +182,7 @@ def _isolate(spec: dict[str, Any]) -> None:
         mounts.mount_proc()
 
 
-def _become(spec: dict[str, Any], errors: int) -> NoReturn:
+def _become(spec: dict[str, Any], errors: int, init: int) -> NoReturn:
     """The main process: own session, own user, limits, folder; then exec."""
     stage = "session"
     try:
@@ -190,6 +191,10 @@ def _become(spec: dict[str, Any], errors: int) -> NoReturn:
         _limit(spec)
         stage = "user"
         _become_user(spec)
+        # After the last change of user, which would clear it: who loses init ends too.
+        linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != init:
+            os._exit(125)
         stage = "cwd"
         os.chdir(spec["cwd"])
         _plain_signals()

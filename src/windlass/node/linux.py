@@ -146,6 +146,23 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def kill_marked(entry: str) -> list[int]:
+    """Kill every process of this user whose environment at exec had ``entry`` (``NAME=value``); their pids."""
+    wanted = entry.encode()
+    killed = []
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as stream:
+                if wanted in stream.read().split(b"\0"):
+                    os.kill(int(name), 9)
+                    killed.append(int(name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return killed
+
+
 def close_inherited() -> None:
     """Close every descriptor but the three standard ones: whoever started us may have left some open."""
     for name in os.listdir("/proc/self/fd"):

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from windlass.kits.files import unlink_if_there, write_atomic
-from windlass.node import box, linux, outbound, reach, records
+from windlass.node import box, linux, outbound, reach, records, sandbox
+from windlass.node.paths import NodePaths
 from windlass.node.spawning import collect, read_to_end, start_helper, wait_exit
 
 _PLAN = "network.json"
@@ -171,6 +172,7 @@ class Network:
             "uplink": self.uplink if self.capabilities.network else "",
             "uplink_address": self.address_at(1),
             "prefix": self._range.prefixlen,
+            "pods": self._survivors(),
         }
         unlink_if_there(self._folder / box.RECORD)
         records.write(str(self._folder), box.SPEC, spec)
@@ -182,9 +184,20 @@ class Network:
             raise NetworkError(said[1:].decode(errors="replace") or "the box did not come up")
         return record
 
+    def _survivors(self) -> list[dict[str, Any]]:
+        """Sandboxes of pods that still run and hold the network of a box whose holder is gone."""
+        found = []
+        for folder in NodePaths(self._folder).pods.glob("*"):
+            record = records.read(str(folder), sandbox.RECORD)
+            if record and record.get("box_descriptor", -1) >= 0 and records.is_running(record):
+                found.append({key: record[key] for key in ("pid", "start_time", "box_descriptor")})
+        return found
+
     async def take_down(self) -> None:
         """End the box and what leads out of it. Pods that still run lose their network."""
         await outbound.stop(self._folder)
+        if self.outbound.kind == "nat":
+            outbound.remove_nat(self._range, self.uplink)
         record = records.read(str(self._folder), box.RECORD)
         unlink_if_there(self._folder / box.RECORD)
         if record is not None and records.is_running(record):

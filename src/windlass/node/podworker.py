@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +23,9 @@ from windlass.api import annotations
 from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
 from windlass.client.errors import Unreachable
-from windlass.kits.files import unlink_if_there, write_atomic
+from windlass.kits.files import write_atomic
 from windlass.node import blueprint as blueprints
-from windlass.node import logs, mounts, records, sandbox, volumes
+from windlass.node import logs, mounts, records, volumes
 from windlass.node.environment import ConfigError, Facts, Lookup
 from windlass.node.environment import references as environment_references
 from windlass.node.host import Host
@@ -36,6 +35,7 @@ from windlass.node.names import NamedPod, hostname_of
 from windlass.node.network import NetworkError
 from windlass.node.notices import lost_files_note, notices
 from windlass.node.paths import numbers
+from windlass.node.podsandbox import PodSandbox
 from windlass.node.podstate import (
     DeleteObject,
     Event,
@@ -52,13 +52,12 @@ from windlass.node.podstate import (
     TearDown,
     machine_of,
 )
-from windlass.node.podstatus import is_ready, stamp_conditions, status
+from windlass.node.podstatus import is_ready
+from windlass.node.publisher import StatusPublisher
 from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, AttemptSpec, Handle, exit_of
-from windlass.node.spawning import read_to_end, start_helper, wait_exit
 
 _log = logging.getLogger("windlass.node")
 _RECORD = "pod.json"
-_PUBLISH_RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class PodWorker:
@@ -77,13 +76,10 @@ class PodWorker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._handles: dict[str, Handle] = {}
         self._volumes: dict[str, volumes.Volume] = {}
-        self._dirty = asyncio.Event()
-        self._delete_wanted = False
         self._object_gone = False
-        self._published: dict[str, Any] | None = None
-        self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
         self._placeholders: set[str] = set()
-        self._sandbox_lock = asyncio.Lock()
+        self._sandbox = PodSandbox(host.network, self.uid, self.folder, pod["spec"], self._hostname)
+        self.publisher = StatusPublisher(host.client, host.clock, pod, self.machine, host.host_address)
         self._spawn(self._work())
         self._spawn(self._publish())
 
@@ -98,7 +94,7 @@ class PodWorker:
         for note in notices(self.pod, self.host.options.images, self.host.capabilities, own_uid=own_uid):
             self.host.note(self.pod, note)
         self._do(self.machine.begin(self.host.clock.now()))
-        self._dirty.set()
+        self.publisher.changed()
 
     def resume(self, lost: Mapping[str, int] | None = None) -> None:
         """A pod that ran before this agent did. ``lost``: containers (and attempts) of which nothing is known."""
@@ -136,9 +132,11 @@ class PodWorker:
     def send(self, event: Event) -> None:
         """Tell the machine; carry out what it answers."""
         self._do(self.machine.handle(event))
-        self._dirty.set()
+        self.publisher.changed()
         if self.machine.is_over:
             self.ended.set()
+            if self._object_gone:
+                self._forget()
 
     def update(self, pod: dict[str, Any]) -> None:
         """The object changed. What counts here: deletion, and the annotations that a binding may add late."""
@@ -152,28 +150,21 @@ class PodWorker:
 
     def object_removed(self) -> None:
         """The object is gone from the server: end what runs, then forget it."""
-        self._delete_wanted = True
         if self._object_gone:
             return
         self._object_gone = True
-        self._dirty.set()
-        if not self.machine.is_over:
+        self.publisher.removed.set()
+        if self.machine.is_over:
+            self._forget()
+        else:
             grace = min(self.machine.grace_seconds, 30.0)
             self.delete(0.0 if self.machine.deleting else grace)
 
-    def object_removed_after_end(self) -> None:
+    def only_delete(self) -> None:
         """Nothing of the pod is on this machine and it has ended: only its object is left to delete."""
         self.machine.step = PodStep.ENDED
-        self._delete_wanted = True
-        self._published = status(self.machine, self.host.host_address)
-        self._dirty.set()
-
-    async def published(self) -> None:
-        """Until the server has been told what is true now."""
-        while not (self.gone.is_set() or self._object_gone) and self._published != status(
-            self.machine, self.host.host_address
-        ):
-            await asyncio.sleep(0.02)
+        self.publisher.nothing_to_tell()
+        self.publisher.delete()
 
     def stop_now(self) -> None:
         """Kill what runs; nobody waits."""
@@ -210,8 +201,7 @@ class PodWorker:
                     else:
                         handle.stop(grace)
                 case DeleteObject():
-                    self._delete_wanted = True
-                    self._dirty.set()
+                    self.publisher.delete()
                 case _:
                     self._queue.put_nowait(instruction)
 
@@ -233,6 +223,10 @@ class PodWorker:
                         handle.stop(grace)
                 case TearDown():
                     await self._tear_down()
+
+    async def _publish(self) -> None:
+        await self.publisher.run()
+        self.object_removed()
 
     # -- memory --------------------------------------------------------------------------------
 
@@ -333,7 +327,7 @@ class PodWorker:
         self._announce()
         await self._prepare_volumes()
         await host.names_settled()
-        await self._ensure_sandbox()
+        await self._sandbox.ensure(self._volumes.values())
         return address
 
     def _announce(self) -> None:
@@ -377,73 +371,6 @@ class PodWorker:
         laid_out = volumes.layout(self._facts(), lookup, places)
         volumes.materialise(laid_out)
         self._volumes = {volume.name: volume for volume in laid_out}
-
-    # -- the sandbox ---------------------------------------------------------------------------
-
-    def _own_namespaces(self) -> list[str]:
-        names = [name for name in ("net", "uts", "ipc", "mnt") if name in self.host.capabilities.namespaces]
-        if self._host_network:
-            names = [name for name in names if name not in ("net", "uts")]
-        if self.pod["spec"].get("hostIPC"):
-            names = [name for name in names if name != "ipc"]
-        return names
-
-    async def _ensure_sandbox(self) -> dict[str, Any] | None:
-        """The running sandbox's record, made if it is not there; None where pods have none."""
-        names = self._own_namespaces()
-        if not names:
-            return None
-        async with self._sandbox_lock:
-            record = records.read(str(self.folder), sandbox.RECORD)
-            if records.is_running(record):
-                return record
-            return await self._make_sandbox(names)
-
-    async def _make_sandbox(self, names: list[str]) -> dict[str, Any]:
-        holder = await self.host.network.ensure_box()
-        tmpfs = []
-        if "mnt" in names:
-            (self.folder / "shm").mkdir(exist_ok=True)
-            tmpfs.append({"path": str(self.folder / "shm"), "size_bytes": 0})
-            tmpfs += [
-                {"path": volume.source, "size_bytes": volume.size_bytes}
-                for volume in self._volumes.values()
-                if volume.memory
-            ]
-        spec = {
-            "box": None
-            if holder is None
-            else {key: holder[key] for key in ("pid", "start_time", "user_namespace")},
-            "namespaces": names,
-            "hostname": self._hostname,
-            "cable": self._cable() if "net" in names else None,
-            "tmpfs": tmpfs,
-        }
-        records.write(str(self.folder), sandbox.SPEC, spec)
-        unlink_if_there(self.folder / sandbox.RECORD)
-        pid, reader = start_helper("sandbox", str(self.folder), errors=self.folder / "sandbox.err")
-        said = await read_to_end(reader)
-        record = records.read(str(self.folder), sandbox.RECORD)
-        if not said.startswith(b"s") or record is None:
-            await wait_exit(pid, records.identity(pid)["start_time"])
-            raise OSError(
-                said[1:].decode(errors="replace") or f"the sandbox did not come up: {self._sandbox_words()}"
-            )
-        return record
-
-    def _sandbox_words(self) -> str:
-        path = self.folder / "sandbox.err"
-        return path.read_text(errors="replace").strip()[-300:] if path.exists() else "no word"
-
-    def _cable(self) -> dict[str, Any]:
-        network = self.host.network
-        last = [int(part) for part in network.address(self.uid).split(".")[2:]]
-        return {
-            "outside": f"pod{last[0]}.{last[1]}",
-            "address": network.address(self.uid),
-            "prefix": network.prefix,
-            "gateway": network.gateway,
-        }
 
     # -- containers ----------------------------------------------------------------------------
 
@@ -528,7 +455,7 @@ class PodWorker:
 
     async def _setting(self, lookup: Lookup) -> blueprints.Setting:
         host, spec = self.host, self.pod["spec"]
-        box = await self._ensure_sandbox()
+        box = await self._sandbox.ensure(self._volumes.values())
         own_network = not self._host_network
         text = (self.pod["metadata"].get("annotations") or {}).get(annotations.DEVICES, "")
         chosen = host.inventory.pick([int(part) for part in text.split(",") if part.strip()])
@@ -589,11 +516,7 @@ class PodWorker:
 
     async def _tear_down(self) -> None:
         """No container runs: end the sandbox, give back devices, address, limits, scratch volumes."""
-        record = records.read(str(self.folder), sandbox.RECORD)
-        unlink_if_there(self.folder / sandbox.RECORD)
-        if records.is_running(record) and record is not None:
-            os.kill(record["pid"], signal.SIGKILL)
-            await wait_exit(record["pid"], record["start_time"])
+        await self._sandbox.end()
         self.host.ledger.release(self.uid)
         self.host.limiter.release(self.uid)
         self.host.hosts_files.pop(self.uid, None)
@@ -611,77 +534,6 @@ class PodWorker:
             self.machine.handle(Event(Kind.REMOVED, self.host.clock.now()))
         shutil.rmtree(self.folder, ignore_errors=True)
         self.gone.set()
-
-    # -- the status ----------------------------------------------------------------------------
-
-    async def _publish(self) -> None:
-        failures = 0
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            try:
-                await self._publish_once()
-                failures = 0
-            except (StatusError, Unreachable) as error:
-                _log.warning("pod %s: its status cannot be written: %s", self.machine.key, error)
-                wait = _PUBLISH_RETRY_SECONDS[min(failures, len(_PUBLISH_RETRY_SECONDS) - 1)]
-                failures += 1
-                await self.host.clock.sleep(wait)
-                self._dirty.set()
-            if self.gone.is_set():
-                return
-
-    async def _publish_once(self) -> None:
-        if self._object_gone:  # nobody is left to be told
-            if self.machine.step is PodStep.ENDED:
-                self._forget()
-            return
-        metadata = self.pod["metadata"]
-        wanted = status(self.machine, self.host.host_address)
-        if wanted != self._published:
-            conditions = stamp_conditions(self.host.clock.now(), wanted["conditions"], self._conditions)
-            change = {"metadata": {"uid": self.uid}, "status": {**wanted, "conditions": conditions}}
-            try:
-                await self.host.client.patch(
-                    PODS,
-                    metadata["name"],
-                    change,
-                    metadata["namespace"],
-                    kind="strategic",
-                    subresource="status",
-                )
-            except StatusError as error:
-                if error.code not in (404, 409, 422):
-                    raise
-                if await self._is_still_there():
-                    raise
-                self.object_removed()
-                return
-            self._published, self._conditions = wanted, conditions
-        if self._delete_wanted and self.machine.step is PodStep.ENDED:
-            await self._delete_object()
-
-    async def _is_still_there(self) -> bool:
-        metadata = self.pod["metadata"]
-        try:
-            found = await self.host.client.get(PODS, metadata["name"], metadata["namespace"])
-        except StatusError as error:
-            if error.code == 404:
-                return False
-            raise
-        return found["metadata"]["uid"] == self.uid
-
-    async def _delete_object(self) -> None:
-        metadata = self.pod["metadata"]
-        try:
-            await self.host.client.delete(
-                PODS, metadata["name"], metadata["namespace"], grace_seconds=0, uid=self.uid
-            )
-        except StatusError as error:
-            if error.code not in (404, 409):
-                raise
-        # With finalizers the object stays on for a while; there is nothing more to do for it here.
-        self._forget()
 
 
 def read_pod_record(folder: Path) -> dict[str, Any] | None:

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from windlass.kits.clock import Clock
 from windlass.kits.files import write_atomic
-from windlass.node import records
+from windlass.node import linux, records
+from windlass.node.blueprint import ATTEMPT_MARK
 from windlass.node.podstate import Exit
 from windlass.node.spawning import read_to_end, start_helper, wait_exit
 
@@ -133,6 +134,10 @@ class ProcessHandle:
         init = records.read(self._folder, records.PROCESS)
         if records.is_running(init) and init is not None:
             os.kill(init["pid"], signal.SIGKILL)
+        spec = records.read(self._folder, records.SPEC) or {}
+        mark = (spec.get("env") or {}).get(ATTEMPT_MARK)
+        if mark and not spec.get("pid_namespace"):  # no namespace died with init
+            linux.kill_marked(f"{ATTEMPT_MARK}={mark}")
 
     def stop(self, grace_seconds: float) -> None:
         write_atomic(Path(self._folder) / records.STOP, f"{grace_seconds:.3f}", durable=False)

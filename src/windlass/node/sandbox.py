@@ -31,11 +31,16 @@ def main(folder: str) -> int:
     if spec is None:
         raise SystemExit(f"no sandbox is described in {folder}")
     try:
-        build(spec)
+        box_descriptor = build(spec)
     except OSError as error:
         os.write(1, f"f{error}".encode())
         return 1
-    records.write(folder, RECORD, {**records.identity(os.getpid()), "namespaces": namespaces(spec)})
+    record = {
+        **records.identity(os.getpid()),
+        "namespaces": namespaces(spec),
+        "box_descriptor": box_descriptor,
+    }
+    records.write(folder, RECORD, record)
     box.hold(folder, RECORD)
     return 0
 
@@ -46,15 +51,20 @@ def namespaces(spec: dict[str, Any]) -> list[str]:
     return [*user, *spec["namespaces"]]
 
 
-def build(spec: dict[str, Any]) -> None:
-    """Raises ``OSError`` naming the call that was refused."""
-    outside = None
+def build(spec: dict[str, Any]) -> int:
+    """Raises ``OSError`` naming the call that was refused.
+
+    Returns a descriptor of the box's network (-1 without), which this process keeps open: so the box
+    lives as long as any of its pods, and a new holder can join it when the old one was killed.
+    """
+    outside, descriptor = None, -1
     if spec["box"]:
         user = ("user",) if spec["box"]["user_namespace"] else ()
         network = ("net",) if spec["cable"] else ()  # without a cable: the machine's own network
         linux.enter(spec["box"]["pid"], spec["box"]["start_time"], user + network)
         if spec["cable"]:
             outside = Netlink()
+            descriptor = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     flags = 0
     for name in spec["namespaces"]:
         flags |= linux.NAMESPACES[name]
@@ -67,6 +77,7 @@ def build(spec: dict[str, Any]) -> None:
         linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
         for volume in spec["tmpfs"]:
             _mount_memory(volume)
+    return descriptor
 
 
 def _connect(outside: Netlink, cable: dict[str, Any]) -> None:
