@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from windlass.api import decode, schema, selectors
@@ -14,8 +15,10 @@ from windlass.server.binding import set_condition
 from windlass.server.core import Call, Core, decoded, metadata_of, translated
 from windlass.server.params import dry_run
 from windlass.server.remove import check_preconditions, remove
+from windlass.server.routing import Target
 from windlass.store import errors as store_errors
 from windlass.store.filters import Filter
+from windlass.store.records import Entry
 
 EVICTIONS = Resource("policy", "v1", "evictions", "Eviction", verbs=("create",))
 _DISRUPTED_LIMIT = 2_000
@@ -40,24 +43,26 @@ async def evict(core: Core, call: Call) -> Response:
     pod = decoded(PODS, head)
     # Checked here, since the version moves on when the condition is written.
     check_preconditions(PODS, target.name, pod["metadata"], options.pop("preconditions", None) or {})
-    if _guarded(pod):
-        _spend_budget(core, pod, trial=trial)
-    if not trial and not pod["metadata"].get("deletionTimestamp"):
-        status = pod["status"] = {**(pod.get("status") or {})}
-        set_condition(
-            status,
-            "DisruptionTarget",
-            "True",
-            core.clock.now(),
-            "EvictionByEvictionAPI",
-            "Eviction API: evicting",
-        )
-        try:
-            core.store.update(target.table, target.namespace, target.name, pod, expected=head.rv)
-        except store_errors.StoreError as error:
-            raise translated(error, PODS, target.name)
-    await remove(core, call, target.name, target.namespace, options)
+    written: list[asyncio.Future[Entry]] = []
+    try:
+        if _guarded(pod):
+            written += _spend_budget(core, pod, trial=trial)
+        if not trial and not pod["metadata"].get("deletionTimestamp"):
+            written.append(_mark(core, target, pod, head.rv))
+        await remove(core, call, target.name, target.namespace, options)
+    except store_errors.StoreError as error:
+        raise translated(error, PODS, target.name)
+    finally:
+        await asyncio.gather(*written, return_exceptions=True)  # what fails here has failed above too
     return answers.json(201, answers.success(201), call.form)
+
+
+def _mark(core: Core, target: Target, pod: dict[str, Any], rv: int) -> asyncio.Future[Entry]:
+    """Say in the pod's conditions why it goes."""
+    status = pod["status"] = {**(pod.get("status") or {})}
+    text = "Eviction API: evicting"
+    set_condition(status, "DisruptionTarget", "True", core.clock.now(), "EvictionByEvictionAPI", text)
+    return core.store.update(target.table, target.namespace, target.name, pod, expected=rv)
 
 
 def _guarded(pod: dict[str, Any]) -> bool:
@@ -66,7 +71,8 @@ def _guarded(pod: dict[str, Any]) -> bool:
     return phase not in ("Succeeded", "Failed", "Pending") and not pod["metadata"].get("deletionTimestamp")
 
 
-def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> None:
+def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> list[asyncio.Future[Entry]]:
+    """Take one disruption off the pod's budget, if it has one. Raises 429, 500, 403."""
     table = POD_DISRUPTION_BUDGETS.qualified
     namespace = pod["metadata"]["namespace"]
     matching = []
@@ -76,7 +82,7 @@ def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> None:
         if selector is not None and selector.matches(pod["metadata"].get("labels")):
             matching.append((entry, budget))
     if not matching:
-        return
+        return []
     if len(matching) > 1:
         raise failure(
             500,
@@ -88,13 +94,13 @@ def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> None:
     status = budget["status"] = {**(budget.get("status") or {})}
     _check_budget(budget["metadata"], status)
     if trial:
-        return
+        return []
     status["disruptionsAllowed"] -= 1
     status["disruptedPods"] = {
         **(status.get("disruptedPods") or {}),
         pod["metadata"]["name"]: rfc3339(core.clock.now()),
     }
-    core.store.update(table, namespace, entry.name, budget, expected=entry.rv)
+    return [core.store.update(table, namespace, entry.name, budget, expected=entry.rv)]
 
 
 def _check_budget(metadata: dict[str, Any], status: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from windlass.store.families import StoreOptions
 MEMORY = ":memory:"
 _ROWS_PER_STATEMENT = 32
 _WAL_IDLE_PAGES = 1_000
-_WAL_PAGES = 16_000
+_WAL_PAGES = 4_000
 _FREE_PAGES_KEPT = 4_096
 _QUICK_CHECK_BYTES = 256 * 2**20
 
@@ -279,7 +279,7 @@ def _take(path: Path, options: StoreOptions) -> FileLock:
 
 def _connect(path: str | Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=5
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=30
     )
     connection.execute("PRAGMA cache_size=-32000")
     return connection
