@@ -47,6 +47,7 @@ from windlass.scheduler.waiting import Keeper, wait_for
 
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
+SLOW_CYCLE_SECONDS = 0.5
 _ONCE = RetryPolicy(attempts=1)
 
 
@@ -247,6 +248,8 @@ class SchedulerService:
     def _measure(self, decision: Decision, changes: int, seconds: float) -> None:
         metrics = self.metrics
         metrics.cycle_seconds.observe(seconds)
+        if seconds > SLOW_CYCLE_SECONDS:
+            log.warning("slow cycle", seconds=round(seconds, 3), deltas=changes, binds=len(decision.binds))
         metrics.deltas.inc(changes)
         for kind, decided in (
             ("bind", decision.binds),
