@@ -39,7 +39,19 @@ class Allocation:
         self._nodes = TableView(table)
 
     def attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
-        """Try a group's step. On failure the statement is as it was before."""
+        """Try a group's step. On failure the statement is as it was before.
+
+        What is promised to the group's own tasks is theirs to use.
+        """
+        mark = statement.checkpoint()
+        for entry in promised(group):
+            statement.unpromise(entry)
+        attempt = self._attempt(statement, group, step)
+        if not attempt.done:
+            statement.rollback(mark)
+        return attempt
+
+    def _attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
         if step.extra or (step.members == 1 and len(step.runs) == 1 and not step.roles):
             return self._one(statement, group, step)
         if len(step.runs) == 1 and self._hopeless(step):
@@ -137,13 +149,18 @@ class Allocation:
         return low
 
 
+def promised(group: GroupEntry) -> list[TaskEntry]:
+    """The tasks of the group that room is promised to."""
+    return [entry for entry in group.pending.values() if entry.promised >= 0] if group.promises else []
+
+
 def _first(entries: list[TaskEntry], n: int) -> list[TaskEntry]:
     return entries if n == len(entries) else entries[:n]
 
 
-def waits_for(step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
+def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
     """What would help a step that failed."""
-    waits = Waits()
+    waits = Waits(rows={entry.promised for entry in promised(group)})
     for refusal in refusals:
         if refusal.queue:
             waits.queues.add(refusal.queue)

@@ -113,7 +113,7 @@ class Core:
         for queue in reshaped.values():
             for key in sorted(queue.groups):
                 world.dirty[key] = queue.groups[key]
-        touched, world.dirty = world.dirty, {}
+        touched, world.ledger.dirty = world.dirty, {}
         for group in touched.values():
             self.enrolment.settle(group, now)
             if group.group is None and not group.tasks:
@@ -152,6 +152,6 @@ class Core:
             else:
                 for run in group.step.runs:
                     self.world.classes.touch(run.cls)
-                self.lot.park(bucket, waits_for(group.step, attempt.refusals, self._placer))
+                self.lot.park(bucket, waits_for(group, group.step, attempt.refusals, self._placer))
                 parked[bucket] = None
         return False

@@ -76,6 +76,7 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: list[str] = []
     domains: list[int] = []
     anything: bool = False
+    rows: list[str] = []
     explanation: Explanation | None = None
     told: str = ""
 
@@ -115,7 +116,7 @@ def dump(engine: Core) -> bytes:
         classes=[ClassRecord(cls.number, cls.needs) for cls in world.classes],
         groups=[_group_record(group) for group in world.groups.values()],
         tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
-        buckets=[_bucket_record(b) for b in engine.lot.buckets.values() if _living(b)],
+        buckets=[_bucket_record(b, table.names) for b in engine.lot.buckets.values() if _living(b)],
         dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
         freed=sorted(world.queues.freed),
@@ -191,7 +192,7 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
     )
 
 
-def _bucket_record(bucket: Bucket) -> BucketRecord:
+def _bucket_record(bucket: Bucket, names: list[str]) -> BucketRecord:
     waits = bucket.waits
     return BucketRecord(
         signature=_as_list(bucket.signature),
@@ -203,6 +204,7 @@ def _bucket_record(bucket: Bucket) -> BucketRecord:
         queues=sorted(waits.queues),
         domains=sorted(cls.number for cls in waits.domains),
         anything=waits.anything,
+        rows=sorted(names[row] for row in waits.rows),
         explanation=bucket.explanation,
         told=bucket.told,
     )
@@ -291,6 +293,7 @@ def _load_waiting(engine: Core, document: Document) -> None:
                 queues=set(record.queues),
                 domains={classes[number] for number in record.domains},
                 anything=record.anything,
+                rows={world.table.row(name) for name in record.rows},
             )
             engine.lot.park(bucket, waits)
             bucket.explanation = record.explanation
@@ -301,7 +304,7 @@ def _load_waiting(engine: Core, document: Document) -> None:
 def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
-    world.dirty = {key: world.groups[key] for key in document.dirty}
+    world.ledger.dirty = {key: world.groups[key] for key in document.dirty}
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
     world.ledger.moved = set(document.moved)
     queues = world.queues

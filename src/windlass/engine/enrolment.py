@@ -120,6 +120,8 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         raise ValueError(f"group {group.key} cannot wait anywhere")
     standing = (group.queue.name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
     runs = step.runs
+    if group.promises:
+        standing = (*standing, group.key)  # room is kept for this one alone
     if len(runs) == 1 and not step.roles:
         return (*standing, runs[0].cls.number)
     return (

@@ -66,6 +66,7 @@ class GroupEntry:
         "key",
         "newly_failed",
         "not_before",
+        "promises",
         "order_key",
         "pending",
         "pending_classes",
@@ -92,6 +93,8 @@ class GroupEntry:
         self.active = 0
         self.succeeded = 0
         self.releasing = 0
+        self.promises = 0
+        """Pending tasks that room is promised to."""
         self.roles_enforced: dict[str, int] = {}
         self.active_roles: dict[str, int] = {}
         """Role → active and succeeded tasks; kept only where role minima are enforced."""

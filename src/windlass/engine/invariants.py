@@ -187,6 +187,8 @@ def _groups(engine: Core) -> list[str]:
             problems.append(f"{key} has lost track of what waits")
         if dict(group.pending_classes) != Counter(group.tasks[k].cls for k in pending):
             problems.append(f"{key} has lost track of the classes of what waits")
+        if group.promises != sum(e.promised >= 0 for e in group.tasks.values()):
+            problems.append(f"{key} counts {group.promises} promises")
         if group.roles_enforced:
             counted = (*ACTIVE, TaskState.SUCCEEDED)
             roles = Counter(e.task.role for e in group.tasks.values() if e.state in counted)
@@ -218,7 +220,7 @@ def _parking(engine: Core) -> list[str]:
     problems += [
         f"{g.key} is in a bucket unknown" for g in world.groups.values() if g.bucket and g.key not in seen
     ]
-    for index in (lot.by_class, lot.by_queue, lot.by_domain):
+    for index in (lot.by_class, lot.by_queue, lot.by_domain, lot.by_row):
         problems += [
             f"{bucket!r} is watched for but not parked"
             for buckets in index.values()

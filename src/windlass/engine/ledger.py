@@ -29,6 +29,8 @@ class Ledger:
         self.domains = policies.domains
         self.moved: set[int] = set()
         """Classes of which a task came to or left a node since the engine last looked."""
+        self.dirty: dict[str, GroupEntry] = {}
+        """Groups whose next step, order or standing may have changed since the engine last looked."""
 
     # ------------------------------------------------------------------ decided placements
 
@@ -106,11 +108,15 @@ class Ledger:
         self.table.planes[row, PROMISED] += entry.cls.vector
         self.table.touch(row)
         entry.promised = row
+        if entry.group is not None:
+            entry.group.promises += 1
 
     def unpromise(self, entry: TaskEntry) -> None:
         row, entry.promised = entry.promised, -1
         self.table.planes[row, PROMISED] -= entry.cls.vector
         self.table.touch(row)
+        if entry.group is not None:
+            entry.group.promises -= 1
 
     # ------------------------------------------------------------------ what the world reports
 

@@ -7,7 +7,7 @@ same thing are one bucket and cost nothing until it happens.
 
 What may help: enough room for a class of tasks (``room``), any room for one of several classes
 (``any_room``), a queue giving something back (``queues``), pods of certain classes coming or going
-(``domains``), or anything at all (``anything``, for third-party refusals that do not say).
+(``domains``), the node that has promised the group room (``rows``), or anything at all (``anything``, for third-party refusals that do not say).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Waits:
     queues: set[str] = field(default_factory=set)
     domains: set[TaskClass] = field(default_factory=set)
     anything: bool = False
+    rows: set[int] = field(default_factory=set)
+    """Rows on which room is promised to the group itself."""
 
 
 class Bucket:
@@ -90,6 +92,7 @@ class ParkingLot:
         self.by_queue: dict[str, dict[Bucket, None]] = {}
         self.by_domain: dict[TaskClass, dict[Bucket, None]] = {}
         self.by_anything: dict[Bucket, None] = {}
+        self.by_row: dict[int, dict[Bucket, None]] = {}
         self._matrix: NDArray[np.int64] | None = None
         self._matrix_classes: list[TaskClass] = []
 
@@ -128,6 +131,8 @@ class ParkingLot:
             self.by_queue.setdefault(name, {})[bucket] = None
         for cls in waits.domains:
             self.by_domain.setdefault(cls, {})[bucket] = None
+        for row in waits.rows:
+            self.by_row.setdefault(row, {})[bucket] = None
         if waits.anything:
             self.by_anything[bucket] = None
 
@@ -147,6 +152,8 @@ class ParkingLot:
             self._drop(self.by_queue, name, bucket)
         for cls in waits.domains:
             self._drop(self.by_domain, cls, bucket)
+        for row in waits.rows:
+            self._drop(self.by_row, row, bucket)
         self.by_anything.pop(bucket, None)
 
     @staticmethod
@@ -167,6 +174,9 @@ class ParkingLot:
         woken: dict[Bucket, None] = {}
         if improved and self.by_class:
             self._wake_by_room(improved, woken)
+        if self.by_row:
+            for row in improved:
+                woken.update(self.by_row.get(row, {}))
         for name in freed:
             woken.update(self.by_queue.get(name, {}))
         if moved and self.by_domain:

@@ -71,9 +71,10 @@ class Statement:
 
     def allocate(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
         """Place tasks of one class of a group on a node where they fit now."""
-        for entry in entries:
-            if entry.promised >= 0:
-                self.unpromise(entry)
+        if group.promises:
+            for entry in entries:
+                if entry.promised >= 0:
+                    self.unpromise(entry)
         self._ledger.assume(group, cls, row, entries)
         self._log.append(_Allocated(group, cls, row, entries))
 
@@ -114,7 +115,7 @@ class Statement:
 
     def commit(self, out: Outbox) -> None:
         """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""
-        table, moved = self._ledger.table, self._ledger.moved
+        table, moved, dirty = self._ledger.table, self._ledger.moved, self._ledger.dirty
         for operation in self._log:
             match operation:
                 case _Allocated(group, cls, row, entries):
@@ -125,10 +126,14 @@ class Statement:
                         out.binds.append(Bind(task.key, task.uid, key, name, entry.devices))
                 case _Evicted(entry, _, action, claimer):
                     task = entry.task
+                    if entry.group is not None:
+                        dirty[entry.group.key] = entry.group
                     out.evictions.append(
                         Eviction(task.key, task.uid, task.group, table.names[entry.row], action, claimer)
                     )
                 case _Pipelined(entry, row):
+                    if entry.group is not None:
+                        dirty[entry.group.key] = entry.group
                     out.nominations.append(Nomination(entry.key, entry.task.uid, table.names[row]))
                 case _Unpromised(_, row):
                     table.improved.add(row)

@@ -27,10 +27,13 @@ class World:
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
         self.groups: dict[str, GroupEntry] = {}
         self.tasks: dict[str, TaskEntry] = {}
-        self.dirty: dict[str, GroupEntry] = {}
-        """Groups whose next step, order or standing may have changed since the last cycle."""
         for plugin in policies.domains:
             plugin.attach(TableView(self.table))
+
+    @property
+    def dirty(self) -> dict[str, GroupEntry]:
+        """See :attr:`Ledger.dirty`."""
+        return self.ledger.dirty
 
     def group(self, key: str) -> GroupEntry:
         """The group, made now if it is unknown."""
