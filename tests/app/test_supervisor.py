@@ -149,7 +149,8 @@ def test_a_process_that_dies_is_started_again_and_that_is_told(scene: Scene):
 def test_a_cause_that_trying_again_cannot_help_ends_the_start(scene: Scene):
     told = {"code": "WL-STORE-510", "message": "the database is damaged", "evidence": "e", "remedies": ["r"]}
     failure = scene.state.logs / "server.failure.json"
-    scene.script("server", f"echo '{json.dumps(told)}' > {failure}\nexit 78\n")
+    others = "while [ $(cat {folder}/started | wc -l) -lt 2 ]; do sleep 0.05; done; sleep 0.1"
+    scene.script("server", f"{others}\necho '{json.dumps(told)}' > {failure}\nexit 78\n")
     scene.start(ready=False)
     assert scene.process is not None
     _, err = scene.process.communicate(timeout=30)

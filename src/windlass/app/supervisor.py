@@ -303,6 +303,7 @@ class Supervisor:
                 self._log(f"{role} did not end within {patience:.0f} s and is killed")
                 child.send(signal.SIGKILL)
                 self._wait_for(child, 5.0, role)
+        self._end_leftovers()
         for listener in (self._tcp, self._unix):
             if listener is not None:
                 listener.close()
@@ -311,6 +312,18 @@ class Supervisor:
         self._forget()
         signal.set_wakeup_fd(-1)
         self._log("stopped")
+
+    def _end_leftovers(self) -> None:
+        """What an agent could not end itself, because it was killed or had only just begun."""
+        from windlass.node.leftovers import end_all
+
+        try:
+            ended = end_all(self._state, 0.0)
+        except OSError as error:
+            self._log(f"cannot look for processes that were left: {error}")
+            return
+        if ended:
+            self._log(f"ended {len(ended)} process(es) that the agent had left: {ended}")
 
     def _wait_for(self, child: processes.Child, seconds: float, role: str) -> bool:
         deadline = self._clock.monotonic() + seconds

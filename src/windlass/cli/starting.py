@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windlass.api.errors import WindlassError
 from windlass.kits.state import Problem, StateError, StateFolder
 
+if TYPE_CHECKING:
+    from windlass.kits.processes import Child
+
+_ENDING_SECONDS = 5.0
 _ELSEWHERE = "windlass up --state DIR   (or set WINDLASS_STATE)"
 
 
@@ -66,6 +70,7 @@ def start(
             elif "ready" in told:
                 return told["ready"]
             else:
+                _collect(child)
                 raise _error(told["error"])
     code = child.poll()
     raise WindlassError(
@@ -74,6 +79,16 @@ def start(
         evidence=f"exit status {code}; the end of {log}: {last_words(log)}",
         remedies=(f"tail -n 50 {log}", "windlass doctor"),
     )
+
+
+def _collect(child: Child) -> None:
+    """Wait for a supervisor that gave up: when the command returns, nothing of it is left."""
+    from windlass.kits.clock import SystemClock
+
+    clock = SystemClock()
+    deadline = clock.monotonic() + _ENDING_SECONDS
+    while child.poll() is None and clock.monotonic() < deadline:
+        clock.pause(0.01)
 
 
 def _error(told: dict[str, Any]) -> WindlassError:
