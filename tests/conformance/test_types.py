@@ -581,6 +581,126 @@ def test_an_image_is_required_on_a_real_cluster_and_filled_in_on_the_box(both: P
     assert "has no image" in warnings(embedded)[0]
 
 
+# --- custom kinds: the same CRD files on both sides -------------------------------------------------
+
+CUSTOM: dict[str, tuple[str, dict[str, Any]]] = {
+    "unknown fields": ("podgroups", {"spec": {"minMember": 1, "zz": 1, "subGroupPolicy": [{"nmae": "x"}]}}),
+    "unknown in metadata": ("podgroups", {"metadata": {"zz": 1}, "spec": {"minMember": 1}}),
+    "defaults": (
+        "podgroups",
+        {"spec": {"minMember": 1, "networkTopology": {}, "subGroupPolicy": [{"name": "x"}]}},
+    ),
+    "no spec": ("podgroups", {}),
+    "nulls": ("podgroups", {"spec": {"minMember": 1, "queue": None, "priorityClassName": None}}),
+    "wrong type": ("podgroups", {"spec": {"minMember": "x"}}),
+    "wrong types": ("podgroups", {"spec": {"minMember": "x", "queue": 5, "minTaskMember": []}}),
+    "choice": ("podgroups", {"spec": {"minMember": 1, "networkTopology": {"mode": "x"}}}),
+    "minimum": ("podgroups", {"spec": {"minMember": -1}}),
+    "pattern": ("podgroups", {"spec": {"minMember": 1, "minResources": {"cpu": "x"}}}),
+    "metadata type": ("podgroups", {"metadata": {"labels": 5}, "spec": {}}),
+    "metadata labels": ("podgroups", {"metadata": {"labels": {"a b": "c"}}, "spec": {"minMember": 1}}),
+    "required": (
+        "podgroups",
+        {"spec": {"minMember": 1, "subGroupPolicy": [{"labelSelector": {"matchExpressions": [{}]}}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("validation", ["Strict", "Warn"])
+@pytest.mark.parametrize(("plural", "body"), CUSTOM.values(), ids=CUSTOM.keys())
+def test_custom_kinds(both: Pair, plural: str, body: dict[str, Any], validation: str) -> None:
+    body = json.loads(json.dumps(body))
+    body |= {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+    body["metadata"] = {"name": "g", **body.get("metadata", {})}
+    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/default/{plural}"
+    answers = same(both, "POST", path, body, f"dryRun=All&fieldValidation={validation}")
+    embedded, real = ([w.rstrip(",") for w in warnings(a) if "unknown field" in w] for a in answers)
+    assert embedded == real
+
+
+@pytest.mark.parametrize("value", [True, 1.5])
+def test_numbers_that_are_none_are_refused_at_their_field(both: Pair, value: Any) -> None:
+    """The real server's words for these ("must be of type int32: \"\"") tell less than the embedded one's."""
+    body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}}
+    path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+    for cluster in both:
+        answer = cluster.post(path, {**body, "spec": {"minMember": value}}, "dryRun=All")
+        assert answer.status == 422
+        causes = answer.json["details"]["causes"]
+        assert ("spec.minMember", "FieldValueTypeInvalid") in {(c["field"], c["reason"]) for c in causes}
+
+
+# --- tables -----------------------------------------------------------------------------------------
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+SHOWN: list[tuple[str, dict[str, Any]]] = [
+    ("/api/v1/namespaces/{ns}/pods", {"spec": {"containers": [{"name": "x", "image": "y"}]}}),
+    (
+        "/api/v1/namespaces/{ns}/services",
+        {
+            "spec": {
+                "clusterIP": "None",
+                "selector": {"b": "1", "a": "2"},
+                "ports": [{"port": 80, "name": "a"}, {"port": 81, "name": "b"}],
+            }
+        },
+    ),
+    ("/api/v1/namespaces/{ns}/configmaps", {"data": {"a": "b"}, "binaryData": {"c": "eA=="}}),
+    ("/api/v1/namespaces/{ns}/secrets", {"data": {"a": "eA=="}}),
+    ("/api/v1/namespaces/{ns}/limitranges", {"spec": {"limits": []}}),
+    ("/api/v1/namespaces/{ns}/serviceaccounts", {}),
+    (
+        "/api/v1/namespaces/{ns}/persistentvolumeclaims",
+        {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
+    ),
+    (
+        "/api/v1/namespaces/{ns}/endpoints",
+        {"subsets": [{"addresses": [{"ip": f"10.0.0.{i}"} for i in range(1, 5)], "ports": [{"port": 80}]}]},
+    ),
+    (
+        "/api/v1/namespaces/{ns}/events",
+        {
+            "involvedObject": {"kind": "Pod", "name": "x", "namespace": "{ns}"},
+            "reason": "R",
+            "message": " m ",
+            "type": "Normal",
+        },
+    ),
+    ("/apis/coordination.k8s.io/v1/namespaces/{ns}/leases", {"spec": {"holderIdentity": "me"}}),
+    ("/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets", {"spec": {"minAvailable": 1}}),
+    (
+        "/apis/discovery.k8s.io/v1/namespaces/{ns}/endpointslices",
+        {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]},
+    ),
+    ("/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups", {"spec": {"minMember": 2}}),
+    ("/apis/scheduling.k8s.io/v1/priorityclasses", {"value": 5}),
+    ("/api/v1/nodes", {}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), SHOWN, ids=[path.rsplit("/", 1)[1] for path, _ in SHOWN])
+def test_tables(both: Pair, path: str, body: dict[str, Any]) -> None:
+    """The same columns, types, priorities and cells; ages and times are left out."""
+    name = f"table-{os.getpid()}"
+    seen = []
+    for cluster in both:
+        namespace = cluster.new_namespace()
+        where = path.format(ns=namespace)
+        made = json.loads(json.dumps(body).replace("{ns}", namespace))
+        made["metadata"] = {"name": name}
+        if "podgroups" in path:
+            made |= {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}
+        cluster.post(where, made).ok(201)
+        table = cluster.get(f"{where}/{name}", accept=TABLE).ok()
+        assert table["kind"] == "Table"
+        columns = [(c["name"], c["type"], c["format"], c["priority"]) for c in table["columnDefinitions"]]
+        moving = ("Age", "AGE", "Created At", "Last Seen", "First Seen")
+        (row,) = table["rows"]
+        cells = [cell for column, cell in zip(columns, row["cells"], strict=True) if column[0] not in moving]
+        seen.append((columns, cells, row["object"]["kind"]))
+    assert seen[0] == seen[1]
+
+
 # --- patches ------------------------------------------------------------------------------------------
 
 BASE: dict[str, Any] = {

@@ -223,22 +223,31 @@ class SchemaWalker:
         self.invalid: list[FieldError] = []
 
     def object(self, value: dict[str, Any]) -> None:
-        metadata = value.get("metadata")
+        """The whole custom resource. Unknown fields below metadata come first, the others sorted."""
         node = self.root.fields.get("metadata")
-        if node is not None and metadata is not None:
-            go = GoWalker(self.root)
-            result = go.value(metadata, node, (None, "metadata"))
-            if result is not DROP:
-                value["metadata"] = result
-            self.errors += go.errors
-            self.unknown += go.unknown
+        if node is not None and node.struct is not None and value.get("metadata") is not None:
+            self._metadata(value["metadata"], node)
         for name in ("apiVersion", "kind"):
             if not isinstance(value.get(name, ""), str):
                 self.errors.append(
                     f"json: cannot unmarshal {_GO_NAMES[type(value[name])]} into Go struct field .{name} "
                     "of type string"
                 )
+        known = len(self.unknown)
         self.struct(value, self.root, None, skip=("metadata", "apiVersion", "kind"))
+        self.unknown[known:] = sorted(self.unknown[known:])
+
+    def _metadata(self, metadata: Any, node: Node) -> None:
+        """A real server decodes the metadata of a custom resource by itself, as Go does."""
+        if not isinstance(metadata, dict):
+            found = _GO_NAMES[type(metadata)]
+            self.errors.append(f"json: cannot unmarshal {found} into Go value of type v1.ObjectMeta")
+            return
+        struct: Struct = node.struct  # type: ignore[assignment]
+        go = GoWalker(struct)
+        go.struct(metadata, struct, None)
+        self.errors += go.errors
+        self.unknown += [f"metadata.{name}" for name in go.unknown]
 
     def struct(
         self, value: dict[str, Any], struct: Struct, path: Path | None, skip: tuple[str, ...] = ()
