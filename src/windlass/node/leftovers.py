@@ -7,6 +7,7 @@ the truth. Nothing is touched that is not recorded with pid, start time and boot
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Any
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_there, write_atomic
 from windlass.kits.state import StateFolder
-from windlass.node import box, outbound, records, sandbox
+from windlass.node import box, network, outbound, records, sandbox
 from windlass.node.paths import NodePaths, numbers
 
 _SLACK_SECONDS = 3.0
@@ -58,7 +59,15 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
             _wait([record], _LOOK_SECONDS)
             _signal(record, signal.SIGKILL)
             _wait([record], _SLACK_SECONDS)
+    _end_translation(paths.root)
     return ended
+
+
+def _end_translation(root: Path) -> None:
+    """Take back the machine's NAT rules for the box, if there were any."""
+    plan, spec = records.read(str(root), network.PLAN), records.read(str(root), box.SPEC)
+    if plan and spec and spec.get("uplink"):
+        outbound.remove_nat(ipaddress.IPv4Network(plan["range"]), spec["uplink"])
 
 
 def _shims(paths: NodePaths) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -22,7 +22,7 @@ from windlass.node import box, linux, outbound, reach, records, sandbox
 from windlass.node.paths import NodePaths
 from windlass.node.spawning import collect, read_to_end, start_helper, wait_exit
 
-_PLAN = "network.json"
+PLAN = "network.json"
 _FIRST_POD = 16
 """Addresses below stay for the machine (.1), slirp's gateway (.2) and its name server (.3)."""
 
@@ -127,7 +127,7 @@ class Network:
         await self.ensure_box()
 
     def _stored_range(self) -> ipaddress.IPv4Network | None:
-        record = records.read(str(self._folder), _PLAN)
+        record = records.read(str(self._folder), PLAN)
         return ipaddress.IPv4Network(record["range"]) if record else None
 
     def _choose(self, seed: str) -> ipaddress.IPv4Network:
@@ -135,7 +135,7 @@ class Network:
             chosen = ipaddress.IPv4Network(self._wanted_range)
         else:
             chosen = choose_range(seed, busy_ranges(Path("/proc/net/route").read_text()))
-        write_atomic(self._folder / _PLAN, json.dumps({"range": str(chosen)}))
+        write_atomic(self._folder / PLAN, json.dumps({"range": str(chosen)}))
         return chosen
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Callable
 
 from windlass.node import linux, mounts
 from windlass.node.rtnetlink import Netlink
@@ -44,7 +45,7 @@ def probe() -> dict[str, object]:
     }
 
 
-def _in_child(user: bool, attempt: object) -> str:
+def _in_child(user: bool, attempt: Callable[[], None]) -> str:
     """Why ``attempt`` failed in a forked process, or an empty text."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -55,7 +56,7 @@ def _in_child(user: bool, attempt: object) -> str:
                 uid, gid = os.geteuid(), os.getegid()
                 linux.unshare(linux.CLONE_NEWUSER)
                 linux.map_own_ids(0, 0, uid, gid)
-            attempt()  # type: ignore[operator]
+            attempt()
         except OSError as error:
             os.write(writer, (error.strerror or str(error)).encode())
             os._exit(1)

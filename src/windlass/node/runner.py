@@ -11,7 +11,7 @@ import errno
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -204,7 +204,6 @@ class SimulatedRunner:
     """Attempts that only take time: ``run_seconds`` (None: until stopped), then ``exit_code``."""
 
     clock: Clock
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def start(self, spec: AttemptSpec) -> Handle:
         return SimulatedHandle(self.clock, spec)
@@ -225,9 +224,9 @@ class SimulatedHandle:
 
     async def ended(self) -> Exit:
         stopped = asyncio.ensure_future(self._stopped.wait())
-        waits = [stopped]
+        waits: list[asyncio.Future[Any]] = [stopped]
         if self._spec.run_seconds is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep(self._spec.run_seconds)))  # type: ignore[arg-type]
+            waits.append(asyncio.ensure_future(self._clock.sleep(self._spec.run_seconds)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:

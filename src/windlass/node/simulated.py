@@ -186,7 +186,7 @@ class SimulatedNodes:
                 self._ready.append((key, uid, act))
                 self._writable.release()
             sleep = self._clock.sleep(self._heap[0][0] - now) if self._heap else None
-            waits = [asyncio.ensure_future(self._changed.wait())]
+            waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._changed.wait())]
             if sleep is not None:
                 waits.append(asyncio.ensure_future(sleep))
             try:
