@@ -8,7 +8,7 @@ import clusterscenes
 import pytest
 from fakecluster import FakeCluster
 
-from windlass.api.reasons import Explanation, Reason
+from windlass.api.reasons import Blocker, Explanation, Reason
 
 
 @pytest.fixture
@@ -83,3 +83,35 @@ def test_the_explanation_travels_unchanged(windlass):
     record = json.loads(windlass("explain", "big", "-o", "json").out)
     assert Explanation.from_dict(record["explanation"]) == clusterscenes.WAITING
     assert record["willItRun"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("blockers", "words"),
+    [
+        ((Blocker(Reason.INSUFFICIENT_RESOURCES, 3, "tasks", "4", "2"),), "2 of 4 pods fit"),
+        ((Blocker(Reason.INSUFFICIENT_RESOURCES, 3, "pods", "4"),), "0 of 4 pods fit"),
+        (
+            (
+                Blocker(Reason.INSUFFICIENT_RESOURCES, 1, "tasks", "1", "0"),
+                Blocker(Reason.INSUFFICIENT_RESOURCES, 1, "cpu", "4", "2"),
+                Blocker(Reason.INSUFFICIENT_RESOURCES, 1, "nvidia.com/gpu", "2", "1"),
+            ),
+            "needs 2 GPUs, 1 free",
+        ),
+        ((Blocker(Reason.INSUFFICIENT_RESOURCES, 1, "cpu", "4", "2"),), "needs 4 CPUs, 2 free"),
+        ((), "nodes in use"),
+    ],
+)
+def test_what_is_short_comes_first(cluster, windlass, blockers, words):
+    record = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", blockers=blockers)
+    clusterscenes.explain(cluster, "big", record)
+    assert words in windlass("ps").out
+
+
+def test_a_jobs_group_is_called_after_the_job():
+    from windlass.cli.why import group_title
+
+    assert group_title("default/train-b3bbfd3f-0f22-4bab-8d33-164338d08547") == "train"
+    assert group_title("lab/train-b3bbfd3f-0f22-4bab-8d33-164338d08547") == "lab/train"
+    assert group_title("default/my-group") == "my-group"
+    assert group_title("default/pod:bare") == "bare"

@@ -9,7 +9,7 @@ from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
 from windlass.cli.jobs import Job, pod_phase, rank_of
 from windlass.cli.words import about, joined, places, plural, resource_words
 
-_TASKS = "tasks"
+_WHOLE_PODS = ("tasks", "pods")
 """What a blocker about whole pods of a gang names as its resource."""
 
 SHORT: dict[Reason, str] = {
@@ -76,7 +76,11 @@ def waiting(job: Job) -> str:
 
 def _short(record: Explanation) -> str:
     if record.code is Reason.INSUFFICIENT_RESOURCES:
-        named = [b for b in record.blockers if b.code is record.code and b.needed and b.resource != _TASKS]
+        named = [b for b in record.blockers if b.code is record.code and b.needed]
+        for blocker in named:
+            if blocker.resource in _WHOLE_PODS and blocker.needed != "1":
+                return f"{blocker.available or 0} of {blocker.needed} pods fit"
+        named = [b for b in named if b.resource not in _WHOLE_PODS]
         for blocker in sorted(named, key=lambda b: not is_device(b.resource)):
             short = resource_words(blocker.resource, blocker.needed)
             return f"needs {short}, {blocker.available or 0} free"
@@ -127,7 +131,9 @@ def blocker_line(blocker: Blocker) -> str:
     parts = []
     if blocker.nodes:
         parts.append(plural(blocker.nodes, "node"))
-    if blocker.resource:
+    if blocker.resource in _WHOLE_PODS:
+        parts.append(f"{blocker.needed} pods needed at once, {blocker.available or 0} fit")
+    elif blocker.resource:
         amount = f"needs {blocker.needed or '?'}"
         if blocker.available != "":
             amount += f", has {blocker.available}"
@@ -141,7 +147,7 @@ def blocker_line(blocker: Blocker) -> str:
 
 def group_title(key: str) -> str:
     """``train`` for ``default/train-<uid>``: a job's pod group is named after the job and its uid."""
-    return _UID_SUFFIX.sub("", key.removeprefix("default/").removeprefix("pod:"))
+    return _UID_SUFFIX.sub("", key.removeprefix("default/").replace("pod:", "", 1))
 
 
 def ahead(record: Explanation, most: int = 5) -> str:

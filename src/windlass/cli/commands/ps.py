@@ -16,7 +16,7 @@ from windlass.cli.words import natural, places
 from windlass.kits.timestamps import age, rfc3339
 
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
-_LIMITS = (24, 12, 10, 0, 0, 0)
+_LIMITS = (24, 12, 11, 0, 0, 0)
 _RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
 RECENT = 15
 """Finished jobs that are shown without ``--all``."""
