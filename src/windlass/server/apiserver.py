@@ -22,7 +22,7 @@ from windlass.server.logsource import LogSource
 from windlass.server.negotiation import negotiate
 from windlass.server.podlog import read_log
 from windlass.server.remove import delete, delete_collection
-from windlass.server.routing import NotServed, is_write_only, register_write_only, route
+from windlass.server.routing import NotServed, is_write_only, known, register_write_only, route
 from windlass.server.telemetry import Telemetry
 from windlass.server.update import patch, update
 from windlass.server.users import UserInfo
@@ -93,9 +93,10 @@ class ApiServer:
         verb, resource = request.method.lower(), ""
         call: Call | None = None
         try:
-            response = self._page(request, user)
+            target = known(request.path)
+            response = self._page(request, user) if target is None else None
             if response is None:
-                call = Call.of(request, route(request.path), user)
+                call = Call.of(request, target or route(request.path), user)
                 verb, resource = authorization.verb_of(call), call.target.table
                 response = await self._resource(call, verb)
         except NotServed:
@@ -113,11 +114,9 @@ class ApiServer:
             response = answers.with_warnings(response, call.warnings)
         seconds = None if response.stream is not None else self.core.clock.monotonic() - begin
         self.telemetry.answered(verb, resource, response.status, seconds)
-        response.headers = {
-            "audit-id": f"{self._rng.getrandbits(128):032x}",
-            "cache-control": "no-cache, private",
-            **response.headers,
-        }
+        headers = {"audit-id": f"{self._rng.getrandbits(128):032x}", "cache-control": "no-cache, private"}
+        headers.update(response.headers)
+        response.headers = headers
         return response
 
     def _page(self, request: Request, user: UserInfo) -> Response | None:

@@ -25,6 +25,7 @@ ABORT = "windlass.abort"
 _STALL_SECONDS = 60.0
 _PATIENCE = 4
 """A body up to this many times the limit is read to its end, so that the client is there for the refusal."""
+_HEADER_NAMES = {name: name.encode() for name in ("audit-id", "cache-control", "content-type")}
 _BODILESS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -86,7 +87,12 @@ class Application:
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:
-    headers = [(name.encode("latin-1"), _header(value)) for name, value in response.headers.items()]
+    # Warnings may hold any text; clients read header bytes as UTF-8 where they are not ASCII.
+    names = _HEADER_NAMES
+    headers = [
+        (names.get(name) or name.encode("latin-1"), value.encode("utf-8", "replace"))
+        for name, value in response.headers.items()
+    ]
     if closing:
         headers.append((b"connection", b"close"))
     if response.stream is None:
@@ -97,11 +103,6 @@ async def _answer(scope: Scope, receive: Receive, send: Send, response: Response
         return
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await _stream(scope, receive, send, response.stream)
-
-
-def _header(value: str) -> bytes:
-    """Warnings may hold any text; clients read header bytes as UTF-8 where they are not ASCII."""
-    return value.encode("utf-8", "replace")
 
 
 async def _stream(scope: Scope, receive: Receive, send: Send, stream: ByteStream) -> None:

@@ -17,6 +17,8 @@ _GROUPS = frozenset(resource.group for resource in resources.ALL)
 _STORED_AS: dict[Resource, Resource] = {**ALIASES, EVENTS_V1: EVENTS}
 _WRITE_ONLY: dict[tuple[str, str, str], Resource] = {}
 _WRITE_ONLY_GROUPS: set[str] = set()
+_COLLECTIONS: dict[str, Target] = {}
+_COLLECTIONS_KEPT = 4_096
 
 
 class NotServed(Exception):
@@ -56,8 +58,22 @@ def unknown_resource() -> StatusError:
     return failure(404, "NotFound", "the server could not find the requested resource", {})
 
 
+def known(path: str) -> Target | None:
+    """The target of a collection that was asked for before: most requests go to few of them."""
+    return _COLLECTIONS.get(path)
+
+
 def route(path: str) -> Target:
     """The target of a path below ``/api/V/…`` or ``/apis/G/V/…``. Raises :class:`NotServed`, StatusError."""
+    target = _parse(path)
+    if not target.name:
+        if len(_COLLECTIONS) >= _COLLECTIONS_KEPT:
+            _COLLECTIONS.clear()
+        _COLLECTIONS[path] = target
+    return target
+
+
+def _parse(path: str) -> Target:
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
