@@ -100,7 +100,8 @@ def test_reported_indices_are_sorted_under_the_resources_that_have_them() -> Non
     npu = "huawei.com/npu"
     devices = table({GPU: Slots(known=0b0011), npu: Slots(known=0b1100)})
     wanted = ((GPU, 1), (npu, 1))
-    assert devices.locate(0, wanted, (1, 2)) == ((GPU, 0b10), (npu, 0b100))
+    assert devices.locate(0, wanted, (1, 0)) == ((GPU, 0b10), (npu, 0b01))  # complete: in order
+    assert devices.locate(0, wanted, (2,)) == ((npu, 0b100),)  # not: by who has it
     assert devices.locate(0, wanted, (9,)) == ((GPU, 1 << 9),)  # unknown: under the first
     assert devices.locate(0, (), (1,)) == ()
 

@@ -57,7 +57,7 @@ QUEUES = (
     ("default", "default"),
     ("c", "c priority=1 deserved.gpu=2 deserved.cpu=8"),
 )
-LEAVES = ("a", "b", "default", "c", "nowhere")
+LEAVES = ("a", "b", "default", "c", "nowhere", "top")
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Player:
             self.cluster.change_task(name, state=TaskState.RELEASING)
 
     def _queue(self, op: Op) -> None:
-        name, text = QUEUES[op.x % len(QUEUES)]
+        _, text = QUEUES[op.x % len(QUEUES)]
         more = ("", " closed", " limit.gpu=20", " limit.gpu=3", " weight=5")[op.y % 5]
         self.cluster.queues(text + more)
         if " limit" in more:

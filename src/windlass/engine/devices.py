@@ -8,7 +8,7 @@ picked lowest first and never given twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windlass.engine.decision import DeviceShare
@@ -118,23 +118,30 @@ class DeviceTable:
     def shares(self, resource: str, mask: int) -> tuple[DeviceShare, ...]:
         return tuple(DeviceShare(index, resource) for index in bits(mask))
 
-    def locate(self, row: int, wanted: Iterable[tuple[str, int]], indices: Iterable[int]) -> Masks:
+    def locate(self, row: int, wanted: Sequence[tuple[str, int]], indices: Sequence[int]) -> Masks:
         """Device indices that a running task reports, sorted under the device resources it asks for.
 
-        An index unknown to the node counts under the first of them.
+        A full list is in the order of the resources, as binds state it; of any other list, each index
+        counts under the resource whose devices have it, or under the first.
         """
-        resources = [resource for resource, _ in wanted]
-        if not resources:
+        if not wanted:
             return ()
-        masks = dict.fromkeys(resources, 0)
-        for index in indices:
-            bit = 1 << index
-            home = next(
-                (r for r in resources if (s := self.rows[row].get(r)) is not None and s.known & bit),
-                resources[0],
-            )
-            masks[home] |= bit
+        masks = dict.fromkeys((resource for resource, _ in wanted), 0)
+        if len(indices) == sum(count for _, count in wanted):
+            at = 0
+            for resource, count in wanted:
+                for index in indices[at : at + count]:
+                    masks[resource] |= 1 << index
+                at += count
+        else:
+            for index in indices:
+                masks[self._home(row, masks, index)] |= 1 << index
         return tuple((resource, mask) for resource, mask in masks.items() if mask)
+
+    def _home(self, row: int, resources: Iterable[str], index: int) -> str:
+        slots = self.rows[row]
+        names = list(resources)
+        return next((r for r in names if r in slots and slots[r].known >> index & 1), names[0])
 
     def take(self, row: int, masks: Masks) -> None:
         slots = self.rows[row]

@@ -59,17 +59,16 @@ class GroupEntry:
         "active",
         "active_roles",
         "bucket",
-        "explanation",
         "failure",
         "failures",
         "group",
         "key",
         "newly_failed",
         "not_before",
-        "promises",
         "order_key",
         "pending",
         "pending_classes",
+        "promises",
         "queue",
         "releasing",
         "reported",
@@ -107,7 +106,6 @@ class GroupEntry:
         self.failure = ""
         self.not_before = 0.0
         self.reported: GroupStatus | None = None
-        self.explanation: Any = None
 
     def set_group(self, group: Group) -> None:
         self.group = group

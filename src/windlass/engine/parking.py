@@ -7,7 +7,8 @@ same thing are one bucket and cost nothing until it happens.
 
 What may help: enough room for a class of tasks (``room``), any room for one of several classes
 (``any_room``), a queue giving something back (``queues``), pods of certain classes coming or going
-(``domains``), the node that has promised the group room (``rows``), or anything at all (``anything``, for third-party refusals that do not say).
+(``domains``), the node that has promised the group room (``rows``), or anything at all
+(``anything``, for third-party refusals that do not say).
 """
 
 from __future__ import annotations

@@ -114,6 +114,8 @@ class QueueTree:
             self._move(entry, spec.parent)
         self._weigh_siblings(entry.parent)
         self._mark_rules_changed(entry)
+        if entry.parent is not None:
+            self.reshaped[entry.parent.name] = entry.parent
         return entry
 
     def remove(self, name: str) -> None:
@@ -151,6 +153,9 @@ class QueueTree:
             entry.parent = parent
             parent.children[entry.name] = entry
         self._renew_paths(entry)
+        for neighbour in {id(old): old, id(entry.parent): entry.parent}.values():
+            if neighbour is not None:  # it may have become a leaf, or ceased to be one
+                self.reshaped[neighbour.name] = neighbour
         for ancestor in entry.path[1:]:
             _add(ancestor.allocated, entry.allocated.items())
             _add(ancestor.releasing, entry.releasing.items())
