@@ -178,13 +178,10 @@ def invalid(resource: Resource, name: str, errors: Sequence[FieldError]) -> Stat
 def forbidden(
     resource: Resource, name: str, why: str, causes: Sequence[Mapping[str, str]] = ()
 ) -> StatusError:
-    extra = {"causes": [dict(cause) for cause in causes]} if causes else {}
-    return failure(
-        403,
-        "Forbidden",
-        f'{resource.qualified} "{name}" is forbidden: {why}',
-        _details(resource, name, **extra),
-    )
+    details = _details(resource, name)
+    if causes:
+        details["causes"] = [dict(cause) for cause in causes]
+    return failure(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {why}', details)
 
 
 def bad_request(message: str) -> StatusError:

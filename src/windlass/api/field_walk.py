@@ -197,7 +197,8 @@ class GoWalker:
         while at is not None:
             at, step = at
             steps.append(step)
-        owner, shown = self.root, []
+        owner: Struct = self.root
+        shown: list[str] = []
         node: Node | None = None
         for step in reversed(steps):
             if node is None or node.kind == "struct":
@@ -269,8 +270,10 @@ class SchemaWalker:
             del value[key]
 
     def value(self, item: Any, node: Node, path: Path) -> None:
-        kind, found = node.kind, type(item)
-        if item is None and node.nullable:
+        kind: str = node.kind
+        found = type(item)
+        absent = item is None
+        if absent and node.nullable:
             return
         match kind:
             case "struct" if found is dict:

@@ -9,7 +9,7 @@ Nodes are shared and must not be changed.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -117,7 +117,7 @@ class Struct:
 
     __slots__ = ("_always", "_build", "_fields", "description", "go", "kind", "map_type", "name", "required")
 
-    def __init__(self, name: str, go: str, build: Any) -> None:
+    def __init__(self, name: str, go: str, build: Callable[[], dict[str, Node]]) -> None:
         self.name = name
         self.go = go
         self.required: tuple[str, ...] = ()
@@ -130,9 +130,10 @@ class Struct:
 
     @property
     def fields(self) -> dict[str, Node]:
-        if self._fields is None:
-            self._fields = self._build()
-        return self._fields
+        fields = self._fields
+        if fields is None:
+            fields = self._fields = self._build()
+        return fields
 
     @property
     def always(self) -> tuple[tuple[str, Node], ...]:

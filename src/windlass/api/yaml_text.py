@@ -78,6 +78,7 @@ class _Builder:
             return scalar(node)
         if isinstance(node, SequenceNode):
             return [self.value(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
+        assert isinstance(node, MappingNode)  # there are three kinds of nodes
         return self.mapping(node, path)
 
     def mapping(self, node: MappingNode, path: str) -> dict[str, Any]:

@@ -63,7 +63,10 @@ def _aggregated_version(accept: str) -> str:
     refused = False
     for clause in accept.split(","):
         media, *rest = (piece.strip() for piece in clause.split(";"))
-        parameters = dict(piece.partition("=")[::2] for piece in rest)
+        parameters: dict[str, str] = {}
+        for piece in rest:
+            key, _, value = piece.partition("=")
+            parameters[key] = value
         kind = parameters.get("as")
         if media not in ("application/json", "application/*", "*/*"):
             refused = refused or bool(media)

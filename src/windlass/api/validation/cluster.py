@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.api.errors import FieldError
 from windlass.api.validation import amounts, names
-from windlass.api.validation.collector import Collector
+from windlass.api.validation.collector import Collector, part
 from windlass.api.validation.metadata import IMMUTABLE
 from windlass.api.validation.placement import label_selector
 
@@ -225,14 +225,15 @@ def limit_range(obj: Obj, old: Obj | None, out: Collector) -> None:
                 if item.get(field):
                     out.forbidden(f"{where}.{field}", "may not be specified when `type` is 'Pod'")
         for field in ("min", "max", "default", "defaultRequest", "maxLimitRequestRatio"):
-            for name, text in (item.get(field) or {}).items():
+            for name, text in part(item, field).items():
                 amounts.quantity(f"{where}.{field}[{name}]", name, text, out)
         _ordered(item, where, out)
 
 
 def _ordered(item: Obj, where: str, out: Collector) -> None:
     """min ≤ default request ≤ default ≤ max, and a ratio of at least 1."""
-    for name in sorted({name for field in _AMOUNTS for name in item.get(field) or {}}):
+    given_names: set[str] = {name for field in _AMOUNTS for name in item.get(field) or ()}
+    for name in sorted(given_names):
         given = {field: (item.get(field) or {}).get(name) for field in _AMOUNTS}
         for low, high, field, blamed in _ORDER:
             if given[low] is not None and given[high] is not None and _above(given[low], given[high]):

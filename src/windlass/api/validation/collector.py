@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from windlass.api.errors import FieldError
+
+
+def part(obj: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An inner object; empty where it is absent or null."""
+    return obj.get(name) or {}
 
 
 class Collector:

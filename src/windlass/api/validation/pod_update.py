@@ -40,7 +40,8 @@ def _changed(new: Obj, old: Obj, *, gated: bool) -> list[str]:
     for name in sorted({*new, *old}):
         if name in free:
             continue
-        before, after = old.get(name), new.get(name)
+        before: Any = old.get(name)
+        after: Any = new.get(name)
         if name in ("containers", "initContainers", "ephemeralContainers"):
             before, after = _without_images(before), _without_images(after)
         if name == "terminationGracePeriodSeconds" and after == 1 and (before or 0) < 0:

@@ -266,7 +266,9 @@ def _volumes(found: Any, out: Collector) -> None:
 
 
 def _dependencies(tasks: list[Obj], out: Collector) -> None:
-    known = {task.get("name", ""): set((task.get("dependsOn") or {}).get("name") or ()) for task in tasks}
+    known: dict[str, set[str]] = {}
+    for task in tasks:
+        known[task.get("name", "")] = set((task.get("dependsOn") or {}).get("name") or ())
     for index, task in enumerate(tasks):
         for at, other in enumerate((task.get("dependsOn") or {}).get("name") or ()):
             where = f"spec.tasks[{index}].dependsOn.name[{at}]"

@@ -7,6 +7,7 @@ from typing import Any
 
 from windlass.api.validation import amounts, names
 from windlass.api.validation.collector import Collector
+from windlass.api.validation.collector import part as inner
 from windlass.api.validation.containers import field_path, relative_path, resource_field
 
 _HOST_PATH_TYPES = (
@@ -138,7 +139,7 @@ def _projected(source: Obj, where: str, out: Collector) -> None:
                 if not part[kind].get("name"):
                     out.required(f"{path}.{kind}.name")
                 _items(part[kind].get("items") or (), f"{path}.{kind}.items", out)
-        for item in (part.get("downwardAPI") or {}).get("items") or ():
+        for item in inner(part, "downwardAPI").get("items") or ():
             _downward_item(item, f"{path}.downwardAPI", out)
         token = part.get("serviceAccountToken")
         if token is not None:

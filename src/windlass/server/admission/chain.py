@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from random import Random
+from windlass.kits.rng import Random
 from typing import Any
 
 from windlass.api import defaults, errors, validation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from random import Random
+from windlass.kits.rng import Random
 from typing import Any, Protocol
 
 from windlass.api.resources import Resource
