@@ -395,6 +395,30 @@ async def test_running_pods_are_adopted_by_the_next_agent(box: NodeBox) -> None:
     assert await box.log("p") == "up\n"  # started once
 
 
+async def test_what_has_ended_never_seems_to_run_again(box: NodeBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that saw the pod of a finished job start over would end it."""
+    await box.create(pod("p", "sh", "-c", "exit 0"))
+    ended = await box.phase("p", "Succeeded")
+    await box.kill_agent()
+    told: list[str] = []
+    patch = type(box.client).patch
+
+    async def spy(self: Any, resource: Any, name: str, change: Any, *rest: Any, **options: Any) -> Any:
+        if name == "p" and "phase" in change.get("status", {}):
+            told.append(change["status"]["phase"])
+        return await patch(self, resource, name, change, *rest, **options)
+
+    monkeypatch.setattr(type(box.client), "patch", spy)
+    agent = await box.start_agent()
+    worker = agent.workers[ended["metadata"]["uid"]]
+    await worker.ended.wait()
+    await box.until(lambda: told)
+    assert set(told) == {"Succeeded"}
+    await events(box, "p")  # all are written
+    started = [e for e in (await box.client.list(EVENTS, "default")).items if e["reason"] == "Started"]
+    assert sum(e.get("count", 1) for e in started) <= 1  # the first agent's may have died with it
+
+
 async def test_what_ended_while_no_agent_looked_is_told_truly(box: NodeBox) -> None:
     await box.create(pod("p", "sh", "-c", "sleep 0.5; exit 9"))
     found = await box.phase("p", "Running")

@@ -223,6 +223,8 @@ class Container:
     """Of the attempt before."""
     failures: int = 0
     """Restarts in a row since the back-off began anew."""
+    adopted: bool = False
+    """Of an attempt that an earlier agent started, and told of."""
     log_url: str = ""
 
     @property
@@ -464,7 +466,8 @@ class PodMachine:
         container.started_at = event.at
         container.started_once = True
         container.waiting_reason = container.waiting_message = ""
-        self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
+        if not container.adopted:
+            self._out.append(Note("Normal", "Started", f"Started container {container.name}"))
 
     def _container_started_too_late(self, container: Container, event: Event) -> None:
         container.started_at = event.at
@@ -523,6 +526,7 @@ class PodMachine:
         if container.exit is not None:
             container.last_exit, container.exit = container.exit, None
             container.attempt += 1
+            container.adopted = False
         container.step = Step.STARTING
         self._out.append(Start(container.name, container.attempt))
 

@@ -120,8 +120,11 @@ class PodWorker:
             handle = self.host.runner.adopt(folder)
             if handle is not None:
                 self._handles[name] = handle
+                self.machine.containers[name].adopted = True
+                self.publisher.learn(name)
                 self._adopt_cores(folder)
-                self._spawn(self._follow_adopted(name, handle))
+                over = records.read(str(folder), records.EXIT) is not None
+                self._spawn(self._follow_adopted(name, handle, over=over))
             elif lost and name in lost:
                 exit_ = Exit(137, UNKNOWN_REASON, message=UNKNOWN_MESSAGE, finished_at=now)
                 self.send(Event(Kind.EXITED, now, name, exit_))
@@ -407,8 +410,11 @@ class PodWorker:
         self._announce()
         self._spawn(self._await_end(name, handle))
 
-    async def _follow_adopted(self, name: str, handle: Handle) -> None:
+    async def _follow_adopted(self, name: str, handle: Handle, *, over: bool) -> None:
+        """``over``: it has ended already; until that is known too, it must not seem to run."""
         await self._report_start(name, handle)
+        if not over or name not in self._handles:
+            self.publisher.learned(name)
 
     async def _await_end(self, name: str, handle: Handle) -> None:
         exit_ = await handle.ended()
@@ -420,6 +426,7 @@ class PodWorker:
             folder = self.host.paths.container_logs(self.pod["metadata"], name)
             exit_ = replace(exit_, message=logs.last_text(folder, self.machine.containers[name].attempt))
         self.send(Event(Kind.EXITED, self.host.clock.now(), name, exit_))
+        self.publisher.learned(name)
         self._announce()
 
     async def _launch(self, name: str, attempt: int) -> Handle:

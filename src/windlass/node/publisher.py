@@ -35,11 +35,27 @@ class StatusPublisher:
         self._conditions: list[dict[str, Any]] = list((pod.get("status") or {}).get("conditions") or [])
         self._published: dict[str, Any] | None = None
         self._dirty = asyncio.Event()
+        self._unknown: set[str] = set()
+        self._adopted = False
         self._delete = False
         self.removed = asyncio.Event()
 
     def changed(self) -> None:
         self._dirty.set()
+
+    def learn(self, container: str) -> None:
+        """How this container of an earlier agent stands is not known yet: the server knows better till then."""
+        self._adopted = True
+        self._unknown.add(container)
+
+    def learned(self, container: str) -> None:
+        self._unknown.discard(container)
+        self._dirty.set()
+
+    @property
+    def _held(self) -> bool:
+        """A pod that an earlier agent reported as ended must not seem to run again, not even for a moment."""
+        return bool(self._unknown) or (self._adopted and self._machine.step is PodStep.TEARDOWN)
 
     def delete(self) -> None:
         """Delete the object for good, once its last status is written and no process is left."""
@@ -64,6 +80,8 @@ class StatusPublisher:
         while not self.removed.is_set():
             await self._dirty.wait()
             self._dirty.clear()
+            if self._held:
+                continue  # what ends this says that something changed
             try:
                 await self._publish()
                 failures = 0
