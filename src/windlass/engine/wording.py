@@ -26,6 +26,8 @@ _PER_NODE = {
     Reason.TOO_MANY_PODS: "hold as many pods as they may",
 }
 
+_SINGULAR = {"do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
+
 
 def count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
@@ -55,9 +57,11 @@ def shortage(shortage: Shortage) -> str:
     whose = f" of role {shortage.role}" if shortage.role else ""
     there = f"{shortage.there} of the {shortage.needed} pods{whose} that it needs"
     if shortage.there >= shortage.needed:
-        return f"{count(shortage.gated, 'pod')}{whose} are held back by a scheduling gate."
+        verb = "is" if shortage.gated == 1 else "are"
+        return f"{count(shortage.gated, 'pod')}{whose} {verb} held back by a scheduling gate."
     if shortage.gated:
-        return f"It has {there}; {shortage.gated} more are held back by a scheduling gate."
+        verb = "is" if shortage.gated == 1 else "are"
+        return f"It has {there}; {shortage.gated} more {verb} held back by a scheduling gate."
     return f"It has {there}."
 
 
@@ -127,11 +131,14 @@ def obstacles(findings: Sequence[Finding]) -> str:
             most = int(finding.available[finding.blocked].max())
             needed = from_units(finding.resource, finding.needed)
             free = from_units(finding.resource, most)
-            text = f"{nodes} lack {finding.resource} ({needed} needed, at most {free} free)"
+            text = f"lack {finding.resource} ({needed} needed, at most {free} free)"
         else:
-            text = f"{nodes} {_PER_NODE.get(finding.code, short_meaning(finding.code))}"
+            text = _PER_NODE.get(finding.code, f"have an obstacle: {short_meaning(finding.code)}")
             if finding.detail:
                 text += f" ({finding.detail})"
-        told.append((-nodes, text))
+        if nodes == 1:
+            verb, _, rest = text.partition(" ")
+            text = f"{_SINGULAR[verb]} {rest}"
+        told.append((-nodes, f"{nodes} {text}"))
     told.sort()
     return ", ".join(text for _, text in told) or "each could take a pod, but not enough of them"
