@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from windlass.api.errors import FieldError
@@ -270,40 +271,43 @@ class SchemaWalker:
             del value[key]
 
     def value(self, item: Any, node: Node, path: Path) -> None:
-        kind: str = node.kind
-        found = type(item)
-        absent = item is None
-        if absent and node.nullable:
+        kind = node.kind
+        if kind == "any" or (node.nullable and item is None):
             return
-        match kind:
-            case "struct" if found is dict:
-                if not node.keep_unknown:
-                    self.struct(item, node.struct, path)  # type: ignore[arg-type]
-                return
-            case "list" if found is list:
-                for index, element in enumerate(item):
-                    if type(element) is not node.item.leaf:  # type: ignore[union-attr]
-                        self.value(element, node.item, (path, index))  # type: ignore[arg-type]
-                return
-            case "map" if found is dict:
-                for key, element in item.items():
-                    if type(element) is not node.item.leaf:  # type: ignore[union-attr]
-                        self.value(element, node.item, (path, key))  # type: ignore[arg-type]
-                return
-            case "any":
-                return
-            case "integer" if found is int or (found is float and item.is_integer()):
-                return
-            case "number" if found in (int, float):
-                return
-            case "quantity" | "int-or-string" if found in (int, str):
-                return
-            case "bytes" | "time" | "microtime" | "duration" if found is str:
-                return
-        self.mismatch(item, node, path)
+        if isinstance(item, dict) and kind in ("struct", "map"):
+            if kind == "map":
+                self.elements(item.items(), node, path)
+            elif not node.keep_unknown:
+                self.struct(item, node.struct, path)  # type: ignore[arg-type]
+        elif isinstance(item, list) and kind == "list":
+            self.elements(enumerate(item), node, path)
+        elif not _fits(item, kind):
+            self.mismatch(item, node, path)
+
+    def elements(self, pairs: Iterable[tuple[str | int, Any]], node: Node, path: Path) -> None:
+        inner: Node = node.item  # type: ignore[assignment]
+        for step, element in pairs:
+            if type(element) is not inner.leaf:
+                self.value(element, inner, (path, step))
 
     def mismatch(self, item: Any, node: Node, path: Path) -> None:
         where, found = dotted(path), _BODY_NAMES[type(item)]
         wanted = _BODY_WANTED.get(node.kind, node.kind)
         why = f'{where} in body must be of type {wanted}: "{found}"'
         self.invalid.append(FieldError(where, f'Invalid value: "{found}": {why}', "FieldValueTypeInvalid"))
+
+
+def _fits(item: Any, kind: str) -> bool:
+    """Whether a JSON scalar may stand for a value of this kind."""
+    if isinstance(item, bool) or item is None:
+        return kind == "boolean" and item is not None
+    match kind:
+        case "integer":
+            return isinstance(item, int) or (isinstance(item, float) and item.is_integer())
+        case "number":
+            return isinstance(item, int | float)
+        case "quantity" | "int-or-string":
+            return isinstance(item, int | str)
+        case "string" | "bytes" | "time" | "microtime" | "duration":
+            return isinstance(item, str)
+    return False

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from windlass.kits.rng import Random
 from typing import Any
 
 from windlass.api import defaults, errors, validation
 from windlass.api.resources import Resource
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.server.admission import (
     addresses,
     aliases,

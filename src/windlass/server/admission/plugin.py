@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from windlass.kits.rng import Random
 from typing import Any, Protocol
 
 from windlass.api.resources import Resource
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.server.admission.objects import Objects
 
 CREATE = "CREATE"
