@@ -347,7 +347,7 @@ def test_add_simulated_nodes(windlass, cluster):
         *("node", "add-simulated", "--count", "2", "--gpus", "8", "--product", "NVIDIA-H100-80GB-HBM3"),
         *("--label", "zone=a", "--taint", "d=x:NoSchedule", "--resource", "rdma/roce_v2=1"),
     )
-    assert done.out == "added 2 simulated node(s): sim-0 … sim-1\n"
+    assert done.out == "added 2 simulated nodes: sim-0 … sim-1\n"
     made = cluster.objects[(NODES, "", "sim-1")]
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert made["status"]["allocatable"]["rdma/roce_v2"] == "1"
@@ -372,7 +372,7 @@ def test_cordon_and_uncordon(windlass, cluster):
 def test_drain_evicts_and_waits(windlass, cluster):
     done = windlass("node", "drain", "box", "-y")
     assert done.code == 0
-    assert "node/box drained: 2 pod(s) evicted\n" in done.out
+    assert "node/box drained: 2 pods evicted\n" in done.out
     assert (PODS, "default", "train-main-0") not in cluster.objects
     assert (PODS, "default", "hello-main-0") in cluster.objects
 

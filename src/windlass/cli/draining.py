@@ -8,7 +8,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import PODS
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
-from windlass.cli.words import key_of
+from windlass.cli.words import key_of, plural
 from windlass.client import verbs
 
 _PAUSE_SECONDS = 0.5
@@ -72,7 +72,7 @@ def _stuck(node: str, left: list[dict[str, Any]], refused: dict[str, str], secon
     names = ", ".join(key_of(pod) for pod in left[:5])
     return WindlassError(
         "WL-NODE-504",
-        f"{len(left)} pod(s) are still on {node} after {seconds:.0f} s",
+        f"{plural(len(left), 'pod')} still on {node} after {seconds:.0f} s",
         evidence="; ".join(f"{key}: {why}" for key, why in refused.items()) or f"still there: {names}",
         remedies=(f"windlass node uncordon {node}", "windlass get poddisruptionbudgets -A"),
     )

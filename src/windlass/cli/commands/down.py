@@ -12,6 +12,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 from windlass.cli.output import emit
 from windlass.cli.starting import state_problem
+from windlass.cli.words import plural
 from windlass.kits.files import FileLock
 from windlass.kits.state import StateError, StateFolder
 
@@ -114,7 +115,9 @@ def _report(
         emit(invocation, record, names=[str(state.path)])
         return 0
     if ended:
-        invocation.out.line(f"ended {len(ended)} process(es) that a killed control plane had left behind")
+        invocation.out.line(
+            f"ended {plural(len(ended), 'process', 'processes')} that a killed control plane had left behind"
+        )
     if stopped:
         invocation.out.line("stopped the control plane and everything that it ran")
     elif not ended:

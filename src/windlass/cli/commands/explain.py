@@ -9,12 +9,15 @@ import click
 from windlass.api.reasons import Explanation
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, find, pod_phase
+from windlass.cli.jobs import Job, find, pod_phase, refresh
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.tables import pairs
 from windlass.cli.why import ahead, blocker_line, brief, group_title, verdict
 from windlass.cli.words import about, joined, places, plural
+
+_PATIENCE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.1
 
 
 @click.command("explain")
@@ -22,14 +25,15 @@ from windlass.cli.words import about, joined, places, plural
 @standard()
 def command(invocation: Invocation, job: str) -> int:
     """Say why a job waits, and what would help."""
-    found = find(invocation, job)
+    found = _judged(invocation, find(invocation, job))
     record = found.explanation if found.waiting else None
     if invocation.structured:
         emit(invocation, as_record(found, record), names=[f"job/{found.name}"])
         return 0
     out = invocation.out
-    title = f"{found.name} ({found.kind}, queue {found.queue}, {amounts.gpu_text(found.request)} GPUs)"
-    out.line(f"{title}: {found.state}")
+    gpus = amounts.gpu_text(found.request)
+    asked = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
+    out.line(f"{found.name} ({found.kind}, queue {found.queue}, {asked}): {found.state}")
     if record is not None:
         out.write(waiting_text(found, record))
     elif found.waiting:
@@ -39,6 +43,17 @@ def command(invocation: Invocation, job: str) -> int:
     else:
         out.write(_running(found))
     return 0
+
+
+def _judged(invocation: Invocation, job: Job) -> Job:
+    """The job once the scheduler has spoken: one that has just been submitted is given a moment."""
+    until = invocation.clock.monotonic() + _PATIENCE_SECONDS
+    while job.waiting and job.explanation is None and not job.condition_message:
+        if invocation.clock.monotonic() >= until:
+            break
+        invocation.clock.pause(_PAUSE_SECONDS)
+        job = refresh(invocation, job) or job
+    return job
 
 
 def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard, yes_flag
 from windlass.cli.output import emit
 from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
-from windlass.cli.words import age_of, condition, natural
+from windlass.cli.words import age_of, condition, natural, plural
 
 _GPU = "nvidia.com/gpu"
 
@@ -157,7 +157,7 @@ def add_simulated(
         emit(invocation, {"items": names}, names=[f"node/{name}" for name in names])
         return 0
     shown = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
-    invocation.out.line(f"added {len(names)} simulated node(s): {shown}")
+    invocation.out.line(f"added {plural(len(names), 'simulated node')}: {shown}")
     return 0
 
 
@@ -206,9 +206,9 @@ def drain_node(invocation: Invocation, node: str, grace_period: int | None, time
     held = [pod for pod in invocation.client.list(PODS, fields=f"spec.nodeName={node}").items]
     going = [pod for pod in held if amounts.holds_resources(pod)]
     if going and not yes and invocation.out.interactive:
-        click.confirm(f"Evict {len(going)} pod(s) from {node}?", abort=True, err=True)
+        click.confirm(f"Evict {plural(len(going), 'pod')} from {node}?", abort=True, err=True)
     _cordon(invocation, (node,), closed=True)
     evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=duration_seconds(timeout))
     if not invocation.structured:
-        invocation.out.line(f"node/{node} drained: {len(evicted)} pod(s) evicted")
+        invocation.out.line(f"node/{node} drained: {plural(len(evicted), 'pod')} evicted")
     return failures.OK

@@ -77,7 +77,7 @@ def _command(job: Job) -> str:
     if not containers:
         return ""
     words = [*(containers[0].get("command") or ()), *(containers[0].get("args") or ())]
-    return shlex.join(words)
+    return shlex.join(word.replace("$$", "$") for word in words)  # as it was typed
 
 
 def _sorted(job: Job) -> list[dict[str, object]]:

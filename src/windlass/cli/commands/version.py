@@ -25,6 +25,7 @@ def command(invocation: Invocation, client_only: bool) -> int:
         try:
             found = msgspec.json.decode(invocation.client.call(Request("GET", "/version")))
             record["server"] = str(found.get("gitVersion", ""))
+            record["kubernetes"] = f"{found.get('major', '?')}.{found.get('minor', '?')}"
         except WindlassError:
             record["server"] = ""
     if invocation.structured:
@@ -34,8 +35,6 @@ def command(invocation: Invocation, client_only: bool) -> int:
     if not client_only:
         server = record["server"]
         invocation.out.line(
-            f"server   {server} (Kubernetes API {record.get('kubernetes')})"
-            if server
-            else "server   not running"
+            f"server   {server} (Kubernetes API {record['kubernetes']})" if server else "server   not running"
         )
     return 0
