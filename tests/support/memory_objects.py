@@ -31,14 +31,17 @@ class MemoryObjects:
     def __init__(self) -> None:
         self._found: dict[tuple[Resource, str, str], tuple[int, Obj]] = {}
         self._version = 0
+        self._log: list[tuple[Resource, str]] = []
 
     def put(self, resource: Resource, obj: Obj) -> Obj:
         self._version += 1
         self._found[self._key(resource, obj)] = (self._version, obj)
+        self._log.append((resource, self._text(resource, obj)))
         return obj
 
     def drop(self, resource: Resource, obj: Obj) -> None:
         del self._found[self._key(resource, obj)]
+        self._log.append((resource, self._text(resource, obj)))
 
     @staticmethod
     def _key(resource: Resource, obj: Obj) -> tuple[Resource, str, str]:
@@ -56,12 +59,23 @@ class MemoryObjects:
             if kind is resource and namespace in (None, where)
         ]
 
-    def versions(self, resource: Resource, namespace: str | None = None) -> Iterable[tuple[str, int]]:
-        return [
-            (f"{where}/{name}" if where else name, version)
-            for (kind, where, name), (version, _) in self._found.items()
-            if kind is resource and namespace in (None, where)
-        ]
+    def _text(self, resource: Resource, obj: Obj) -> str:
+        _, namespace, name = self._key(resource, obj)
+        return f"{namespace}/{name}" if namespace else name
+
+    def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
+        return [self._text(resource, obj) for obj in self.list(resource, namespace)]
+
+    def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
+        end = len(self._log)
+        if since is None:
+            return end, None
+        return end, [key for kind, key in self._log[since:] if kind is resource]
+
+    def version(self, resource: Resource, key: str) -> int | None:
+        namespace, _, name = key.rpartition("/")
+        found = self._found.get((resource, namespace, name))
+        return found[0] if found else None
 
     def by_key(self, resource: Resource, key: str) -> Obj | None:
         namespace, _, name = key.rpartition("/")

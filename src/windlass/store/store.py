@@ -202,6 +202,18 @@ class Store:
         found += [entry for entry in pending.values() if entry is not None]
         return [entry for entry in found if wanted.matches(entry)]
 
+    def changes(self, resource: str, position: int | None) -> tuple[int, list[str] | None]:
+        """Where history stands now, and the keys that changed since ``position``, with those on their way.
+
+        ``None`` instead of keys: too much has happened since, any object may have changed.
+        """
+        table = self._table(resource)
+        ring = table.ring
+        if position is None or position < ring.start:
+            return ring.end, None
+        keys = [event.entry.key for event in ring.slice(position, ring.end - position)]
+        return ring.end, [*keys, *table.heads()]
+
     async def settled(self) -> None:
         """Return when everything submitted before is durable and visible."""
         await self.reached(self._assigned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,14 +16,6 @@ _decode = msgspec.json.Decoder().decode
 _CACHE_LIMIT = 4096
 
 
-class Stored(NamedTuple):
-    """One object. ``version`` changes whenever it does; ``object`` must not be changed."""
-
-    key: str
-    version: int
-    object: dict[str, Any]
-
-
 class Objects(Protocol):
     """Reads what has been stored or will be (submitted writes count). Results must not be changed."""
 
@@ -31,8 +23,16 @@ class Objects(Protocol):
 
     def list(self, resource: Resource, namespace: str | None = None) -> list[dict[str, Any]]: ...
 
-    def versions(self, resource: Resource, namespace: str | None = None) -> Iterable[tuple[str, int]]:
-        """(key, version) of every object, cheaply; :meth:`by_key` gives the object."""
+    def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
+        """``namespace/name`` of every object in one namespace."""
+        ...
+
+    def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
+        """A position in history, and the keys that may have changed since another; ``None``: any may have."""
+        ...
+
+    def version(self, resource: Resource, key: str) -> int | None:
+        """Changes whenever the object does; ``None`` when it is not there."""
         ...
 
     def by_key(self, resource: Resource, key: str) -> dict[str, Any] | None: ...
@@ -53,8 +53,16 @@ class StoreObjects:
         entries = self._store.heads(resource.qualified, Filter(namespace=namespace))
         return [self._object(resource, entry) for entry in entries]
 
-    def versions(self, resource: Resource, namespace: str | None = None) -> Iterable[tuple[str, int]]:
-        return ((e.key, e.rv) for e in self._store.heads(resource.qualified, Filter(namespace=namespace)))
+    def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
+        return (entry.key for entry in self._store.heads(resource.qualified, Filter(namespace=namespace)))
+
+    def changed(self, resource: Resource, since: int | None) -> tuple[int, list[str] | None]:
+        return self._store.changes(resource.qualified, since)
+
+    def version(self, resource: Resource, key: str) -> int | None:
+        namespace, _, name = key.rpartition("/")
+        entry = self._store.head(resource.qualified, namespace, name)
+        return None if entry is None else entry.rv
 
     def by_key(self, resource: Resource, key: str) -> dict[str, Any] | None:
         namespace, _, name = key.rpartition("/")

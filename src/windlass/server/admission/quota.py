@@ -2,7 +2,7 @@
 
 The event loop stores what admission let through before it asks again, and usage is counted over what has
 been submitted, so two concurrent creates cannot both take the last unit. Usage per namespace is kept
-and brought up to date by comparing versions, not recounted.
+and brought up to date by what changed, not recounted.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class _Account:
     spec: Mapping[str, Any]
     objects: dict[str, tuple[int, Usage]] = field(default_factory=dict)
     total: Usage = field(default_factory=dict)
+    position: int | None = None
+    """Where in the history of the kind this account stands."""
 
     def add(self, amounts: Usage, sign: int) -> None:
         for name, amount in amounts.items():
@@ -113,22 +115,27 @@ class Ledger:
         return account.total
 
     def _refresh(self, account: _Account, namespace: str, resource: Resource) -> None:
-        seen = 0
-        for key, version in self._objects.versions(resource, namespace):
-            known = account.objects.get(key)
-            if known is not None and known[0] == version:
-                seen += 1
-                continue
-            if known is not None:
-                account.add(known[1], -1)
+        """Bring the account up to date by what changed since it was last looked at."""
+        account.position, changed = self._objects.changed(resource, account.position)
+        if changed is None:
+            changed = [*account.objects, *self._objects.keys(resource, namespace)]
+        prefix = f"{namespace}/"
+        for key in changed:
+            if key.startswith(prefix):
+                self._update(account, resource, key)
+
+    def _update(self, account: _Account, resource: Resource, key: str) -> None:
+        version = self._objects.version(resource, key)
+        known = account.objects.get(key)
+        if known is not None and known[0] == version:
+            return
+        if known is not None:
+            account.add(known[1], -1)
+            del account.objects[key]
+        if version is not None:
             amounts = self._usage_of(account, resource, key)
             account.add(amounts, 1)
             account.objects[key] = (version, amounts)
-            seen += 1
-        if seen != len(account.objects):
-            present = {key for key, _ in self._objects.versions(resource, namespace)}
-            for key in account.objects.keys() - present:
-                account.add(account.objects.pop(key)[1], -1)
 
     def _usage_of(self, account: _Account, resource: Resource, key: str) -> Usage:
         obj = self._objects.by_key(resource, key)
