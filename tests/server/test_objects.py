@@ -257,6 +257,42 @@ class TestPatch:
         (await api.post(MAPS, config_map("m"))).ok(201)
         assert (await api.patch(f"{MAPS}/m", {}, force="true")).status == 422
 
+    @pytest.mark.parametrize(
+        ("kind", "patch"),
+        [
+            ("merge", {"status": {"phase": "Running", "colour": "red"}}),
+            ("strategic", {"status": {"colour": "red"}}),
+            ("json", [{"op": "add", "path": "/status/colour", "value": "red"}]),
+            ("json", [{"op": "copy", "from": "/spec/nodeName", "path": "/status/colour"}]),
+        ],
+    )
+    async def test_every_touched_part_is_reviewed(self, api: Api, kind: str, patch: object) -> None:
+        (await api.post(PODS, pod("p", spec={"nodeName": "n"}))).ok(201)
+        answer = await api.patch(f"{PODS}/p/status", patch, kind)
+        assert answer.warnings == '299 - "unknown field \\"status.colour\\""'
+        kept = answer.ok()
+        assert "colour" not in kept["status"]
+        assert kept["spec"]["containers"][0]["terminationMessagePath"] == "/dev/termination-log"
+
+    @pytest.mark.parametrize(("kind", "key"), [("strategic", "$patch"), ("json", "")])
+    async def test_a_patch_that_replaces_the_whole_is_reviewed_as_a_whole(
+        self, api: Api, kind: str, key: str
+    ) -> None:
+        (await api.post(MAPS, config_map("m", a="1"))).ok(201)
+        whole = {"metadata": {"name": "m"}, "data": {"b": "2"}, "colour": "red"}
+        patch: object = {"$patch": "replace", **whole}
+        if kind == "json":
+            patch = [{"op": "replace", "path": "", "value": whole}]
+        answer = await api.patch(f"{MAPS}/m", patch, kind)
+        assert answer.ok()["data"] == {"b": "2"}
+        assert "colour" in answer.warnings
+        assert "colour" not in answer.json
+
+    async def test_a_wrong_type_in_a_patch(self, api: Api) -> None:
+        (await api.post(PODS, pod("p"))).ok(201)
+        answer = await api.patch(f"{PODS}/p/status", {"status": {"phase": 7}})
+        assert (answer.status, answer.json["details"]["causes"][0]["field"]) == (422, "patch")
+
     async def test_strict_patches(self, api: Api) -> None:
         (await api.post(PODS, pod("p"))).ok(201)
         answer = await api.patch(f"{PODS}/p", {"spec": {"colour": "red"}}, fieldValidation="Strict")

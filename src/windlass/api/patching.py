@@ -68,23 +68,28 @@ def parse_patch(kind: str, resource: Resource, body: bytes) -> Any:
     return decode.Body(patch, duplicates) if duplicates else patch
 
 
-def apply_patch(kind: str, resource: Resource, original: Mapping[str, Any], patch: Any) -> dict[str, Any]:
+def apply_patch(
+    kind: str, resource: Resource, original: Mapping[str, Any], patch: Any, *, fresh: bool = False
+) -> dict[str, Any]:
     """``original`` with ``patch`` applied. ``kind``: json, merge or strategic.
+
+    ``fresh``: nobody else holds ``original`` and ``patch``; they may be used up instead of copied.
 
     The result is a :class:`windlass.api.decode.Body` when the patch's text held keys twice, so that field
     validation can tell. Raises :class:`StatusError`: 422 for a JSON patch that does not apply or a
     strategic patch of a wrong shape, 415 for a strategic patch of a custom kind.
     """
+    base: dict[str, Any] = dict(original) if fresh else copy(original)
     if kind == "json":
-        return json_patch(copy(original), patch)
+        return json_patch(base, patch)
     if kind == "merge":
-        result = merge_patch(copy(original), patch)
+        result = merge_patch(base, patch)
     else:
         struct = schema.for_kind(resource.group, resource.version, resource.kind)
         if resource.custom or struct is None:
             raise kind_of_custom_error()
         try:
-            result = merge_strategically(copy(original), copy(patch), struct)
+            result = merge_strategically(base, patch if fresh else copy(patch), struct)
         except BadPatchFormat as error:
             raise errors.bad_request(str(error)) from None
         except StrategicMergeError as error:

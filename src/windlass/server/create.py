@@ -21,6 +21,7 @@ from windlass.store.records import Entry, preview
 _GENERATED_BASE = 58
 """What is kept of a ``generateName``: 63 less the five random characters."""
 _GENERATE_ATTEMPTS = 8
+_ALWAYS_REVIEWED = frozenset(("kind", "apiVersion", "metadata"))
 
 
 async def create(core: Core, call: Call) -> Response:
@@ -64,16 +65,26 @@ async def create_object(core: Core, call: Call, obj: dict[str, Any], *, dry_run:
         raise translated(error, resource, name)
 
 
-def inbound(call: Call, validation: str, *, patch: bool = False) -> dict[str, Any]:
+def inbound(call: Call, validation: str) -> dict[str, Any]:
     """Decode and review a body; the result is in the stored form. Raises 400, 415, 422."""
     target = call.target
     body = call.request.body
     obj = decode.decode_body(target.resource, call.content_type, body)
-    return reviewed(call, obj, validation, patch=patch)
+    return reviewed(call, obj, validation)
 
 
-def reviewed(call: Call, obj: dict[str, Any], validation: str, *, patch: bool = False) -> dict[str, Any]:
-    """Field review of an object of the URL's kind, and conversion to the stored form."""
+def reviewed(
+    call: Call,
+    obj: dict[str, Any],
+    validation: str,
+    *,
+    patch: bool = False,
+    touched: frozenset[str] | None = None,
+) -> dict[str, Any]:
+    """Field review of an object of the URL's kind, and conversion to the stored form.
+
+    ``touched``: the members that a patch has touched, where the others are as they were stored.
+    """
     target = call.target
     shape = target.resource
     if shape is EVENTS_V1:
@@ -83,9 +94,23 @@ def reviewed(call: Call, obj: dict[str, Any], validation: str, *, patch: bool = 
     if target.stored is not shape:
         obj["apiVersion"] = target.stored.api_version
         call.warnings.append(f"alias: {shape.api_version} -> {target.stored.version}")
+    if touched is not None and not shape.custom:
+        return _review_part(call, obj, validation, touched)
     report = fields.review(target.stored, obj)
     call.warnings.extend(fields.enforce(target.stored, report, validation, patch=patch))
     return report.object
+
+
+def _review_part(call: Call, obj: dict[str, Any], validation: str, touched: frozenset[str]) -> dict[str, Any]:
+    """Review only what a patch has touched: a status of a few lines must not cost the whole pod."""
+    stored = call.target.stored
+    seen = touched | _ALWAYS_REVIEWED
+    part: dict[str, Any] = {key: value for key, value in obj.items() if key in seen}
+    duplicates = getattr(obj, "duplicates", ())
+    report = fields.review(stored, decode.Body(part, duplicates) if duplicates else part)
+    call.warnings.extend(fields.enforce(stored, report, validation, patch=True))
+    kept = {key: value for key, value in obj.items() if key not in seen}
+    return {**report.object, **kept}
 
 
 def _place(resource: Resource, namespace: str, metadata: dict[str, Any]) -> None:

@@ -57,11 +57,12 @@ async def patch(core: Core, call: Call) -> Response:
         raise not_found(target.resource, target.name)
     original = outbound(target.resource, target.stored, decoded(target.stored, head))
     body = patching.parse_patch(kind, target.resource, call.request.body)
-    obj = patching.apply_patch(kind, target.resource, original, body)
+    touched = _touched(kind, body)
+    obj = patching.apply_patch(kind, target.resource, original, body, fresh=True)
     obj["kind"], obj["apiVersion"] = target.resource.kind, target.resource.api_version
     metadata = metadata_of(obj)
     _check_name(target.resource, target.name, target.namespace, metadata)
-    obj = reviewed(call, obj, options.validation, patch=True)
+    obj = reviewed(call, obj, options.validation, patch=True, touched=touched)
     entry = await change(core, call, head, obj, options)
     return answers.body(200, object_presenter(target.resource).single(entry), call.form)
 
@@ -108,6 +109,18 @@ def outbound(resource: Resource, stored: Resource, obj: dict[str, Any]) -> dict[
     if stored is not resource:
         obj["apiVersion"] = resource.api_version
     return obj
+
+
+def _touched(kind: str, patch: Any) -> frozenset[str] | None:
+    """The members at the top of the object that a patch can have changed; ``None``: any."""
+    if kind == "json":
+        pointers = [step[key] for step in patch for key in ("path", "from") if isinstance(step.get(key), str)]
+        if "" in pointers:
+            return None
+        return frozenset(pointer.split("/", 2)[1] for pointer in pointers if pointer.startswith("/"))
+    if any(key.startswith("$") for key in patch):
+        return None
+    return frozenset(patch)
 
 
 def _check_name(resource: Resource, name: str, namespace: str, metadata: dict[str, Any]) -> None:
