@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from clusters import Cluster, config_map, pod
+from clusters import Cluster, pod
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@pytest.fixture
+def secrets(ns: str) -> str:
+    """The path of the secrets in a fresh namespace: nobody else writes any (a real cluster puts a config map)."""
+    return f"/api/v1/namespaces/{ns}/secrets"
+
+
+def secret(name: str, data: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Values of ``data`` are base64."""
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": dict(data or {})}
 
 
 def brief(events: list[tuple[str, Any]]) -> list[tuple[str, str]]:
@@ -21,72 +33,72 @@ def now(api: Cluster, path: str) -> str:
 
 
 class TestFromAVersion:
-    def test_every_change_after_it_in_order(self, api: Cluster, maps: str) -> None:
-        api.post(maps, config_map("before")).ok(201)
-        rv = now(api, maps)
-        api.post(maps, config_map("a", {"k": "1"})).ok(201)
-        api.patch(f"{maps}/a", {"data": {"k": "2"}}).ok()
-        last = api.get(f"{maps}/a").ok()
-        api.delete(f"{maps}/a").ok()
-        events = api.watch(maps, f"resourceVersion={rv}", count=3)
+    def test_every_change_after_it_in_order(self, api: Cluster, secrets: str) -> None:
+        api.post(secrets, secret("before")).ok(201)
+        rv = now(api, secrets)
+        api.post(secrets, secret("a", {"k": "AAAA"})).ok(201)
+        api.patch(f"{secrets}/a", {"data": {"k": "BBBB"}}).ok()
+        last = api.get(f"{secrets}/a").ok()
+        api.delete(f"{secrets}/a").ok()
+        events = api.watch(secrets, f"resourceVersion={rv}", count=3)
         assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
         versions = [int(obj["metadata"]["resourceVersion"]) for _, obj in events]
         assert versions == sorted(set(versions))
         assert versions[0] > int(rv)
         gone = events[2][1]
-        assert (gone["kind"], gone["apiVersion"], gone["data"]) == ("ConfigMap", "v1", {"k": "2"})
+        assert (gone["kind"], gone["apiVersion"], gone["data"]) == ("Secret", "v1", {"k": "BBBB"})
         assert int(gone["metadata"]["resourceVersion"]) > int(last["metadata"]["resourceVersion"])
 
-    def test_live(self, api: Cluster, maps: str) -> None:
-        watch = api.watching(maps, f"resourceVersion={now(api, maps)}")
-        api.post(maps, config_map("a")).ok(201)
+    def test_live(self, api: Cluster, secrets: str) -> None:
+        watch = api.watching(secrets, f"resourceVersion={now(api, secrets)}")
+        api.post(secrets, secret("a")).ok(201)
         kind, obj = next(watch)
         assert (kind, obj["metadata"]["name"]) == ("ADDED", "a")
-        api.delete(f"{maps}/a").ok()
+        api.delete(f"{secrets}/a").ok()
         assert next(watch)[0] == "DELETED"
         watch.close()  # type: ignore[attr-defined]
 
-    def test_one_object_by_name(self, api: Cluster, maps: str) -> None:
-        rv = now(api, maps)
+    def test_one_object_by_name(self, api: Cluster, secrets: str) -> None:
+        rv = now(api, secrets)
         for name in "abc":
-            api.post(maps, config_map(name)).ok(201)
+            api.post(secrets, secret(name)).ok(201)
         query = f"resourceVersion={rv}&fieldSelector={quote('metadata.name=b')}"
-        assert brief(api.watch(maps, query, count=1)) == [("ADDED", "b")]
+        assert brief(api.watch(secrets, query, count=1)) == [("ADDED", "b")]
 
-    def test_other_namespaces_are_not_seen(self, api: Cluster, maps: str) -> None:
-        other = f"/api/v1/namespaces/{api.new_namespace()}/configmaps"
-        rv = now(api, maps)
-        api.post(other, config_map("other")).ok(201)
-        api.post(maps, config_map("mine")).ok(201)
-        names = [name for _, name in brief(api.watch(maps, f"resourceVersion={rv}", count=1))]
+    def test_other_namespaces_are_not_seen(self, api: Cluster, secrets: str) -> None:
+        other = f"/api/v1/namespaces/{api.new_namespace()}/secrets"
+        rv = now(api, secrets)
+        api.post(other, secret("other")).ok(201)
+        api.post(secrets, secret("mine")).ok(201)
+        names = [name for _, name in brief(api.watch(secrets, f"resourceVersion={rv}", count=1))]
         assert names == ["mine"]
 
-    def test_a_watch_ends_by_its_time_with_a_plain_end(self, api: Cluster, maps: str) -> None:
-        assert list(api.watching(maps, f"resourceVersion={now(api, maps)}", seconds=1)) == []
+    def test_a_watch_ends_by_its_time_with_a_plain_end(self, api: Cluster, secrets: str) -> None:
+        assert list(api.watching(secrets, f"resourceVersion={now(api, secrets)}", seconds=1)) == []
 
-    def test_headers(self, api: Cluster, maps: str) -> None:
-        answer = api.get(maps, f"watch=true&timeoutSeconds=1&resourceVersion={now(api, maps)}")
+    def test_headers(self, api: Cluster, secrets: str) -> None:
+        answer = api.get(secrets, f"watch=true&timeoutSeconds=1&resourceVersion={now(api, secrets)}")
         assert answer.status == 200
         assert answer.headers["content-type"] == "application/json"
         assert answer.headers["transfer-encoding"] == "chunked"
 
-    def test_a_version_that_is_forgotten(self, api: Cluster, maps: str) -> None:
-        old = now(api, maps)
+    def test_a_version_that_is_forgotten(self, api: Cluster, secrets: str) -> None:
+        old = now(api, secrets)
         for number in range(3):
-            api.post(maps, config_map(f"c{number}")).ok(201)
+            api.post(secrets, secret(f"c{number}")).ok(201)
         api.forget_history()
-        events = list(api.watching(maps, f"resourceVersion={old}"))
+        events = list(api.watching(secrets, f"resourceVersion={old}"))
         ((kind, status),) = events
         assert kind == "ERROR"
         assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
         assert status["message"].startswith(f"too old resource version: {old} (")
-        exact = api.get(maps, f"resourceVersion={old}&resourceVersionMatch=Exact")
+        exact = api.get(secrets, f"resourceVersion={old}&resourceVersionMatch=Exact")
         assert (exact.status, exact.json["reason"]) == (410, "Expired")
         assert exact.json["message"] == "The resourceVersion for the provided list is too old."
-        assert api.watch(maps, f"resourceVersion={now(api, maps)}", count=0) == []
+        assert api.watch(secrets, f"resourceVersion={now(api, secrets)}", count=0) == []
 
-    def test_a_version_of_the_future_is_silent(self, api: Cluster, maps: str) -> None:
-        assert api.watch(maps, "resourceVersion=99999999", count=0) == []
+    def test_a_version_of_the_future_is_silent(self, api: Cluster, secrets: str) -> None:
+        assert api.watch(secrets, "resourceVersion=99999999", count=0) == []
 
 
 class TestFromNow:
@@ -164,15 +176,15 @@ class TestWatchList:
 
 
 class TestBookmarks:
-    def test_before_the_end(self, api: Cluster, maps: str) -> None:
+    def test_before_the_end(self, api: Cluster, secrets: str) -> None:
         """Shortly before its time is over a watch says how far it came."""
-        rv = now(api, maps)
-        api.post(maps, config_map("a")).ok(201)
-        api.delete(f"{maps}/a").ok()
-        other = f"/api/v1/namespaces/{api.new_namespace()}/configmaps"
-        watch = api.watching(maps, f"resourceVersion={rv}&allowWatchBookmarks=true", seconds=5)
+        rv = now(api, secrets)
+        api.post(secrets, secret("a")).ok(201)
+        api.delete(f"{secrets}/a").ok()
+        other = f"/api/v1/namespaces/{api.new_namespace()}/secrets"
+        watch = api.watching(secrets, f"resourceVersion={rv}&allowWatchBookmarks=true", seconds=5)
         events = [next(watch), next(watch)]
-        api.post(other, config_map("elsewhere")).ok(201)  # a real server repeats no version it has sent
+        api.post(other, secret("elsewhere")).ok(201)  # a real server repeats no version it has sent
         kind, bookmark = list(watch)[-1]
         assert kind == "BOOKMARK"
         assert set(bookmark) == {"kind", "apiVersion", "metadata"}
@@ -181,22 +193,22 @@ class TestBookmarks:
             events[1][1]["metadata"]["resourceVersion"]
         )
 
-    def test_none_unless_asked_for(self, api: Cluster, maps: str) -> None:
-        rv = now(api, maps)
-        api.post(maps, config_map("a")).ok(201)
-        events = list(api.watching(maps, f"resourceVersion={rv}", seconds=3))
+    def test_none_unless_asked_for(self, api: Cluster, secrets: str) -> None:
+        rv = now(api, secrets)
+        api.post(secrets, secret("a")).ok(201)
+        events = list(api.watching(secrets, f"resourceVersion={rv}", seconds=3))
         assert [kind for kind, _ in events] == ["ADDED"]
 
 
 class TestSelection:
-    def test_an_object_that_enters_and_leaves_a_selection(self, api: Cluster, maps: str) -> None:
-        rv = now(api, maps)
-        api.post(maps, config_map("a")).ok(201)
-        api.patch(f"{maps}/a", {"metadata": {"labels": {"x": "1"}}}).ok()
-        api.patch(f"{maps}/a", {"data": {"k": "v"}}).ok()
-        left = api.patch(f"{maps}/a", {"metadata": {"labels": {"x": None}}}).ok()
-        api.delete(f"{maps}/a").ok()
-        events = api.watch(maps, f"resourceVersion={rv}&labelSelector=x", count=3)
+    def test_an_object_that_enters_and_leaves_a_selection(self, api: Cluster, secrets: str) -> None:
+        rv = now(api, secrets)
+        api.post(secrets, secret("a")).ok(201)
+        api.patch(f"{secrets}/a", {"metadata": {"labels": {"x": "1"}}}).ok()
+        api.patch(f"{secrets}/a", {"data": {"k": "CCCC"}}).ok()
+        left = api.patch(f"{secrets}/a", {"metadata": {"labels": {"x": None}}}).ok()
+        api.delete(f"{secrets}/a").ok()
+        events = api.watch(secrets, f"resourceVersion={rv}&labelSelector=x", count=3)
         assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
         gone = events[2][1]
         assert gone["metadata"]["labels"] == {"x": "1"}
@@ -226,23 +238,23 @@ class TestTables:
         assert first["rows"][0]["cells"][0] == "a"
         assert first["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
 
-    def test_an_error_is_a_status(self, api: Cluster, maps: str) -> None:
-        old = now(api, maps)
-        api.post(maps, config_map("a")).ok(201)
+    def test_an_error_is_a_status(self, api: Cluster, secrets: str) -> None:
+        old = now(api, secrets)
+        api.post(secrets, secret("a")).ok(201)
         api.forget_history()
-        ((kind, status),) = api.watching(maps, f"resourceVersion={old}", accept=TABLE)
+        ((kind, status),) = api.watching(secrets, f"resourceVersion={old}", accept=TABLE)
         assert (kind, status["kind"], status["code"]) == ("ERROR", "Status", 410)
 
 
 class TestOldForms:
-    def test_the_old_prefix_still_streams(self, api: Cluster, maps: str, ns: str) -> None:
-        rv = now(api, maps)
-        api.post(maps, config_map("a")).ok(201)
-        path = f"/api/v1/watch/namespaces/{ns}/configmaps"
+    def test_the_old_prefix_still_streams(self, api: Cluster, secrets: str, ns: str) -> None:
+        rv = now(api, secrets)
+        api.post(secrets, secret("a")).ok(201)
+        path = f"/api/v1/watch/namespaces/{ns}/secrets"
         answer = api.get(path, f"timeoutSeconds=1&resourceVersion={rv}")
         assert answer.status == 200
         assert b'"type":"ADDED"' in answer.body
 
-    def test_watch_on_one_object_is_a_plain_get(self, api: Cluster, maps: str) -> None:
-        api.post(maps, config_map("a")).ok(201)
-        assert api.get(f"{maps}/a", "watch=1").ok()["kind"] == "ConfigMap"
+    def test_watch_on_one_object_is_a_plain_get(self, api: Cluster, secrets: str) -> None:
+        api.post(secrets, secret("a")).ok(201)
+        assert api.get(f"{secrets}/a", "watch=1").ok()["kind"] == "Secret"

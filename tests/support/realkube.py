@@ -137,10 +137,18 @@ class RealKube:
 
     def forget_history(self) -> None:
         """Compact etcd to its newest revision and restart the server: older resourceVersions become 410."""
+        self.stop_controllers()  # they would wait long before they try again
         self.stop_apiserver()
         status = self._post_etcd("/v3/maintenance/status", {})
         self._post_etcd("/v3/kv/compaction", {"revision": status["header"]["revision"], "physical": True})
         self.start_apiserver()
+        if self._controllers:
+            self._start("kube-controller-manager", self._manager_args())
+
+    def stop_controllers(self) -> None:
+        process = self._processes.pop("kube-controller-manager", None)
+        if process is not None:
+            end(process, 0.5)
 
     def _post_etcd(self, path: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
         request = urllib.request.Request(
