@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields, replace
+
+from windlass.kits.clock import FakeClock
+from windlass.node.host import Host
 from windlass.node.names import Directory, NamedPod, NamedService, hostname_of, name_switch, substitute
 
 
@@ -76,3 +80,46 @@ def test_hostnames() -> None:
 
 def test_nothing_answers_before_the_hosts_file() -> None:
     assert name_switch("passwd: files\nhosts: resolve files\n") == "passwd: files\nhosts: files dns\n"
+
+
+def test_an_ended_pod_keeps_its_own_names_and_leaves_its_services() -> None:
+    ended = replace(PODS[0], ready=False, over=True)
+    found = names_of(Directory([ended, PODS[1]], SERVICES).hosts(PODS[1]))
+    assert found["j-m-0.j"] == ["10.0.0.1"]
+    assert found["j"] == ["10.0.0.2"]
+    assert "api" not in found
+
+
+def host_at(clock: FakeClock) -> Host:
+    parts = {field.name: None for field in fields(Host) if field.default is MISSING}
+    del parts["names"], parts["services"], parts["hosts_files"], parts["directory"], parts["_retired"]
+    return Host(**{**parts, "clock": clock})  # type: ignore[arg-type]
+
+
+async def test_names_of_ended_pods_resolve_for_a_minute() -> None:
+    clock = FakeClock()
+    host = host_at(clock)
+    for one in PODS[:2]:
+        host.rename(one.uid, one)
+    host.retire_name("u-j-m-0")
+    clock.jump(59)
+    host.forget_retired_names()
+    await host.names_settled()
+    assert "j-m-0.j" in host.directory.table("ns")
+    clock.jump(2)
+    host.forget_retired_names()
+    await host.names_settled()
+    assert "j-m-0.j" not in host.directory.table("ns")
+    assert "j-w-0.j" in host.directory.table("ns")
+
+
+async def test_a_pod_made_anew_takes_its_name_over_at_once() -> None:
+    host = host_at(FakeClock())
+    host.rename(PODS[0].uid, PODS[0])
+    host.retire_name(PODS[0].uid)
+    host.rename("u-new", replace(PODS[0], uid="u-new", address="10.0.0.7"))
+    await host.names_settled()
+    assert host.directory.table("ns")["j-m-0"] == "10.0.0.7"
+    assert list(host.names) == ["u-new"]
+    host.rename(PODS[0].uid, None)
+    assert list(host.names) == ["u-new"]

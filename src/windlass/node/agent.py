@@ -260,6 +260,7 @@ class NodeAgent:
         assert self.host is not None
         while True:
             spawning.sweep()
+            self.host.forget_retired_names()
             logs.prune(
                 self._paths.logs,
                 set(self.workers),

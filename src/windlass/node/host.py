@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,9 @@ from windlass.node.runner import Runner
 
 _FETCHED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}
 _COALESCE_SECONDS = 0.004
+_RETIRED_SECONDS = 60.0
+"""How long the name of a pod that has ended still resolves, as it would from a DNS cache: a rank that starts a
+moment later than a short-lived peer ends must not die of an unknown name."""
 
 
 @dataclass(slots=True)
@@ -58,6 +61,8 @@ class Host:
     """Pods whose hosts file is kept up to date: uid → file and the pod's hostAliases."""
     directory: Directory = field(default_factory=lambda: Directory((), ()))
     _flushing: asyncio.Task[None] | None = None
+    _retired: dict[str, float] = field(default_factory=dict)
+    """Pods that have ended and whose names still resolve: uid → since when."""
 
     def note(self, pod: Mapping[str, Any], note: Note) -> None:
         metadata = pod["metadata"]
@@ -91,13 +96,38 @@ class Host:
     def rename(self, uid: str, named: NamedPod | None) -> None:
         """A pod's name, address or readiness changed; None: it is gone."""
         if named is None:
+            self._retired.pop(uid, None)
             if self.names.pop(uid, None) is None:
                 return
         elif self.names.get(uid) == named:
             return
         else:
+            self._replace_retired(named)
             self.names[uid] = named
         self.names_changed()
+
+    def retire_name(self, uid: str) -> None:
+        """The pod has ended: no service leads to it any more, its own names do for a little longer."""
+        named = self.names.get(uid)
+        if named is not None:
+            self._retired[uid] = self.clock.monotonic()
+            self.names[uid] = replace(named, ready=False, over=True)
+            self.names_changed()
+
+    def forget_retired_names(self) -> None:
+        """Drop the names whose time is over. Called now and then."""
+        oldest = self.clock.monotonic() - _RETIRED_SECONDS
+        for uid in [uid for uid, since in self._retired.items() if since <= oldest]:
+            self.rename(uid, None)
+
+    def _replace_retired(self, named: NamedPod) -> None:
+        """A pod made anew under the same name takes it over at once."""
+        for uid in tuple(self._retired):
+            old = self.names[uid]
+            if old.namespace == named.namespace and (
+                old.name == named.name or (old.hostname, old.subdomain) == (named.hostname, named.subdomain)
+            ):
+                del self._retired[uid], self.names[uid]
 
     def names_changed(self) -> None:
         if self._flushing is None or self._flushing.done():

@@ -25,6 +25,8 @@ class NamedPod:
     address: str
     labels: Mapping[str, str]
     ready: bool = False
+    over: bool = False
+    """It has ended: its own names still lead to where it was, no service leads to it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class Directory:
             self._add_service(service, [pod for pod in members if _selects(service.selector, pod.labels)])
 
     def _add_service(self, service: NamedService, members: list[NamedPod]) -> None:
-        chosen = members if service.headless else [pod for pod in members if pod.ready][:1]
+        living = [pod for pod in members if not pod.over]
+        chosen = living if service.headless else [pod for pod in living if pod.ready][:1]
         for pod in chosen:
             self._lines.setdefault(service.namespace, []).append((pod.address, [service.name]))
             self._everywhere.append((pod.address, _qualified(service.name, service.namespace)))

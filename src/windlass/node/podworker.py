@@ -528,7 +528,7 @@ class PodWorker:
         self.host.limiter.release(self.uid)
         self.host.hosts_files.pop(self.uid, None)
         self.host.network.release(self.uid)
-        self.host.rename(self.uid, None)
+        self.host.retire_name(self.uid)
         if self.machine.failure_reason:
             self._remember()
         for name in ("volumes", "work", "shm"):
@@ -540,6 +540,7 @@ class PodWorker:
         if self.machine.step is PodStep.ENDED:
             self.machine.handle(Event(Kind.REMOVED, self.host.clock.now()))
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.host.rename(self.uid, None)
         self.gone.set()
 
 
