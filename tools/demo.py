@@ -68,6 +68,14 @@ def phase(job: str) -> str:
     return record.get("status", {}).get("state", {}).get("phase", "")
 
 
+def completed(job: str) -> bool:
+    """Whether the job ran to its end. Raises :class:`DemoFailed` with its log when it ended otherwise."""
+    now = phase(job)
+    if now in ("Failed", "Aborted", "Terminated"):
+        raise DemoFailed(f"{job} is {now}; its log:\n{windlass('logs', job, '--all', check=False)}")
+    return now == "Completed"
+
+
 def tell() -> None:
     windlass("up", "--state", str(STATE), "--gpus", "simulated:4", "--detach")
     say("one box with 4 simulated GPUs is up: API server, scheduler, controllers, node agent")
@@ -91,8 +99,8 @@ def tell() -> None:
         raise DemoFailed(f"the waiting gang holds {held} GPUs")
     say("meanwhile it holds no GPU. The main job's own words:")
     follow(GANG)
-    wait_until("the main job is completed", lambda: phase(GANG) == "Completed")
-    wait_until("the second gang ran", lambda: phase(SECOND) == "Completed")
+    wait_until("the main job is completed", lambda: completed(GANG))
+    wait_until("the second gang ran", lambda: completed(SECOND))
     say("the second gang got its GPUs when the first ended:")
     for line in windlass("logs", SECOND, "--all").splitlines()[:3]:
         print(f"    {line}", flush=True)
