@@ -150,8 +150,8 @@ CASES = [
         gang(1, needs("cpu=1", node_selector={"zone": "a"})),
         Reason.NO_MATCHING_NODE,
         [
-            "None of 4 nodes may take it: 2 do not match the node selector (zone=a), 1 is cordoned, "
-            "1 is not ready, 1 has a taint that is not tolerated (dedicated=ml:NoSchedule)."
+            "None of 4 nodes may take it: 2 do not match the node selector (zone=a), 1 has a taint that "
+            "is not tolerated (dedicated=ml:NoSchedule), 1 is cordoned, 1 is not ready."
         ],
         [
             Blocker(Reason.NO_MATCHING_NODE, 4),
@@ -175,7 +175,7 @@ CASES = [
             ),
         ),
         Reason.NO_MATCHING_NODE,
-        ["do not match the required node affinity (zone in (b, c) and ssd or cores > 4)"],
+        ["1 does not match the required node affinity (zone in (b, c) and ssd or cores > 4)"],
     ),
     Case("no nodes at all", [], gang(1, "cpu=1"), Reason.NO_MATCHING_NODE, ["The cluster has no nodes."]),
     Case(

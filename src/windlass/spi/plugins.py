@@ -27,6 +27,8 @@ from windlass.spi.objects import Group, Needs, Queue, Task
 
 
 class Footprint(StrEnum):
+    """What an answer depends on; see the top of this module."""
+
     STATIC = "static"
     ROW = "row"
 
