@@ -127,3 +127,8 @@ def is_running(state: StateFolder) -> bool:
         except OSError:
             return False
     return True
+
+
+def is_ready(state: StateFolder) -> bool:
+    """Whether the supervisor has told that everything is up; its socket listens from the first moment on."""
+    return bool((state.read_supervisor() or {}).get("ready"))

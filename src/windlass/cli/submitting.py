@@ -94,14 +94,16 @@ def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) ->
 
 
 def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> None:
-    from windlass.cli.starting import has_gpus, is_running, start
+    from windlass.cli.starting import has_gpus, is_ready, is_running, start
 
-    if is_running(invocation.target.state):
+    state = invocation.target.state
+    running = is_running(state)
+    if running and is_ready(state):
         return
-    if wish.gpus and not has_gpus():
+    if not running and wish.gpus and not has_gpus():
         raise no_gpus(wish.gpus, running=False)
     progress("starting the control plane")
-    start(invocation.target.state, progress=progress)
+    start(state, progress=progress)  # one that is being started already is waited for
 
 
 def _create(invocation: Invocation, wish: Wish, on_box: bool) -> dict[str, Any]:
