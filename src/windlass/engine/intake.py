@@ -24,7 +24,7 @@ class Intake:
     def __init__(self, world: World) -> None:
         self._world = world
         self._ledger = world.ledger
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self._handlers: dict[type, Callable[[Any], object]] = {
             d.NodeUpserted: lambda delta: self._node(delta.node),
             d.NodeRemoved: lambda delta: self._node_removed(delta.name),
             d.QueueUpserted: lambda delta: self._world.queues.upsert(delta.queue),

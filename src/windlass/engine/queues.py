@@ -8,12 +8,13 @@ subtree. A queue that is only named (by a group, or as a parent) but not known i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from windlass.spi.objects import Queue
 
 if TYPE_CHECKING:
     from windlass.engine.groups import GroupEntry
+    from windlass.engine.parking import Bucket
 
 Items = Iterable[tuple[str, int]]
 
@@ -57,10 +58,10 @@ class QueueEntry:
         self.reported: object = None
         self._cluster = cluster
         # Kept by ``turns``.
-        self.waiting: list[tuple[object, ...]] = []
+        self.waiting: list[tuple[Any, int, Bucket]] = []
         self.ticket = -1
         self.active = False
-        self.heap: list[tuple[object, ...]] = []
+        self.heap: list[tuple[Any, ...]] = []
 
     @property
     def cluster(self) -> Mapping[str, int]:
