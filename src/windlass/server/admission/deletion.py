@@ -26,7 +26,7 @@ def _queue(review: Review) -> None:
         raise errors.forbidden(
             QUEUES,
             name,
-            f"queue {name} always exists; close it (windlass queue set {name} --state closed) instead",
+            f"queue {name} always exists; close it (windlass queue set {name} state=Closed) instead",
         )
     children = sorted(
         queue["metadata"]["name"]

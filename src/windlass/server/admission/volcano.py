@@ -98,7 +98,7 @@ def queue_problem(review: Review, name: str, where: str = "spec.queue") -> Field
         return FieldError.invalid(
             where,
             name,
-            f"queue {name} is {state} and takes no new work: open it (windlass queue set {name} --open) or use "
+            f"queue {name} is {state} and takes no new work: open it (windlass queue set {name} state=Open) or use "
             "another queue",
         )
     return None
