@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api import quantities
-from windlass.api.annotations import HOST_IMAGE, TASK_INDEX
+from windlass.api.annotations import HOST_IMAGE, SIMULATED, TASK_INDEX
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, QUEUES, VOLCANO_JOBS
 from windlass.cli import amounts
@@ -32,6 +32,8 @@ _KEPT_PREFIXES = (
     *("LC_", "OMP_", "MKL_", "NCCL_", "TORCH_", "PYTORCH_"),
     *("HF_", "TRANSFORMERS_", "XLA_", "JAX_"),
 )
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_RUNS_PROCESSES = {"matchExpressions": [{"key": SIMULATED, "operator": "NotIn", "values": ["true"]}]}
 _SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE", re.IGNORECASE)
 
 
@@ -51,6 +53,8 @@ class Wish:
     workdir: str = ""
     time_seconds: int = 0
     image: str = ""
+    followed: bool = False
+    """Its output is awaited, so that on a box it goes only to nodes that run processes (not to simulated ones)."""
 
     @property
     def request(self) -> dict[str, str]:
@@ -77,6 +81,8 @@ def job_of(
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
     if wish.time_seconds:
         pod["activeDeadlineSeconds"] = wish.time_seconds
+    if wish.followed and on_box:
+        pod["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [_RUNS_PROCESSES]}}}
     spec: dict[str, Any] = {
         "minAvailable": wish.nodes,
         "queue": wish.queue,
@@ -226,7 +232,10 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
     """What can never run is told before it is submitted. Raises :class:`WindlassError`."""
     _check_queue(invocation, wish)
     need = quantities.to_vector(wish.request)
-    nodes = invocation.client.list(NODES).items
+    everywhere = invocation.client.list(NODES).items
+    nodes = [node for node in everywhere if not (wish.followed and is_simulated(node))]
+    if nodes != everywhere and not nodes:
+        raise _only_simulated(len(everywhere))
     have = {node["metadata"]["name"]: amounts.allocatable(node) for node in nodes}
     if wish.gpus and not any(amounts.devices(free) for free in have.values()):
         raise no_gpus(wish.gpus)
@@ -250,6 +259,20 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
             evidence=f"each needs {_words(need)}; all nodes together, empty, hold {places}",
             remedies=(f"windlass run --nodes {places} …" if places else "ask for less", "windlass node ls"),
         )
+
+
+def is_simulated(node: Mapping[str, Any]) -> bool:
+    return (node["metadata"].get("labels") or {}).get(SIMULATED) == "true"
+
+
+def _only_simulated(count: int) -> WindlassError:
+    return WindlassError(
+        "WL-JOB-413",
+        "no node runs processes",
+        evidence=f"{'all ' if count > 1 else ''}{count} node{'s are' if count > 1 else ' is'} simulated; "
+        "a command could not run there, nor write a log; the job was not submitted",
+        remedies=("windlass node ls", "windlass submit places a job on simulated nodes, for trying policies"),
+    )
 
 
 def _copies(need: Mapping[str, int], free: Mapping[str, int]) -> int:

@@ -64,14 +64,13 @@ def job_flags(function: Function) -> Function:
     return function
 
 
-def wish_of(given: dict[str, Any]) -> Wish:
+def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
     """The flags as a wish. Raises :class:`WindlassError` on values that cannot be meant."""
     time = given.pop("time")
     words = given.pop("words")
     queue = given.pop("queue") or "default"
-    wish = Wish(
-        command=tuple(words), queue=queue, time_seconds=duration_seconds(time) if time else 0, **given
-    )
+    seconds = duration_seconds(time) if time else 0
+    wish = Wish(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(wish)
     return wish
 

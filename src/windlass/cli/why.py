@@ -97,7 +97,11 @@ def _ending(job: Job) -> str:
         return f"{who}{exit_words(code)}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
-    return str(state.get("message") or state.get("reason") or "")
+    return _BY_COMMAND.sub("", str(state.get("message") or state.get("reason") or ""))
+
+
+_BY_COMMAND = re.compile(r"^\w+ by command \S+: (?=.)")
+"""What a job controller puts before the words of ``windlass cancel``."""
 
 
 def exit_words(code: int) -> str:
@@ -132,7 +136,8 @@ def blocker_line(blocker: Blocker) -> str:
     if blocker.nodes:
         parts.append(plural(blocker.nodes, "node"))
     if blocker.resource in _WHOLE_PODS:
-        parts.append(f"{blocker.needed} pods needed at once, {blocker.available or 0} fit")
+        several = "pod" if str(blocker.needed) == "1" else "pods"
+        parts.append(f"{blocker.needed} {several} needed at once, {blocker.available or 0} fit")
     elif blocker.resource:
         amount = f"needs {blocker.needed or '?'}"
         if blocker.available != "":

@@ -18,6 +18,7 @@ from windlass.cli.words import about, joined, places, plural
 
 _PATIENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
+_FRESH_SECONDS = 10.0
 
 
 @click.command("explain")
@@ -48,9 +49,8 @@ def command(invocation: Invocation, job: str) -> int:
 def _judged(invocation: Invocation, job: Job) -> Job:
     """The job once the scheduler has spoken: one that has just been submitted is given a moment."""
     until = invocation.clock.monotonic() + _PATIENCE_SECONDS
-    while job.waiting and job.explanation is None and not job.condition_message:
-        if invocation.clock.monotonic() >= until:
-            break
+    fresh = invocation.clock.now() - job.created < _FRESH_SECONDS
+    while fresh and job.waiting and job.explanation is None and invocation.clock.monotonic() < until:
         invocation.clock.pause(_PAUSE_SECONDS)
         job = refresh(invocation, job) or job
     return job

@@ -49,8 +49,8 @@ def list_nodes(invocation: Invocation) -> int:
         [
             record["name"],
             record["state"],
-            _number(record["gpus"]),
-            _number(record["gpusFree"]),
+            f"{record['gpus']:g}" if record["gpus"] else "-",
+            f"{record['gpusFree']:g}" if record["gpus"] else "-",
             f"{record['cpuUsed']}/{record['cpu']}",
             f"{_gib(record['memoryUsedBytes'])}/{_gib(record['memoryBytes'])}Gi",
             str(record["pods"]),
@@ -62,10 +62,6 @@ def list_nodes(invocation: Invocation) -> int:
     width = 0 if invocation.wide else invocation.out.width
     invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3))))
     return 0
-
-
-def _number(value: float) -> str:
-    return f"{value:g}" if value else "-" if value == 0 else "0"
 
 
 def _gib(value: int) -> str:

@@ -6,7 +6,9 @@ from typing import Any
 
 import click
 
+from windlass.api.resources import QUEUES
 from windlass.cli import amounts, tables
+from windlass.cli.failures import missing
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, fetch
 from windlass.cli.options import queue_flag, standard
@@ -33,11 +35,21 @@ def command(invocation: Invocation, queue: str | None, everything: bool, follow:
     if follow:
         return _watch(invocation, queue, everything, utc)
     jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
+    if queue is not None and not jobs:
+        _check_queue(invocation, queue)
     if invocation.structured:
         emit(invocation, {"items": [as_record(job) for job in jobs]}, names=[_typed(job) for job in jobs])
         return 0
     _show(invocation, jobs, utc)
     return 0
+
+
+def _check_queue(invocation: Invocation, queue: str) -> None:
+    """An empty list of a mistyped queue would be a wrong answer. Raises ``WL-QUEUE-404``."""
+    if invocation.client.find(QUEUES, queue) is None:
+        raise missing(
+            "queues", queue, [item["metadata"]["name"] for item in invocation.client.list(QUEUES).items]
+        )
 
 
 def select(jobs: list[Job], queue: str | None, everything: bool) -> list[Job]:

@@ -16,7 +16,7 @@ from windlass.cli.loglines import LogOptions, pattern_of
 from windlass.cli.options import standard
 from windlass.cli.submitting import job_flags, make, wish_of
 
-CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+CONTEXT = {"allow_interspersed_args": False}
 _MOMENT_SECONDS = 2.0
 
 
@@ -33,7 +33,7 @@ def command(invocation: Invocation, grep: str | None, timestamps: bool, quiet: b
     """
     options = LogOptions(pattern=pattern_of(grep), timestamps=timestamps)
     phases = Phases(invocation, quiet=quiet)
-    created = make(invocation, wish_of(given), phases.show)
+    created = make(invocation, wish_of(given, followed=True), phases.show)
     job = Job("Job", created)
     follower = Follower(invocation, job, options, phases=phases, give_up=True)
     try:

@@ -11,7 +11,7 @@ from windlass.cli.options import standard
 from windlass.cli.output import emit
 from windlass.cli.submitting import job_flags, make, wish_of
 
-CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+CONTEXT = {"allow_interspersed_args": False}
 
 
 @click.command("submit", context_settings=CONTEXT)
