@@ -19,6 +19,7 @@ from windlass.cli.submission import Wish, base_name, job_of, literal
 @pytest.fixture(autouse=True)
 def running(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(starting, "is_running", lambda _state: True)
+    monkeypatch.setattr(starting, "is_ready", lambda _state: True)
 
 
 def ends(code: int, *, lines: bytes = b"") -> Any:
