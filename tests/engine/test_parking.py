@@ -137,8 +137,12 @@ class Rig:
         self.turns.push(bucket)
         return bucket
 
+    def pop(self) -> Bucket | None:
+        turn = self.turns.pop()
+        return turn[0] if turn is not None else None
+
     def take(self) -> str:
-        bucket = self.turns.pop()
+        bucket = self.pop()
         if bucket is None:
             return ""
         self.queues.start(bucket.queue, (("cpu", 1),), 1)
@@ -148,7 +152,7 @@ class Rig:
 def test_one_queue_takes_its_groups_in_order() -> None:
     rig = Rig("q")
     buckets = [rig.add("q", order) for order in (2, 1, 3)]
-    assert [rig.turns.pop() for _ in range(4)] == [buckets[1], buckets[0], buckets[2], None]
+    assert [rig.pop() for _ in range(4)] == [buckets[1], buckets[0], buckets[2], None]
 
 
 def test_queues_take_turns_by_share() -> None:
@@ -174,18 +178,31 @@ def test_parked_and_empty_buckets_are_passed_over() -> None:
     rig.lot.park(first, Waits())
     for entry in list(second.members.values()):
         rig.lot.leave(entry)
-    assert rig.turns.pop() is third
-    assert rig.turns.pop() is None
+    assert rig.pop() is third
+    assert rig.pop() is None
     rig.turns.push(second)
-    assert rig.turns.pop() is None
+    assert rig.pop() is None
+
+
+def test_a_head_that_has_left_passes_the_turn_to_the_next() -> None:
+    rig = Rig("a")
+    entries = [group(f"x{i}", i) for i in range(3)]
+    for entry in entries:
+        bucket = rig.lot.enter(("same",), rig.queues.get("a"), entry)
+    rig.turns.push(bucket)
+    rig.lot.leave(entries[0])
+    entries[1].order_key = (9, "x1")  # moved back, and entered again elsewhere in the order
+    rig.lot.leave(entries[1])
+    rig.lot.enter(("same",), rig.queues.get("a"), entries[1])
+    assert rig.turns.pop() == (bucket, entries[2])
 
 
 def test_pushing_again_does_not_double_the_turn() -> None:
     rig = Rig("a", "b")
     bucket = rig.add("a")
     rig.turns.push(bucket)
-    assert rig.turns.pop() is bucket
-    assert rig.turns.pop() is None
+    assert rig.pop() is bucket
+    assert rig.pop() is None
 
 
 def test_a_moved_tree_is_built_anew() -> None:
@@ -236,4 +253,4 @@ def test_pop_ends(n: int) -> None:
     rig = Rig("a")
     for _ in range(n):
         rig.add("a")
-    assert sum(rig.turns.pop() is not None for _ in range(n + 3)) == n
+    assert sum(rig.pop() is not None for _ in range(n + 3)) == n

@@ -135,12 +135,12 @@ class Core:
         """Let groups take steps, in turn, until none can. True if the cycle's bound cut it short."""
         bound = self.config.binds_per_cycle
         turns = self._turns
-        while (bucket := turns.pop()) is not None:
+        while (turn := turns.pop()) is not None:
+            bucket, group = turn
             if bound and len(out.binds) >= bound:
                 turns.push(bucket)
                 return True
-            group = bucket.head()
-            if group is None or group.step is None:
+            if group.step is None:
                 raise RuntimeError(f"{bucket!r} has nothing to try")
             touched[group.key] = group
             attempt = self._allocation.attempt(self._statement, group, group.step)

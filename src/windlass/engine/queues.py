@@ -58,7 +58,7 @@ class QueueEntry:
         self.reported: object = None
         self._cluster = cluster
         # Kept by ``turns``.
-        self.waiting: list[tuple[Any, int, Bucket]] = []
+        self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
         self.ticket = -1
         self.active = False
         self.heap: list[tuple[Any, ...]] = []

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
+from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry, QueueTree
@@ -33,20 +34,20 @@ class Turns:
             return
         leaf = bucket.queue
         bucket.ticket = next(self._tickets)
-        heapq.heappush(leaf.waiting, (head.order_key, bucket.ticket, bucket))
+        heapq.heappush(leaf.waiting, (head.order_key, bucket.ticket, bucket, head))
         if leaf.name not in self._leaves:
             self._leaves[leaf.name] = leaf
             self._activate(leaf)
 
-    def pop(self) -> Bucket | None:
-        """The bucket whose first group goes next; it is to be pushed again if it stays active."""
+    def pop(self) -> tuple[Bucket, GroupEntry] | None:
+        """The bucket whose turn it is and its first group; to be pushed again if it stays active."""
         while self._leaves:
             leaf = self._leaf()
-            bucket = self._first(leaf)
+            found = self._first(leaf)
             if not leaf.waiting:
                 self._deactivate(leaf)
-            if bucket is not None:
-                return bucket
+            if found is not None:
+                return found
         return None
 
     def rebuild(self, buckets: Iterable[Bucket]) -> None:
@@ -62,12 +63,15 @@ class Turns:
 
     # ------------------------------------------------------------------ leaves
 
-    def _first(self, leaf: QueueEntry) -> Bucket | None:
+    def _first(self, leaf: QueueEntry) -> tuple[Bucket, GroupEntry] | None:
         waiting = leaf.waiting
         while waiting:
-            _, ticket, bucket = heapq.heappop(waiting)
-            if bucket.ticket == ticket and not bucket.parked and bucket.members:
-                return bucket
+            order_key, ticket, bucket, group = heapq.heappop(waiting)
+            if bucket.ticket != ticket or bucket.parked:
+                continue
+            if group.bucket is bucket and group.order_key == order_key:
+                return bucket, group
+            self.push(bucket)  # its first group has left
         return None
 
     def _leaf(self) -> QueueEntry:
