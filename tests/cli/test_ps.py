@@ -115,3 +115,9 @@ def test_a_jobs_group_is_called_after_the_job():
     assert group_title("lab/train-b3bbfd3f-0f22-4bab-8d33-164338d08547") == "lab/train"
     assert group_title("default/my-group") == "my-group"
     assert group_title("default/pod:bare") == "bare"
+
+
+def test_a_queue_that_is_not_there_is_no_empty_list(windlass):
+    done = windlass("ps", "-q", "reseach")
+    assert done.code == 3
+    assert done.err.startswith('error[WL-QUEUE-404]: queue "reseach" does not exist\n')

@@ -196,6 +196,60 @@ def test_a_job_that_waiting_cannot_help_is_given_up(windlass, cluster):
     assert (VOLCANO_JOBS, "default", "n") in cluster.objects
 
 
+class TestSimulatedNodes:
+    """They run no process, so a command that is followed does not go there."""
+
+    def add(self, cluster: FakeCluster, name: str) -> None:
+        made = node(name, gpus=8)
+        made["metadata"]["labels"]["windlass.dev/simulated"] = "true"
+        cluster.add(NODES, made)
+
+    def test_run_keeps_away(self, windlass, cluster):
+        self.add(cluster, "sim-0")
+        done = windlass("run", "--gpus", "8", "--", "true")
+        assert (done.code, "no node has 8 GPUs" in done.err) == (6, True)
+        cluster.on_create.append(ends(0))
+        assert windlass("run", "--gpus", "1", "--", "true").code == 0
+        terms = pod_spec(created(cluster))["affinity"]["nodeAffinity"]
+        assert terms == {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [
+                            {"key": "windlass.dev/simulated", "operator": "NotIn", "values": ["true"]}
+                        ]
+                    }
+                ]
+            }
+        }
+
+    def test_submit_may_go_there(self, windlass, cluster):
+        self.add(cluster, "sim-0")
+        assert windlass("submit", "--gpus", "8", "--", "true").code == 0
+        assert "affinity" not in pod_spec(created(cluster))
+
+    def test_nothing_but_simulated_nodes(self, windlass, cluster):
+        for name in [name for _, _, name in cluster.objects if (NODES, "", name) in cluster.objects]:
+            del cluster.objects[NODES, "", name]
+        self.add(cluster, "sim-0")
+        done = windlass("run", "--", "true")
+        assert (done.code, done.err.splitlines()[0]) == (6, "error[WL-JOB-413]: no node runs processes")
+
+
+@pytest.mark.parametrize("verb", ["run", "submit"])
+def test_an_unknown_option_is_no_program(windlass, verb):
+    done = windlass(verb, "--gpu", "1", "--", "true")
+    assert done.code == 2
+    assert done.err.startswith("error[WL-USE-400]: there is no option --gpu\n")
+    assert "try: did you mean --gpus?\n" in done.err
+
+
+def test_options_of_the_program_are_its_own(windlass, cluster):
+    cluster.on_create.append(ends(0))
+    assert windlass("run", "true", "--lr", "3", "-x").code == 0
+    assert pod_spec(created(cluster))["containers"][0]["command"] == ["true", "--lr", "3", "-x"]
+
+
 # The object.
 
 

@@ -85,4 +85,8 @@ def pairs(items: Sequence[tuple[str, str]], indent: str = "") -> str:
 
 
 def _one_line(cell: str) -> str:
-    return " ".join(cell.split()) if "\n" in cell or "\t" in cell else cell
+    """Without line breaks, and without control characters: a cell's text may come from anybody's object."""
+    if cell.isprintable():
+        return cell
+    shown = "".join(letter if letter.isprintable() or letter.isspace() else "?" for letter in cell)
+    return " ".join(shown.split())
