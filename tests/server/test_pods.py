@@ -342,6 +342,15 @@ class TestLogs:
         assert (answer.status, answer.message) == (400, "previous terminated container not found")
         assert (await api.get(f"{PODS}/none/log")).status == 404
 
+    async def test_a_simulated_node_runs_no_process(self, api_with_logs: Api, logs: Logs) -> None:
+        await running(api_with_logs)
+        node = (await api_with_logs.get(f"{PODS}/p")).ok()["spec"]["nodeName"]
+        labels = {"windlass.dev/simulated": "true"}
+        await api_with_logs.post("/api/v1/nodes", {"metadata": {"name": node, "labels": labels}})
+        answer = await api_with_logs.get(f"{PODS}/p/log")
+        assert (answer.status, logs.asked) == (400, [])
+        assert f'is on the simulated node "{node}": no process runs there' in answer.message
+
     @pytest.mark.parametrize(
         ("query", "status"),
         [

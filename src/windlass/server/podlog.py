@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from windlass.api.annotations import SIMULATED
 from windlass.api.errors import FieldError, bad_request, failure, not_found
+from windlass.api.resources import NODES
 from windlass.client.transport import Response
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.server import answers
@@ -29,6 +31,7 @@ async def read_log(core: Core, call: Call) -> Response:
     options, limit = _options(core, call, container)
     if not (pod.get("spec") or {}).get("nodeName"):
         return Response(204)
+    _check_node(core, pod)
     _check_started(pod, container, previous=options.previous)
     if core.logs is None:
         raise failure(
@@ -130,6 +133,18 @@ def _invalid(name: str, problems: list[FieldError]) -> Exception:
     causes = [{"reason": p.reason, "message": p.message, "field": p.field} for p in problems]
     details = {"name": name, "kind": "PodLogOptions", "causes": causes}
     return failure(422, "Invalid", f'PodLogOptions "{name}" is invalid: {body}', details)
+
+
+def _check_node(core: Core, pod: Mapping[str, Any]) -> None:
+    """A simulated node starts no process: say so instead of that the log is missing."""
+    node = pod["spec"]["nodeName"]
+    entry = core.store.get(NODES.qualified, "", node)
+    labels = decoded(NODES, entry)["metadata"].get("labels") or {} if entry is not None else {}
+    if labels.get(SIMULATED) == "true":
+        name = pod["metadata"]["name"]
+        raise bad_request(
+            f'pod "{name}" is on the simulated node "{node}": no process runs there, so it has no log'
+        )
 
 
 def _check_started(pod: Mapping[str, Any], container: str, *, previous: bool) -> None:
