@@ -67,7 +67,8 @@ class Reader:
     def translate(self, line: str) -> str:
         """The page's names for this machine and this home."""
         line = line.replace(str(self.home / "work"), "/home/you").replace(str(self.home), "/home/you")
-        return re.sub(rf"(?<![\w.-]){re.escape(socket.gethostname())}(?![\w.-])", "box", line)
+        node = re.escape(socket.gethostname())
+        return re.sub(rf"(?<![\w.-]){node}(?![\w.-])", "box", line, flags=re.IGNORECASE)
 
     def follow(self, step: Step) -> str | None:
         return check(step, self.shell.run(step.command), self.translate)
