@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from windlass.engine import invariants
+from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
@@ -84,6 +85,22 @@ def _twin_world(cluster: Cluster, engine: Engine) -> Cluster:
     twin.tasks, twin.groups = dict(cluster.tasks), dict(cluster.groups)
     twin.node_specs = dict(cluster.node_specs)
     return twin
+
+
+@SETTINGS
+@given(ops(min_size=8), st.integers(1, 4))
+def test_a_bounded_cycle_decides_the_same_in_several_steps(history: list[Op], bound: int) -> None:
+    def decided(config: EngineConfig) -> list[object]:
+        player = Player(start(Cluster(config)), PLAIN)
+        player.play([op for op in history if op.kind not in ("cycle", "delay", "fail_bind")])
+        binds: list[object] = []
+        while True:
+            decision = player.cluster.cycle(seconds=0.0, confirm=False)
+            binds += decision.binds
+            if decision.wake_at != player.cluster.now:
+                return binds
+
+    assert decided(EngineConfig(binds_per_cycle=bound)) == decided(EngineConfig())
 
 
 # ---------------------------------------------------------------------- incremental = rebuilt

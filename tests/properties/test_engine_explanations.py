@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cluster_dsl import NAMESPACE, Cluster
+from cluster_dsl import GPU, NAMESPACE, Cluster
 from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -80,6 +80,10 @@ class Naive:
 
     def free(self, node: Node) -> dict[str, int]:
         left = dict(node.allocatable)
+        if node.devices:
+            held = {i for task, _, where in self.placed if where == node.name for i in task.devices}
+            lost = sum(1 for d in node.devices if not d.healthy and d.index not in held)
+            left[GPU] = min(left[GPU], 1000 * len(node.devices)) - 1000 * lost
         for task, _, where in self.placed:
             if where == node.name:
                 for resource, units in (*task.needs.request, ("pods", 1)):

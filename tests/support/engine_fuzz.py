@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cluster_dsl import NAMESPACE, Cluster, needs, node
+from cluster_dsl import GPU, NAMESPACE, Cluster, needs, node
 from hypothesis import strategies as st
 
 from windlass.engine.decision import Decision
-from windlass.spi.objects import Expression, Needs, NodeTerm, PodTerm, TaskState, Toleration
+from windlass.spi.objects import Device, Expression, Needs, NodeTerm, PodTerm, TaskState, Toleration
 
 ZONES = ("a", "b", "c")
 
@@ -92,6 +92,7 @@ KINDS = (
     "priority",
     "release",
     "rename",
+    "sick",
 )
 
 
@@ -214,6 +215,20 @@ class Player:
         if names:
             spec = self.cluster.node_specs[names[op.x % len(names)]]
             self.cluster.nodes(replace(spec, labels={**spec.labels, "zone": ZONES[op.y % 3]}))
+
+    def _sick(self, op: Op) -> None:
+        """A node lists its devices; one of them falls ill or gets well."""
+        names = sorted(self.cluster.node_specs)
+        if not names:
+            return
+        spec = self.cluster.node_specs[names[op.x % len(names)]]
+        number = spec.allocatable.get(GPU, 0) // 1000
+        if number:
+            listed = spec.devices or tuple(Device(i, GPU) for i in range(number))
+            at = op.y % number
+            changed = [replace(d, healthy=not d.healthy) if d.index == at else d for d in listed]
+            self.cluster.overcommitted = True  # tasks of which nobody said where they are may be on it
+            self.cluster.nodes(replace(spec, devices=tuple(changed)))
 
     def _delay(self, op: Op) -> None:
         """A cycle whose binds the world has not confirmed; a stale report arrives instead."""
