@@ -64,9 +64,10 @@ def table(outcomes: list[Outcome]) -> str:
         of = [o for o in outcomes if o.fault == fault]
         if of:
             ready = [o.recovered_seconds for o in of]
+            restarts, acknowledged = sum(o.restarts for o in of), sum(o.acknowledged for o in of)
             rows.append(
                 f"| {fault} | {len(of)} | {sum(not o.problems for o in of)} "
-                f"| {statistics.median(ready):.2f} / {max(ready):.2f} | {sum(o.restarts for o in of)} | {sum(o.acknowledged for o in of)} |"
+                f"| {statistics.median(ready):.2f} / {max(ready):.2f} | {restarts} | {acknowledged} |"
             )
     return "\n".join(rows) + "\n"
 

@@ -10,8 +10,8 @@ from fakeapi import Crash, FakeApi, Words
 
 from windlass.api.resources import (
     COMMANDS,
-    PODS,
     POD_GROUPS,
+    PODS,
     PRIORITY_CLASSES,
     VOLCANO_JOBS,
 )

@@ -9,6 +9,18 @@ from windlass.api import annotations
 
 KUBELET_VERSION = "v1.36.0+windlass"
 MAX_PODS = 250
+_NODE_INFO = {
+    "architecture": "amd64",
+    "bootID": "",
+    "containerRuntimeVersion": "windlass-simulated://1",
+    "kernelVersion": "",
+    "kubeProxyVersion": "",
+    "kubeletVersion": KUBELET_VERSION,
+    "machineID": "",
+    "operatingSystem": "linux",
+    "osImage": "simulated",
+    "systemUUID": "",
+}
 
 
 def node_object(
@@ -61,18 +73,7 @@ def node_object(
             "capacity": capacity,
             "allocatable": dict(capacity),
             "conditions": node_conditions(),
-            "nodeInfo": {
-                "architecture": "amd64",
-                "bootID": "",
-                "containerRuntimeVersion": "windlass-simulated://1",
-                "kernelVersion": "",
-                "kubeProxyVersion": "",
-                "kubeletVersion": KUBELET_VERSION,
-                "machineID": "",
-                "operatingSystem": "linux",
-                "osImage": "simulated",
-                "systemUUID": "",
-            },
+            "nodeInfo": dict(_NODE_INFO),
         },
     }
 

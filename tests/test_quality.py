@@ -1,0 +1,81 @@
+"""What ``make check`` asks for holds in every test run, and files and functions stay readable in one go.
+
+The tools are the ones of the virtual environment that runs the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+CHECKED = ("src", "tests", "benchmarks", "tools", "examples")
+MOST_FILE_LINES = 800
+MOST_FUNCTION_LINES = 60
+
+
+def run_tool(name: str, *arguments: str) -> None:
+    """Run one tool in the project's folder; what it printed is the failure."""
+    binary = Path(sys.executable).parent / name
+    if not binary.exists():
+        pytest.skip(f"{name} is not installed beside {sys.executable}")
+    done = subprocess.run([binary, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{name} {' '.join(arguments)}\n{done.stdout}{done.stderr}"
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def test_format() -> None:
+    run_tool("ruff", "format", "--check", "--no-cache", *CHECKED)
+
+
+def test_lint() -> None:
+    run_tool("ruff", "check", "--no-cache", *CHECKED)
+
+
+def test_layers() -> None:
+    run_tool("lint-imports", "--no-cache")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_types() -> None:
+    if shutil.which("node") is None:
+        pytest.skip("no node: the pyright package would have to download one")
+    run_tool("pyright")
+
+
+def test_files_stay_short() -> None:
+    assert SOURCES
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_FILE_LINES} == {}
+
+
+def test_functions_stay_short() -> None:
+    long = []
+    for path in SOURCES:
+        for function in functions(ast.parse(path.read_text())):
+            lines = (function.end_lineno or function.lineno) - function.lineno + 1
+            if lines > MOST_FUNCTION_LINES:
+                long.append(f"{path.relative_to(ROOT)}:{function.lineno} {function.name}: {lines} lines")
+    assert long == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
