@@ -458,6 +458,18 @@ def test_status(windlass, cluster):
     assert "GPUs:           3 of 12 in use" in windlass("status").out
 
 
+def test_doctor_believes_the_agent_more_than_the_machine(windlass, cluster, tmp_path):
+    node = cluster.objects[(NODES, "", "box")]
+    node["metadata"].setdefault("annotations", {})["windlass.dev/isolation"] = "none"
+    (tmp_path / "state").mkdir(exist_ok=True)
+    (tmp_path / "state" / "supervisor.json").write_text('{"node": "box"}')
+    checks = {check["check"]: check for check in json.loads(windlass("doctor", "-o", "json").out)["checks"]}
+    assert checks["namespaces"]["level"] == "warn"
+    if "refuses" not in checks["namespaces"]["found"]:
+        assert "the running agent gives pods none" in checks["namespaces"]["found"]
+        assert checks["namespaces"]["remedy"].endswith("logs/node.log")
+
+
 def test_doctor_says_how_to_mend(windlass, cluster):
     cluster.down = True
     done = windlass("doctor")

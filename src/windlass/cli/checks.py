@@ -184,6 +184,14 @@ def _namespaces(invocation: Invocation) -> Finding:
             "sysctl kernel.unprivileged_userns_clone=1 (or apparmor_restrict_unprivileged_userns=0): without "
             "them pods share the machine's network, one gang per port",
         )
+    told = _agent_words(invocation, machine.ISOLATION)
+    if told and "net" not in told.split(", "):
+        return Finding(
+            "namespaces",
+            WARN,
+            f"this machine permits {', '.join(names)}, but the running agent gives pods {told}",
+            f"its log says why: {invocation.target.state.log('node')}",
+        )
     outbound = _agent_words(invocation, machine.OUTBOUND)
     way_out = f"; outbound by {outbound}" if outbound else ""
     return Finding("namespaces", OK, f"each pod has its own {', '.join(names)}{way_out}")

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -189,7 +190,7 @@ class NodeAgent:
             await network.prepare()
         except NetworkError as error:
             _log.warning("pods get no network of their own: %s", error)
-            capabilities = NO_ISOLATION
+            capabilities = replace(NO_ISOLATION, refused={"all": str(error)})
             network = Network(self._paths.root, capabilities)
             await network.prepare()
         inventory = devices.discover(options.gpus)
