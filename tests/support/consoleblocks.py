@@ -58,7 +58,7 @@ class PageError(AssertionError):
 def steps(text: str, page: str = "page") -> list[Step]:
     """The commands of all console blocks, in order."""
     found: list[Step] = []
-    inside = False
+    inside = fresh = False
     for number, line in enumerate(text.splitlines(), 1):
         if not inside:
             inside = bool(_FENCE.match(line))
