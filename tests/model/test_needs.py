@@ -206,3 +206,33 @@ def test_priority_comes_from_the_pod_else_from_its_class() -> None:
     (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
     assert task.priority == 700
     assert translate(pod("b", priority=3, priorityClassName="high"))["default/b"].priority == 3
+
+
+def test_spreading_that_is_demanded_is_no_silence() -> None:
+    hard = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    model = ClusterModel(["windlass"])
+    model.upsert_pod(view(topologySpreadConstraints=[{**hard, "whenUnsatisfiable": "ScheduleAnyway"}, hard]))
+    model.take()
+    told = model.explanation("default/pod:a")
+    assert told is not None
+    assert told.code == "Misconfigured"
+    assert told.message.startswith(
+        "pod default/a: spec.topologySpreadConstraints[1]: Forbidden: spreading over zone with whenUnsatisfiable "
+        "DoNotSchedule is not served"
+    )
+    assert len(told.blockers) == 1
+
+
+def test_wishes_that_are_not_weighed_are_known() -> None:
+    assert view().shape.ignored == ()
+    soft = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+    term = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
+    wishful = view(
+        topologySpreadConstraints=[soft],
+        affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}},
+    )
+    assert wishful.shape.ignored == (
+        "spec.topologySpreadConstraints[0]",
+        "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    assert wishful.shape is not view().shape

@@ -133,6 +133,7 @@ def test_pods_with_equal_needs_share_one_shape() -> None:
 
 
 def test_shapes_go_with_their_last_pod() -> None:
+    gc.collect()
     before = shapes_alive()
     found = decode(pod("a", containers=[container({"cpu": "7777m"})]))
     assert shapes_alive() == before + 1

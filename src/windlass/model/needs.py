@@ -101,7 +101,19 @@ def _translate(
                 "spec.resourceClaims", "claims of dynamic resource allocation are not served"
             )
         )
+    for i, constraint in enumerate(shape.spread):
+        if constraint.when_unsatisfiable != "ScheduleAnyway":
+            problems.append(_hard_spread(i, constraint.topology_key))
     return Translated(needs, tuple(problems))
+
+
+def _hard_spread(index: int, key: str) -> FieldError:
+    return FieldError.forbidden(
+        f"spec.topologySpreadConstraints[{index}]",
+        f"spreading over {key or 'a topology'} with whenUnsatisfiable DoNotSchedule is not served: say it with "
+        "a required podAntiAffinity (one pod a domain), or set ScheduleAnyway (then it is only a wish, which "
+        "is not weighed)",
+    )
 
 
 def _node_affinity(

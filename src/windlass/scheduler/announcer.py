@@ -28,12 +28,12 @@ class Announcer:
         self._clock = clock
         self._busy = busy
         self._busy_at = 0.0
-        self._news: deque[tuple[float, ObjectRef, str, str]] = deque(maxlen=_KEPT)
+        self._news: deque[tuple[float, ObjectRef, str, str, str]] = deque(maxlen=_KEPT)
         self._wake = asyncio.Event()
 
-    def say(self, ref: ObjectRef, reason: str, message: str) -> None:
-        """Record a Normal event, soon. Beyond 20 000 waiting ones the oldest are lost."""
-        self._news.append((self._clock.monotonic(), ref, reason, message))
+    def say(self, ref: ObjectRef, reason: str, message: str, *, type: str = "Normal") -> None:
+        """Record an event, soon. Beyond 20 000 waiting ones the oldest are lost."""
+        self._news.append((self._clock.monotonic(), ref, type, reason, message))
         self._wake.set()
 
     async def run(self) -> None:
@@ -53,5 +53,5 @@ class Announcer:
 
     def _hand_over(self) -> None:
         for _ in range(min(_AT_ONCE, len(self._news))):
-            _, ref, reason, message = self._news.popleft()
-            self._recorder.event(ref, "Normal", reason, message)
+            _, ref, type, reason, message = self._news.popleft()
+            self._recorder.event(ref, type, reason, message)

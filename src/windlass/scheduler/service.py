@@ -305,6 +305,9 @@ class SchedulerService:
             self.metrics.wait_seconds.observe(max(0.0, self._clock.now() - pod.created))
         message = f"Successfully assigned {bind.task} to {bind.node}"
         self._announcer.say(_reference(bind), "Scheduled", message)
+        if pod is not None and (ignored := pod.shape.ignored):
+            message = f"placed without regard to these wishes, which are not weighed: {', '.join(ignored)}"
+            self._announcer.say(_reference(bind), "WishIgnored", message, type="Warning")
         if bind.task in self.model.assumed:
             due = self._clock.monotonic() + self.options.assume_seconds
             self._deadlines.append((due, bind.task, bind.uid))

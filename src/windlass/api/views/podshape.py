@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -65,8 +66,13 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodAffinity(msgspec.Struct, frozen=True, gc=False):
+    """``preferred`` is not acted upon; it is kept so that this can be told."""
+
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[Mapping[str, Any], ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 
@@ -84,6 +90,11 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
 
 
 class _Gate(msgspec.Struct, gc=False):
@@ -127,6 +138,7 @@ class PodSpecWire(msgspec.Struct, gc=False, rename="camel"):
     tolerations: msgspec.Raw = EMPTY
     scheduling_gates: msgspec.Raw = EMPTY
     resource_claims: msgspec.Raw = EMPTY
+    topology_spread_constraints: msgspec.Raw = EMPTY
     host_network: bool | None = None
 
 
@@ -140,7 +152,25 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     host_ports: tuple[tuple[str, int], ...]
     gates: tuple[str, ...]
     claims: tuple[str, ...]
+    spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[FieldError, ...] = ()
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Fields with mere wishes that placement does not weigh."""
+        found = [
+            f"spec.topologySpreadConstraints[{position}]"
+            for position, constraint in enumerate(self.spread)
+            if constraint.when_unsatisfiable == "ScheduleAnyway"
+        ]
+        if self.affinity is not None:
+            for word, terms in (
+                ("podAffinity", self.affinity.pod_affinity),
+                ("podAntiAffinity", self.affinity.pod_anti_affinity),
+            ):
+                if terms is not None and terms.preferred:
+                    found.append(f"spec.affinity.{word}.preferredDuringSchedulingIgnoredDuringExecution")
+        return tuple(found)
 
 
 _selector_decoder = msgspec.json.Decoder(dict[str, str])
@@ -148,6 +178,7 @@ _affinity_decoder = msgspec.json.Decoder(Affinity)
 _tolerations_decoder = msgspec.json.Decoder(tuple[Toleration, ...])
 _gates_decoder = msgspec.json.Decoder(tuple[_Gate, ...])
 _claims_decoder = msgspec.json.Decoder(tuple[_Claim, ...])
+_spread_decoder = msgspec.json.Decoder(tuple[SpreadConstraint, ...])
 _ports_decoder = msgspec.json.Decoder(tuple[_Port, ...])
 _resources_decoder = msgspec.json.Decoder(_Resources)
 _list_decoder = msgspec.json.Decoder(dict[str, str | int | float])
@@ -181,6 +212,7 @@ def _key(spec: PodSpecWire) -> tuple[bytes | str | bool | None, ...]:
         bytes(spec.resources),
         bytes(spec.scheduling_gates),
         bytes(spec.resource_claims),
+        bytes(spec.topology_spread_constraints),
         spec.host_network,
     ]
     for containers in (spec.containers, spec.init_containers):
@@ -197,6 +229,8 @@ def _build(spec: PodSpecWire) -> PodShape:
     request = _request(spec, problems)
     gates = part(_gates_decoder, spec.scheduling_gates, "spec.schedulingGates", tuple, problems)
     claims = part(_claims_decoder, spec.resource_claims, "spec.resourceClaims", tuple, problems)
+    constraints = spec.topology_spread_constraints
+    spread = part(_spread_decoder, constraints, "spec.topologySpreadConstraints", tuple, problems)
     return PodShape(
         request=request,
         node_selector=interned(
@@ -208,6 +242,7 @@ def _build(spec: PodSpecWire) -> PodShape:
         host_ports=_host_ports(spec, problems),
         gates=tuple(gate.name for gate in gates),
         claims=tuple(claim.name for claim in claims),
+        spread=spread,
         problems=tuple(problems),
     )
 
