@@ -233,11 +233,20 @@ def test_advice_about_plugins_is_for_more_than_one_pod(world: World) -> None:
     assert world.create(single).warnings == []
 
 
-def test_plugins_that_do_nothing_yet_are_named(world: World) -> None:
-    (warning,) = world.create(job(plugins={"hcclrank": [], "svc": []})).warnings
-    assert warning == (
-        "advice: plugin hcclrank is accepted but has no effect yet; plugins that act: env, pytorch, svc"
+@pytest.mark.parametrize("name", ["ssh", "tensorflow", "ray", "hcclrank"])
+def test_plugins_that_nobody_carries_out_are_refused(world: World, name: str) -> None:
+    (cause,) = refused(world.create, job(plugins={name: [], "svc": []})).details["causes"]
+    assert cause["field"] == f"spec.plugins[{name}]"
+    assert cause["message"] == (
+        f'Unsupported value: "{name}": no controller here carries out this plugin of Volcano yet, so the job would '
+        "lack what it counts on: take it out; served are: env, pytorch, svc"
     )
+
+
+def test_what_mpi_brings_along_is_not_held_against_the_job(world: World) -> None:
+    made = job(plugins={"mpi": ["--master=" + job()["spec"]["tasks"][0]["name"]]})
+    causes = refused(world.create, made).details["causes"]
+    assert [cause["field"] for cause in causes] == ["spec.plugins[mpi]"]
 
 
 def test_a_class_that_is_not_there_is_advised_about(world: World) -> None:

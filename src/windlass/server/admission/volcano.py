@@ -49,6 +49,8 @@ def check(review: Review) -> None:
         _command_target(review)
     if review.resource not in (VOLCANO_JOBS, POD_GROUPS):
         return
+    if review.resource is VOLCANO_JOBS:
+        _check_plugins(review)
     queue = review.object["spec"].get("queue", "")
     before = ((review.old or {}).get("spec") or {}).get("queue")
     if queue == before:
@@ -58,6 +60,27 @@ def check(review: Review) -> None:
     problem = queue_problem(review, queue)
     if problem is not None:
         raise errors.invalid(review.resource, review.name, [problem])
+
+
+def _check_plugins(review: Review) -> None:
+    """A plugin that no controller carries out would leave the job without what it counts on: refused."""
+    asked = review.object["spec"].get("plugins") or {}
+    before = ((review.old or {}).get("spec") or {}).get("plugins") or {}
+    served = sorted(review.options.job_plugins)
+    missing = [name for name in asked if name not in served and name not in before]
+    if "mpi" in missing and "ssh" in missing:
+        missing.remove("ssh")  # only the default that mpi brings along
+    problems = [
+        FieldError(
+            f"spec.plugins[{name}]",
+            f'Unsupported value: "{name}": no controller here carries out this plugin of Volcano yet, so the job would '
+            f"lack what it counts on: take it out; served are: {', '.join(served)}",
+            "FieldValueNotSupported",
+        )
+        for name in missing
+    ]
+    if problems:
+        raise errors.invalid(review.resource, review.name, problems)
 
 
 def _made_by_controller(obj: dict[str, Any]) -> bool:
@@ -137,12 +160,6 @@ def advise(review: Review) -> None:
     if review.resource is POD_GROUPS:
         _advise_members(review, spec)
     elif review.creating:
-        for plugin in spec.get("plugins") or ():
-            if plugin not in review.options.job_plugins:
-                served = ", ".join(sorted(review.options.job_plugins))
-                review.warn(
-                    f"advice: plugin {plugin} is accepted but has no effect yet; plugins that act: {served}"
-                )
         pods = sum(task.get("replicas", 0) for task in spec.get("tasks") or ())
         if not spec.get("plugins") and pods > 1:
             review.warn(
