@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from windlass.node.network import NO_ISOLATION, Capabilities, Network, NetworkError, busy_ranges, choose_range
+from windlass.node.network import (
+    NO_ISOLATION,
+    POD_POOLS,
+    Capabilities,
+    Network,
+    NetworkError,
+    busy_ranges,
+    choose_range,
+)
 from windlass.node.outbound import nat_commands
 
 ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
@@ -18,7 +26,9 @@ tun0 0000800A 00000000 0001 0 0 0 0000C0FF 0 0 0
 
 
 def test_ranges_in_use_are_read_from_the_route_table() -> None:
-    assert [str(n) for n in busy_ranges(ROUTES)] == ["192.168.0.0/16", "10.128.0.0/10"]
+    assert [str(n) for n in busy_ranges(ROUTES)] == ["192.168.0.1/32", "192.168.0.0/16", "10.128.0.0/10"]
+    names = "# nameserver 1.1.1.1\nnameserver 100.64.0.53\nnameserver fd00::1\n"
+    assert [str(n) for n in busy_ranges("", names)] == ["100.64.0.53/32"]
 
 
 def test_a_range_is_free_and_stays_the_same_for_the_same_state() -> None:
@@ -26,9 +36,23 @@ def test_a_range_is_free_and_stays_the_same_for_the_same_state() -> None:
     chosen = choose_range("/home/u/state", busy)
     assert chosen == choose_range("/home/u/state", busy)
     assert not any(chosen.overlaps(other) for other in busy)
-    assert chosen.prefixlen == 16
+    assert chosen.prefixlen == 20
+    assert chosen.subnet_of(POD_POOLS[0])
+
+
+def test_a_range_that_holds_a_name_server_is_never_chosen() -> None:
+    first = choose_range("seed", [])
+    server = busy_ranges("", f"nameserver {first[53]}\n")
+    second = choose_range("seed", server)
+    assert second != first
+    assert not second.overlaps(first)
+
+
+def test_the_second_pool_follows_and_an_end_is_told() -> None:
+    first, second = POD_POOLS
+    assert choose_range("x", [first]).subnet_of(second)
     with pytest.raises(NetworkError, match="in use"):
-        choose_range("x", [ipaddress.IPv4Network("10.0.0.0/8")])
+        choose_range("x", [first, second])
 
 
 async def test_addresses_are_given_once_and_come_round_last(tmp_path: Path) -> None:

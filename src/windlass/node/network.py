@@ -26,6 +26,9 @@ PLAN = "network.json"
 _FIRST_POD = 16
 """Addresses below stay for the machine (.1), slirp's gateway (.2) and its name server (.3)."""
 
+POD_POOLS = (ipaddress.IPv4Network("100.64.0.0/10"), ipaddress.IPv4Network("198.18.0.0/15"))
+"""Where pods' addresses come from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -75,27 +78,51 @@ async def _collected(pid: int) -> None:
         await wait_exit(pid, started)
 
 
-def busy_ranges(route_table: str) -> list[ipaddress.IPv4Network]:
-    """The networks in a ``/proc/net/route`` text, without the default route."""
+def busy_ranges(route_table: str, resolver: str = "") -> list[ipaddress.IPv4Network]:
+    """What the machine must still reach: the networks and gateways in a ``/proc/net/route`` text (the
+    default route names no network), and the name servers in a ``resolv.conf`` text."""
     found = []
     for line in route_table.splitlines()[1:]:
         fields = line.split()
-        if len(fields) < 8 or fields[7] == "00000000":
+        if len(fields) < 8:
             continue
-        address = ipaddress.IPv4Address(int.from_bytes(bytes.fromhex(fields[1]), "little"))
-        mask = ipaddress.IPv4Address(int.from_bytes(bytes.fromhex(fields[7]), "little"))
-        found.append(ipaddress.IPv4Network(f"{address}/{mask}", strict=False))
+        address, gateway, mask = (
+            ipaddress.IPv4Address(int.from_bytes(bytes.fromhex(fields[column]), "little"))
+            for column in (1, 2, 7)
+        )
+        if int(mask):
+            found.append(ipaddress.IPv4Network(f"{address}/{mask}", strict=False))
+        if int(gateway):
+            found.append(ipaddress.IPv4Network(gateway))
+    for line in resolver.splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == "nameserver" and ":" not in words[1]:
+            found.append(ipaddress.IPv4Network(words[1]))
     return found
 
 
+def _machine_needs() -> list[ipaddress.IPv4Network]:
+    resolver = Path("/etc/resolv.conf")
+    names = resolver.read_text() if resolver.exists() else ""
+    return busy_ranges(Path("/proc/net/route").read_text(), names)
+
+
 def choose_range(seed: str, busy: list[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """A /16 of 10.128.0.0/9 that no route of the machine touches; the same ``seed`` prefers the same."""
-    start = hashlib.sha256(seed.encode()).digest()[0] % 128
-    for step in range(128):
-        candidate = ipaddress.IPv4Network(f"10.{128 + (start + step) % 128}.0.0/16")
-        if not any(candidate.overlaps(other) for other in busy):
-            return candidate
-    raise NetworkError("every private range from 10.128.0.0 to 10.255.0.0 is in use on this machine")
+    """A /20 that nothing the machine needs lies in; the same ``seed`` prefers the same.
+
+    Drawn from 100.64.0.0/10 (RFC 6598), then from 198.18.0.0/15 (RFC 2544): private networks of the house
+    (10/8, 172.16/12, 192.168/16) are often reached by the default route and show in no table, so
+    none of their addresses is taken.
+    """
+    for pool in POD_POOLS:
+        candidates = list(pool.subnets(new_prefix=20))
+        start = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
+        for step in range(len(candidates)):
+            candidate = candidates[(start + step) % len(candidates)]
+            if not any(candidate.overlaps(other) for other in busy):
+                return candidate
+    pools = " and ".join(map(str, POD_POOLS))
+    raise NetworkError(f"every /20 of {pools} is in use on this machine")
 
 
 class Network:
@@ -134,7 +161,7 @@ class Network:
         if self._wanted_range:
             chosen = ipaddress.IPv4Network(self._wanted_range)
         else:
-            chosen = choose_range(seed, busy_ranges(Path("/proc/net/route").read_text()))
+            chosen = choose_range(seed, _machine_needs())
         write_atomic(self._folder / PLAN, json.dumps({"range": str(chosen)}))
         return chosen
 

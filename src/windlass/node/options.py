@@ -40,7 +40,7 @@ class AgentOptions:
     images: Mapping[str, ImageEntry] = field(default_factory=dict)
     """Image name, or a pattern with ``*``, → entry. Pods' other images are ignored with an event."""
     pod_range: str = ""
-    """IPv4 network of pods' addresses; empty: a free /16 of 10.128.0.0/9."""
+    """IPv4 network of pods' addresses; empty: a free /20 of 100.64.0.0/10 or 198.18.0.0/15."""
     log_max_bytes: int = 10 * MIB
     log_files: int = 5
     log_retention_seconds: float = 7 * 86400.0
