@@ -14,10 +14,8 @@ from nodebox import NODE, NodeBox, pod, serving
 from windlass.api import annotations
 from windlass.api.nodes import node_object
 from windlass.api.resources import LEASES, NODES, PODS
-from windlass.kits.clock import SystemClock
 from windlass.node.options import AgentOptions
 from windlass.node.podrecord import PodDecoder
-from windlass.node.runner import SimulatedRunner
 
 
 @pytest.fixture
@@ -141,16 +139,3 @@ def test_records_are_whole_for_the_box_and_slim_for_others() -> None:
     assert (whole.run_seconds, whole.exit_code) == (None, 0)  # what is no time counts as none
     assert slim.raw is None
     assert (slim.run_seconds, slim.exit_code, slim.containers) == (2.5, 7, ("main",))
-
-
-async def test_the_simulated_runner_stands_in_for_processes(tmp_path: Path) -> None:
-    runner = SimulatedRunner(SystemClock())
-    async with serving(tmp_path, AgentOptions(node_name=NODE, gpus="none"), runner) as box:
-        marks = {"annotations": {annotations.RUN_SECONDS: "0.1", annotations.EXIT_CODE: "4"}}
-        await box.create(pod("p", "no-such-program", metadata=marks))
-        found = await box.phase("p", "Failed")
-        assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
-        await box.create(pod("q", "no-such-program"))
-        await box.phase("q", "Running")
-        await box.client.delete(PODS, "q", "default", grace_seconds=1)
-        await box.gone("q")

@@ -1,4 +1,4 @@
-"""What a pod asks for, in engine units: requests and limits over all its containers, and its QoS class.
+"""What a pod asks for, in engine units: requests over all its containers, and its QoS class.
 
 The effective amount is that of ``resourcehelper.PodRequests``: the larger of the running containers
 (with sidecars) and each init container beside the sidecars started before it; pod-level amounts
@@ -8,45 +8,42 @@ replace the sum for the resources that they name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from windlass.api import quantities
 from windlass.api.quantities import to_vector
 
 _QOS_RESOURCES = ("cpu", "memory")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_REMEMBERED_BYTES = 2_048
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, int]:
     """Engine units by resource. Raises :class:`windlass.api.quantities.QuantityError`."""
-    return _amounts(spec, "requests")
-
-
-def pod_limits(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Engine units by resource; a resource that some container leaves unlimited counts what the others say."""
-    return _amounts(spec, "limits")
-
-
-def container_amounts(container: Mapping[str, Any], which: str) -> dict[str, int]:
-    """``which``: requests or limits of one container."""
-    return to_vector((container.get("resources") or {}).get(which))
-
-
-def _amounts(spec: Mapping[str, Any], which: str) -> dict[str, int]:
-    running = quantities.add(*(container_amounts(c, which) for c in spec.get("containers") or ()))
+    running = quantities.add(*(_asked(container) for container in spec.get("containers") or ()))
     sidecars: dict[str, int] = {}
     peaks: list[dict[str, int]] = []
     for init in spec.get("initContainers") or ():
-        amounts = container_amounts(init, which)
+        amounts = _asked(init)
         if init.get("restartPolicy") == "Always":
             sidecars = quantities.add(sidecars, amounts)
             peaks.append(sidecars)
         else:
             peaks.append(quantities.add(sidecars, amounts))
     total = quantities.maximum([quantities.add(running, sidecars), *peaks])
-    total.update(to_vector((spec.get("resources") or {}).get(which)))
+    total.update(_asked(spec))
     if spec.get("overhead"):
         total = quantities.add(total, to_vector(spec["overhead"]))
     return total
+
+
+def _asked(holder: Mapping[str, Any]) -> dict[str, int]:
+    """The requests of a container, or of a whole pod."""
+    return to_vector((holder.get("resources") or {}).get("requests"))
 
 
 def qos_class(spec: Mapping[str, Any]) -> str:
@@ -56,6 +53,18 @@ def qos_class(spec: Mapping[str, Any]) -> str:
     if holders is None:
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
         holders = [container.get("resources") or {} for container in containers]
+    encoded = _encode(holders)
+    return _qos_remembered(encoded) if len(encoded) <= _REMEMBERED_BYTES else _qos(holders)
+
+
+@lru_cache(maxsize=1_024)
+def _qos_remembered(encoded: bytes) -> str:
+    """The pods of a gang ask for the same."""
+    return _qos(_decode(encoded))
+
+
+def _qos(holders: list[Any]) -> str:
+    """``holders``: the ``resources`` of the containers, or of the pod."""
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     guaranteed = True

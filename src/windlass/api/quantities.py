@@ -130,10 +130,6 @@ def add(*vectors: Mapping[str, int]) -> dict[str, int]:
     return total
 
 
-def subtract(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
-    return add(left, {name: -units for name, units in right.items()})
-
-
 def maximum(vectors: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Element-wise maximum; a missing entry counts as 0."""
     best: dict[str, int] = {}

@@ -17,7 +17,6 @@ from windlass.api.resources import Resource
 
 Usage = dict[str, Fraction]
 
-COMPUTE = ("cpu", "memory", "ephemeral-storage")
 OBJECT_COUNTS: Mapping[Resource, str] = {
     resources.PODS: "pods",
     resources.SERVICES: "services",

@@ -233,10 +233,3 @@ def for_kind(group: str, version: str, kind: str) -> Struct | None:
     from windlass.api import schema_crd
 
     return schema_crd.struct_for(group, version, kind)
-
-
-def struct_node(struct: Struct) -> Node:
-    """A value that is this struct."""
-    node = Node("struct", go=f"v1.{struct.go}")
-    node.struct = struct
-    return node

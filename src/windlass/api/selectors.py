@@ -7,7 +7,7 @@ The grammar is Kubernetes': ``a=b,c!=d,e in (x,y),f notin (z),g,!h``; and the ob
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +186,3 @@ def parse_fields(text: str) -> tuple[FieldTerm, ...]:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         terms.append(FieldTerm(match[1], match[3], match[2] != "!="))
     return tuple(terms)
-
-
-def fields_match(terms: Sequence[FieldTerm], fields: Mapping[str, str]) -> bool:
-    return all((fields.get(term.path, "") == term.value) == term.equal for term in terms)

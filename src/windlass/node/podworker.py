@@ -450,15 +450,7 @@ class PodWorker:
             "log_max_bytes": host.options.log_max_bytes,
             "log_files": host.options.log_files,
         }
-        marks = self.pod["metadata"].get("annotations") or {}
-        run_seconds = marks.get(annotations.RUN_SECONDS)
-        spec = AttemptSpec(
-            folder,
-            record,
-            run_seconds=float(run_seconds) if run_seconds else None,
-            exit_code=int(marks.get(annotations.EXIT_CODE, "0")),
-        )
-        return await host.runner.start(spec)
+        return await host.runner.start(AttemptSpec(folder, record))
 
     async def _setting(self, lookup: Lookup) -> blueprints.Setting:
         host, spec = self.host, self.pod["spec"]

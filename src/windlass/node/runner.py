@@ -1,7 +1,6 @@
 """Runners: how one attempt of a container becomes something that runs.
 
-:class:`ProcessRunner` starts a shim per attempt; :class:`SimulatedRunner` lets time pass. They are
-interchangeable; runners for container engines fit the same Protocol.
+:class:`ProcessRunner` starts a shim per attempt; runners for container engines fit the same Protocol.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from windlass.kits.clock import Clock
 from windlass.kits.files import write_atomic
 from windlass.node import linux, records
 from windlass.node.blueprint import ATTEMPT_MARK
@@ -30,14 +28,11 @@ UNKNOWN_MESSAGE = "The container could not be located when the agent came back; 
 class AttemptSpec:
     """One attempt of one container. ``folder`` exists and belongs to this attempt alone.
 
-    ``record`` is what the shim reads (:mod:`windlass.node.shim`); ``run_seconds`` and ``exit_code`` are
-    for runners without a process.
+    ``record`` is what the shim reads (:mod:`windlass.node.shim`).
     """
 
     folder: Path
     record: Mapping[str, Any]
-    run_seconds: float | None = None
-    exit_code: int = 0
 
 
 class Handle(Protocol):
@@ -197,46 +192,3 @@ def start_error(refusal: Mapping[str, Any], spec: Mapping[str, Any]) -> tuple[st
         )
     path = f" ({refusal['path']})" if refusal.get("path") else ""
     return "ContainerCannotRun", f"{stage}: {why}{path}"
-
-
-@dataclass(slots=True)
-class SimulatedRunner:
-    """Attempts that only take time: ``run_seconds`` (None: until stopped), then ``exit_code``."""
-
-    clock: Clock
-
-    async def start(self, spec: AttemptSpec) -> Handle:
-        return SimulatedHandle(self.clock, spec)
-
-    def adopt(self, folder: Path) -> Handle | None:
-        return None  # nothing outlives the agent
-
-
-class SimulatedHandle:
-    def __init__(self, clock: Clock, spec: AttemptSpec) -> None:
-        self._clock = clock
-        self._spec = spec
-        self._began = clock.now()
-        self._stopped = asyncio.Event()
-
-    async def started(self) -> float | Exit:
-        return self._began
-
-    async def ended(self) -> Exit:
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        waits: list[asyncio.Future[Any]] = [stopped]
-        if self._spec.run_seconds is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep(self._spec.run_seconds)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        now = self._clock.now()
-        if self._stopped.is_set():
-            return Exit(143, "Error", signal.SIGTERM, "", now, self._began)
-        code = self._spec.exit_code
-        return Exit(code, "Completed" if code == 0 else "Error", 0, "", now, self._began)
-
-    def stop(self, grace_seconds: float) -> None:
-        self._stopped.set()

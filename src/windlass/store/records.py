@@ -41,9 +41,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False, eq=False):
     def key(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
-    def same_index(self, other: Entry) -> bool:
-        return self.labels == other.labels and self.fields == other.fields
-
     def at(self, rv: int) -> Entry:
         """This version, told as of another resourceVersion (an object that leaves a selection)."""
         return Entry(

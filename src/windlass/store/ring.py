@@ -39,11 +39,6 @@ class Ring:
         """Position that the next event will have."""
         return self._base + len(self._events)
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of superseded versions that only this ring keeps alive."""
-        return self._held
-
     def append(self, event: Event) -> None:
         event.offset = self.appended
         self.appended += len(event.entry.data)

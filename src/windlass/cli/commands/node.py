@@ -19,8 +19,6 @@ from windlass.cli.output import emit
 from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
 from windlass.cli.words import age_of, condition, natural, plural
 
-_GPU = "nvidia.com/gpu"
-
 
 @click.group("node", cls=NounGroup)
 def command() -> None:

@@ -8,7 +8,6 @@ from windlass.api import errors
 from windlass.api.resources import PODS, PRIORITY_CLASSES
 from windlass.server.admission.plugin import Review
 
-SYSTEM_NAMESPACE = "kube-system"
 SYSTEM_CLASSES = ("system-node-critical", "system-cluster-critical")
 DEFAULT_POLICY = "PreemptLowerPriority"
 
