@@ -227,6 +227,15 @@ def test_when_task_order_does_not_fit_the_scarcest_class_goes_first() -> None:
     assert c.placed("g") == 2
 
 
+def test_what_depends_on_other_pods_of_the_gang_is_placed_after_them() -> None:
+    near = PodTerm((Expression("app", "In", ("x",)),), "zone")
+    c = Cluster().queues("default").nodes("n1 zone=a", "n2 zone=b")
+    c.gang("g", 0, min=3).add_tasks("g", 2, needs("cpu=1", affinity=(near,)), role="a")
+    c.add_tasks("g", 1, needs("cpu=1", labels={"app": "x"}), role="b")
+    c.cycle()
+    assert c.where("g") == {"n1": 3}
+
+
 def test_tasks_of_a_class_that_fails_are_passed_over() -> None:
     c = Cluster().queues("q limit.gpu=2").nodes("n1 gpu=8")
     c.gang("g", 0, min=2, queue="q")

@@ -286,7 +286,7 @@ def test_whoever_is_named_as_holder_holds_what_is_short(history: list[Op]) -> No
                 resource
                 for entry in cluster.engine.world.groups[holder]
                 if entry.row >= 0
-                for resource, _ in entry.task.needs.request
+                for resource in ("pods", *dict(entry.task.needs.request))
             }
             assert held & short
 

@@ -2,7 +2,7 @@
 
 One attempt is one group's next step inside one statement: a gang's missing minimum, all or nothing,
 or one more task of an elastic group. A gang of several classes that does not fit in task order is
-tried once more with the scarcest class first.
+tried in a few other orders: the scarcest class first, and what depends on other pods last.
 """
 
 from __future__ import annotations
@@ -62,15 +62,27 @@ class Allocation:
         if first.done:
             return first
         statement.rollback(mark)
-        if not step.single_class:
-            scarcest = sorted(step.runs, key=lambda run: run.cls.total)
-            if scarcest != step.runs:
-                second = self._gang(statement, group, step, scarcest)
-                if second.done:
-                    return second
-                statement.rollback(mark)
-                first.reached = max(first.reached, second.reached)
+        for order in self._other_orders(step):
+            other = self._gang(statement, group, step, order)
+            if other.done:
+                return other
+            statement.rollback(mark)
+            first.reached = max(first.reached, other.reached)
         return first
+
+    def _other_orders(self, step: Step) -> list[list[Run]]:
+        """Orders of a gang's runs, beside task order, in which it may fit where it else would not."""
+        if step.single_class:
+            return []
+        for run in step.runs:
+            run.cls.refresh()
+        scarcest = sorted(step.runs, key=lambda run: run.cls.total)
+        dependent_last = sorted(scarcest, key=lambda run: bool(self._placer.constraints(run.cls)))
+        found: list[list[Run]] = []
+        for order in (scarcest, dependent_last):
+            if order != step.runs and order not in found:
+                found.append(order)
+        return found
 
     def _hopeless(self, step: Step) -> bool:
         """Whether the nodes taken one by one hold too few: then nothing needs to be tried."""

@@ -25,7 +25,7 @@ def holders_of(
     for verdict in verdicts:
         if verdict.now is None:
             continue
-        short = [name for name in verdict.short if name != "pods"]
+        short = [name for name in verdict.short if name != "pods"] or list(verdict.short)
         if not short and verdict.fitting < verdict.wanted:
             # each node could take one more, all together too few: what is short is what is asked for
             short = [name for name, _ in verdict.cls.items if name != "pods"]
