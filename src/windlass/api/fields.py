@@ -13,13 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from windlass.api import errors, schema
 from windlass.api.errors import FieldError
 from windlass.api.field_walk import GoWalker, SchemaWalker
-from windlass.api.resources import Resource
+from windlass.api.resources import PODS, Resource
 from windlass.api.schema import Struct
+from windlass.kits.memo import Passed
 
 _VALIDATIONS = ("", "Ignore", "Warn", "Strict")
+_encode = msgspec.json.Encoder().encode
+_normal_specs = Passed()
+"""Pod specs that the walk left as they were: those of a gang are equal, or nearly so."""
 
 
 @dataclass(slots=True)
@@ -43,7 +49,27 @@ class FieldReport:
 def review(resource: Resource, obj: dict[str, Any]) -> FieldReport:
     """Prune, normalise and check ``obj`` (in place) as an object of ``resource``."""
     struct = schema.for_kind(resource.group, resource.version, resource.kind)
-    return review_struct(struct, obj, custom=resource.custom) if struct else FieldReport(obj)
+    if struct is None:
+        return FieldReport(obj)
+    if resource is PODS and type(obj.get("spec")) is dict:
+        return _review_pod(struct, obj)
+    return review_struct(struct, obj, custom=resource.custom)
+
+
+def _review_pod(struct: Struct, obj: dict[str, Any]) -> FieldReport:
+    """As :func:`review_struct`; a spec that is known to be in normal form is not walked again."""
+    spec = obj["spec"]
+    mark = Passed.mark(_encode(spec))
+    if mark in _normal_specs:
+        obj["spec"] = {}
+        try:
+            return review_struct(struct, obj)
+        finally:
+            obj["spec"] = spec
+    report = review_struct(struct, obj)
+    if not report.unknown and not report.errors and Passed.mark(_encode(obj.get("spec"))) == mark:
+        _normal_specs.add(mark)
+    return report
 
 
 def review_struct(struct: Struct, obj: dict[str, Any], *, custom: bool = False) -> FieldReport:

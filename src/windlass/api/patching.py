@@ -64,7 +64,7 @@ def parse_patch(kind: str, resource: Resource, body: bytes) -> Any:
         raise errors.bad_request(
             f"{prefix}json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
         )
-    duplicates = decode.duplicate_paths(body) if body.count(b'":') != decode.count_keys(patch) else ()
+    duplicates = decode.duplicate_paths(body) if decode.may_repeat_keys(body, patch) else ()
     return decode.Body(patch, duplicates) if duplicates else patch
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from windlass.api import resources, schema
 from windlass.api.errors import FieldError
 from windlass.api.resources import Resource
@@ -26,8 +28,13 @@ from windlass.api.validation import (
     vcjob,
 )
 from windlass.api.validation.collector import Collector
+from windlass.kits.memo import Passed
 
 Validator = Callable[[Mapping[str, Any], Mapping[str, Any] | None, Collector], None]
+
+_encode = msgspec.json.Encoder().encode
+_good_specs = Passed()
+"""Specs with which a pod may be made: judged by the spec alone, and those of a gang are equal or nearly so."""
 
 _BY_KIND: dict[Resource, Validator] = {
     resources.NODES: cluster.node,
@@ -76,6 +83,14 @@ def validate(
 def _pod(obj: dict[str, Any], old: dict[str, Any] | None, out: Collector) -> None:
     if old is not None and obj.get("spec") == old.get("spec"):
         return  # a write to metadata alone; the spec was judged when it came
-    pod.pod(obj, old, out)
     if old is not None:
+        pod.pod(obj, old, out)
         pod_update.pod_update(obj, old, out)
+        return
+    mark = Passed.mark(_encode(obj.get("spec")))
+    if mark in _good_specs:
+        return
+    before = len(out.errors)
+    pod.pod(obj, None, out)
+    if len(out.errors) == before:
+        _good_specs.add(mark)
