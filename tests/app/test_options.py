@@ -8,6 +8,7 @@ import pytest
 
 from windlass.api.errors import WindlassError
 from windlass.app.options import Gpus, child_options, parse_gpus, parser, remote_options, up_options
+from windlass.app.reporting import WordsReporter
 from windlass.app.running import differs, take_lock, wait_for_record
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
@@ -26,6 +27,20 @@ def test_gpus_that_cannot_be_meant(text: str):
         parse_gpus(text)
     assert caught.value.code == "WL-USE-400"
     assert caught.value.remedies
+
+
+@pytest.mark.parametrize("name", ["Bad Name", "-x", "", "a" * 64, "ä", "a..b"])
+def test_names_that_no_node_can_have(name: str):
+    with pytest.raises(WindlassError) as caught:
+        up(f"--node-name={name}")
+    assert caught.value.code == "WL-USE-400"
+
+
+def test_a_better_name_is_proposed():
+    with pytest.raises(WindlassError) as caught:
+        up("--node-name", "Bad Name")
+    assert caught.value.remedies == ("windlass up --node-name bad-name",)
+    assert up("--node-name", "gpu-7.lab").node_name == "gpu-7.lab"
 
 
 def up(*words: str):
@@ -103,3 +118,15 @@ def test_a_lock_that_cannot_be_taken_is_told(tmp_path: Path):
     with pytest.raises(WindlassError) as caught:
         take_lock(StateFolder(tmp_path / "absent"))
     assert caught.value.code.startswith("WL-STATE-")
+
+
+def test_a_second_up_does_not_promise_to_stop_on_control_c(capsys: pytest.CaptureFixture[str]):
+    record = {**RECORD, "version": "1", "kubeconfig": "/k"}
+    WordsReporter().ready(record)
+    assert "Ctrl-C stops it" in capsys.readouterr().out
+    WordsReporter().ready({**record, "already": True})
+    assert capsys.readouterr().out == (
+        "windlass 1 is already running (pid 9) on https://127.0.0.1:7443 (node box)\n"
+        "kubeconfig: /k\n"
+        "windlass down stops it with everything that it runs.\n"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import child_options, parser, remote_options, up_options
 from windlass.app.reporting import PipeReporter, Reporter, WordsReporter
@@ -54,7 +55,7 @@ def _up(parsed: object) -> int:
             return 0
     except WindlassError as error:
         reporter.error(error)
-        return 1
+        return exit_status_of(error.code)
     try:
         return Supervisor(options, reporter, clock, lock).run()
     finally:

@@ -7,6 +7,7 @@ its children; people use the ``windlass`` command.
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +87,21 @@ def parse_gpus(text: str) -> Gpus:
     )
 
 
+def check_node_name(name: str) -> None:
+    """Raises :class:`WindlassError` on what cannot be a node's name and host name label."""
+    from windlass.api.validation.names import LABEL_MAX, dns_subdomain
+
+    if len(name) <= LABEL_MAX and not dns_subdomain(name):
+        return
+    better = re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")[:63].rstrip("-.")
+    raise WindlassError(
+        "WL-USE-400",
+        f"--node-name {name!r} cannot be the name of a node",
+        evidence="it takes up to 63 small letters, digits, '-' and '.', beginning and ending with a letter or digit",
+        remedies=(f"windlass up --node-name {better}",) if better else (),
+    )
+
+
 def _boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false", "1", "0", "yes", "no"):
@@ -146,6 +162,8 @@ def parser() -> argparse.ArgumentParser:
 def up_options(parsed: argparse.Namespace) -> UpOptions:
     if parsed.gpus is not None:
         parse_gpus(parsed.gpus)
+    if parsed.node_name is not None:
+        check_node_name(parsed.node_name)
     return UpOptions(
         state=StateFolder(parsed.state),
         port=parsed.port,

@@ -61,8 +61,13 @@ class WordsReporter:
         print(text, flush=True)
 
     def ready(self, record: dict[str, Any]) -> None:
-        print(f"windlass {record['version']} is ready on {record['url']} (node {record['node']})")
+        already = bool(record.get("already"))
+        state = f"already running (pid {record['pid']})" if already else "ready"
+        print(f"windlass {record['version']} is {state} on {record['url']} (node {record['node']})")
         print(f"kubeconfig: {record['kubeconfig']}")
+        if already:
+            print("windlass down stops it with everything that it runs.", flush=True)
+            return
         print("Ctrl-C stops it with everything that it runs.", flush=True)
 
     def error(self, error: WindlassError) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass import __version__
+from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.listening import LOOPBACK, bind_tcp, bind_unix
 from windlass.app.options import UpOptions
@@ -116,7 +117,7 @@ class Supervisor:
         self._skew = clock.now() - clock.monotonic()
 
     def run(self) -> int:
-        """Returns the exit status: 0 after an orderly end, 1 when the control plane did not come up."""
+        """Returns the exit status: 0 after an orderly end, else that of the error that kept it from coming up."""
         self._catch_signals()
         failure: WindlassError | None = None
         try:
@@ -136,7 +137,7 @@ class Supervisor:
         if failure is not None:
             self._log(f"giving up: {failure.message}")
             self._reporter.error(failure)
-            return 1
+            return exit_status_of(failure.code)
         return 0
 
     def _explained(self, error: Exception) -> WindlassError:

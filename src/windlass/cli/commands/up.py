@@ -58,6 +58,6 @@ def announcement(record: dict[str, object]) -> str:
         f"windlass {record['version']} is {opening} (pid {record['pid']}, node {record['node']})\n"
         f"server:     {record['url']}\n"
         f"kubeconfig: {record['kubeconfig']}\n"
-        "try:        windlass run -- echo hello    kubectl --kubeconfig "
-        f"{record['kubeconfig']} get nodes\n"
+        "try:        windlass run -- echo hello\n"
+        f"            kubectl --kubeconfig {record['kubeconfig']} get nodes\n"
     )
