@@ -56,11 +56,13 @@ class Core:
 
     def apply(self, deltas: Iterable[Delta]) -> None:
         """Enter what the world reports, in order."""
+        self.world.stamp += 1
         self._intake.apply(deltas)
 
     def cycle(self, now: float) -> Decision:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
         self.cycles += 1
+        self.world.stamp += 1
         out = Outbox.empty()
         touched = self.settle(now)
         parked: dict[Bucket, None] = {}

@@ -18,10 +18,11 @@ from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
-from windlass.engine.holders import holders_in_queue, holders_of
+from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
+from windlass.engine.positions import Positions
 from windlass.engine.remedies import remedies_for
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
@@ -62,6 +63,8 @@ class Diagnosis:
         self._placer = placer
         self._allocation = allocation
         self._statement = statement
+        self._positions = Positions(world, _waits)
+        self._who_holds = Holders(world)
         self._verdicts: _Verdicts = {}
         self._version = -1
         self._lasting: _Verdicts = {}
@@ -112,19 +115,8 @@ class Diagnosis:
         )
 
     def _with_position(self, group: GroupEntry, explanation: Explanation) -> Explanation:
-        queue = group.queue
-        if queue is None or group.group is None:
-            return explanation
-        mine = self._world.group_order(group)
-        ahead = []
-        for other in queue.groups.values():
-            if other is not group and other.group is not None and _waits(other):
-                order = other.order_key or self._world.group_order(other)
-                if order < mine:
-                    ahead.append((order, other.key))
-        ahead.sort()
-        shown = ahead[: self._world.config.explain_ahead]
-        return replace(explanation, position=len(ahead) + 1, ahead=tuple(key for _, key in shown))
+        position, ahead = self._positions.find(group)
+        return replace(explanation, position=position, ahead=ahead)
 
     # ------------------------------------------------------------------ the group
 
@@ -240,13 +232,11 @@ class Diagnosis:
     def _holders(
         self, group: GroupEntry, step: Step | Shortage | None, verdicts: list[NodesVerdict]
     ) -> tuple[str, ...]:
-        """Who holds what is missing: on the nodes, then in the queues."""
-        limit = self._world.config.explain_holders
-        found = holders_of(self._world, group, verdicts, limit)
+        """Who holds what is missing."""
+        refusals: list[Refusal] = []
         if isinstance(step, Step):
             refusals = self._allocation.refusals_of(group, whole_step(group, step))
-            found += holders_in_queue(self._world, group, refusals, limit)
-        return tuple(dict.fromkeys(found))[:limit]
+        return self._who_holds.find(group, verdicts, refusals)
 
 
 def whole_step(group: GroupEntry, step: Step) -> StepView:

@@ -1,8 +1,12 @@
-"""Who holds what a group needs."""
+"""Who holds what a group needs.
+
+Asked for many groups in a row while nothing changes, so the sums are kept: on the nodes' verdict, and
+per queue and resource until the engine is told something new.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.nodes_verdict import NodesVerdict
@@ -12,58 +16,82 @@ from windlass.spi.plugins import Refusal
 _TASKS_LOOKED_AT = 512
 
 
-def holders_of(
-    world: World, group: GroupEntry, verdicts: Sequence[NodesVerdict], limit: int
-) -> tuple[str, ...]:
-    """Groups that hold a resource that is short, on nodes that would do otherwise; most of it first.
+class Holders:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._in_queues: dict[tuple[str, str], Mapping[str, int]] = {}
+        self._stamp = -1
 
-    At most a few hundred tasks are looked at, node by node in the order of their names.
-    """
-    held: dict[str, int] = {}
-    looked_at = 0
-    table = world.table
-    for verdict in verdicts:
-        if verdict.now is None:
-            continue
-        short = [name for name in verdict.short if name != "pods"] or list(verdict.short)
-        if not short and verdict.fitting < verdict.wanted:
-            # each node could take one more, all together too few: what is short is what is asked for
-            short = [name for name, _ in verdict.cls.items if name != "pods"]
-        if not short:
-            continue
+    def find(
+        self, group: GroupEntry, verdicts: Sequence[NodesVerdict], refusals: Sequence[Refusal]
+    ) -> tuple[str, ...]:
+        """The groups that hold what is short, on the nodes and then in the queues; most of it first."""
+        limit = self._world.config.explain_holders
+        on_nodes = [self._on_nodes(verdict) for verdict in verdicts]
+        in_queues = [self._in_queue(refusal) for refusal in refusals]
+        found = (*_most(on_nodes, group.key, limit), *_most(in_queues, group.key, limit))
+        return tuple(dict.fromkeys(found))[:limit]
+
+    def _on_nodes(self, verdict: NodesVerdict) -> Mapping[str, int]:
+        """Group → how much of what is short it holds on nodes that would do otherwise.
+
+        At most a few hundred tasks are looked at, node by node in the order of their names.
+        """
+        if verdict.held_by is not None:
+            return verdict.held_by
+        held = verdict.held_by = {}
+        short = _short(verdict)
+        if verdict.now is None or not short:
+            return held
+        table = self._world.table
+        looked_at = 0
         for row in sorted(verdict.matching.tolist(), key=table.names.__getitem__):
             for entry in table.tasks[row].values():
                 looked_at += 1
                 units = sum(entry.cls.request.get(name, 0) for name in short)
-                owner = entry.group
-                if units and owner is not None and owner is not group:
-                    held[owner.key] = held.get(owner.key, 0) + units
+                if units and entry.group is not None:
+                    held[entry.group.key] = held.get(entry.group.key, 0) + units
             if looked_at > _TASKS_LOOKED_AT:
                 break
-    return _most(held, limit)
+        return held
 
-
-def holders_in_queue(
-    world: World, group: GroupEntry, refusals: Sequence[Refusal], limit: int
-) -> tuple[str, ...]:
-    """Groups of the queues that refuse (or of queues below them) that hold the refused resource; most first."""
-    held: dict[str, int] = {}
-    for refusal in refusals:
+    def _in_queue(self, refusal: Refusal) -> Mapping[str, int]:
+        """Group → how much of the refused resource it holds in the queue that refuses, or below it."""
         if refusal.permanent or not refusal.resource:
-            continue
-        for other in world.groups.values():
-            if (
-                other is group
-                or other.queue is None
-                or refusal.queue not in [q.name for q in other.queue.path]
-            ):
+            return {}
+        if self._stamp != self._world.stamp:
+            self._stamp = self._world.stamp
+            self._in_queues.clear()
+        key = (refusal.queue, refusal.resource)
+        if key not in self._in_queues:
+            self._in_queues[key] = self._count(refusal.queue, refusal.resource)
+        return self._in_queues[key]
+
+    def _count(self, queue: str, resource: str) -> Mapping[str, int]:
+        held = {}
+        for entry in self._world.queues:
+            if queue not in (ancestor.name for ancestor in entry.path):
                 continue
-            units = sum(e.cls.request.get(refusal.resource, 0) for e in other.tasks.values() if e.row >= 0)
-            if units:
-                held[other.key] = held.get(other.key, 0) + units
-    return _most(held, limit)
+            for group in entry.groups.values():
+                tasks = group.tasks.values() if group.active or group.releasing else ()
+                units = sum(task.cls.request.get(resource, 0) for task in tasks if task.row >= 0)
+                if units:
+                    held[group.key] = units
+        return held
 
 
-def _most(held: dict[str, int], limit: int) -> tuple[str, ...]:
-    ranked = sorted(held.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(key for key, _ in ranked[:limit])
+def _short(verdict: NodesVerdict) -> list[str]:
+    short = [name for name in verdict.short if name != "pods"] or list(verdict.short)
+    if not short and verdict.fitting < verdict.wanted:
+        # Each node could take one more, all together too few: what is short is what is asked for.
+        short = [name for name, _ in verdict.cls.items if name != "pods"]
+    return short
+
+
+def _most(sums: Iterable[Mapping[str, int]], own: str, limit: int) -> list[str]:
+    total: dict[str, int] = {}
+    for held in sums:
+        for key, units in held.items():
+            if key != own:
+                total[key] = total.get(key, 0) + units
+    return sorted(total, key=lambda key: (-total[key], key))[:limit]

@@ -60,6 +60,8 @@ class NodesVerdict:
     never: Reason | None = None
     now: Reason | None = None
     sentence: str = ""
+    held_by: dict[str, int] | None = None
+    """Kept by ``holders``."""
 
 
 def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) -> NodesVerdict:

@@ -25,6 +25,8 @@ class World:
         self.queues = QueueTree(self.table.total)
         self.classes = ClassIndex(self.table, policies, config.class_caches)
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
+        self.stamp = 0
+        """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
         self.tasks: dict[str, TaskEntry] = {}
         for plugin in policies.domains:

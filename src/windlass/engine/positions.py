@@ -1,0 +1,46 @@
+"""Where a group stands among those that wait in its queue.
+
+The order of a queue is made when somebody asks, and kept until the engine is told something new or
+decides something: ten thousand questions in a row cost one sort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from windlass.engine.groups import GroupEntry
+from windlass.engine.queues import QueueEntry
+from windlass.engine.world import World
+
+
+class Positions:
+    def __init__(self, world: World, waits: Callable[[GroupEntry], bool]) -> None:
+        self._world = world
+        self._waits = waits
+        self._stamp = -1
+        self._orders: dict[str, tuple[list[str], dict[str, int]]] = {}
+
+    def find(self, group: GroupEntry) -> tuple[int, tuple[str, ...]]:
+        """The position, from 1, and the first of those ahead; (0, ()) outside of every queue."""
+        if group.queue is None or group.group is None:
+            return 0, ()
+        if self._stamp != self._world.stamp:
+            self._stamp = self._world.stamp
+            self._orders.clear()
+        order = self._orders.get(group.queue.name)
+        if order is None:
+            order = self._orders[group.queue.name] = self._order(group.queue)
+        keys, places = order
+        place = places[group.key]
+        return place + 1, tuple(keys[: min(place, self._world.config.explain_ahead)])
+
+    def _order(self, queue: QueueEntry) -> tuple[list[str], dict[str, int]]:
+        waiting: list[tuple[Any, str]] = [
+            (group.order_key or self._world.group_order(group), group.key)
+            for group in queue.groups.values()
+            if group.group is not None and self._waits(group)
+        ]
+        waiting.sort()
+        keys = [key for _, key in waiting]
+        return keys, {key: place for place, key in enumerate(keys)}
