@@ -14,6 +14,7 @@ from fakecluster import FakeCluster, box, node, queue
 from windlass.api.resources import NODES, PODS, QUEUES, VOLCANO_JOBS
 from windlass.cli import starting
 from windlass.cli.submission import Wish, base_name, job_of, literal
+from windlass.node import devices
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +122,7 @@ class TestWithoutGpus:
 
     def test_nothing_is_started_for_it(self, windlass, monkeypatch):
         monkeypatch.setattr(starting, "is_running", lambda _state: False)
-        monkeypatch.setattr(starting, "has_gpus", lambda: False)
+        monkeypatch.setattr(devices, "has_files", lambda: False)
         monkeypatch.setattr(starting, "start", lambda *_, **__: pytest.fail("it was started"))
         done = windlass("run", "--gpus", "1", "--", "true")
         assert done.code == 6

@@ -6,20 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from windlass.node import doctor
+from windlass.node import devices, doctor
 from windlass.node.devices import discover
 from windlass.node.limits import CgroupLimiter, WatchLimiter
 from windlass.node.network import Capabilities
 from windlass.node.options import AgentOptions, ImageEntry, OptionError, image_entry, parse_images
 
 
-async def test_facts_of_this_machine(tmp_path: Path) -> None:
-    found = await doctor.facts(tmp_path / "not/yet", AgentOptions(gpus="none"))
+def test_facts_of_this_machine(tmp_path: Path) -> None:
+    found = list(doctor.facts(tmp_path / "not/yet", AgentOptions(gpus="none")))
     topics = {fact.topic.split(".")[0] for fact in found}
     assert topics >= {"outbound", "limits", "gpus", "capacity", "images"}
     assert all(fact.fix for fact in found if fact.level != doctor.OK and fact.topic != "images")
     assert not (tmp_path / "not").exists()
-    assert doctor.as_json(found)[0]["topic"]
 
 
 def test_refused_namespaces_are_told_one_by_one() -> None:
@@ -50,6 +49,7 @@ def test_the_fix_names_the_setting(monkeypatch: pytest.MonkeyPatch, path: str, v
 
 def test_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Capabilities(True, ("net",), True)
+    assert doctor.outbound_fact(own, "nat: NAT by nft").text == "nat: NAT by nft"
     assert doctor.outbound_fact(Capabilities(False, (), False)).level == "ok"
     monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
     assert "install slirp4netns" in doctor.outbound_fact(own).fix
@@ -62,10 +62,28 @@ def test_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.outbound_fact(own).level == "ok"
 
 
-def test_limits_and_gpus() -> None:
-    assert doctor.limits_fact(WatchLimiter([0], "no")).fix
-    assert doctor.limits_fact(CgroupLimiter(Path("/c"))).level == "ok"
+def test_a_look_leaves_no_cgroup_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    monkeypatch.setattr(doctor, "find_limiter", lambda *_: CgroupLimiter(tmp_path / "base"))
+    assert "cgroup v2" in doctor.limits_words(tmp_path, [0])
+    assert not (tmp_path / "base").exists()
+
+
+def test_the_running_agent_is_believed() -> None:
+    able = Capabilities(True, ("net", "mnt"), True)
+    (fact,) = doctor.isolation_facts(able, "none")
+    assert (fact.level, fact.fix) == ("weak", "read what logs/node.log in the state folder says about it")
+    assert "the running agent gives pods none" in fact.text
+    assert doctor.isolation_facts(able, "net, mnt")[0].level == "ok"
+
+
+def test_limits_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.limits_fact(WatchLimiter([0], "no").words).fix
+    assert doctor.limits_fact(CgroupLimiter(Path("/c")).words).level == "ok"
+    monkeypatch.setattr(devices, "has_files", lambda: False)
     assert "simulated:2" in doctor.gpu_fact(discover("none")).fix
+    monkeypatch.setattr(devices, "has_files", lambda: True)
+    assert "nvidia-smi" in doctor.gpu_fact(discover("none")).fix
     assert "no card" in doctor.gpu_fact(discover("simulated:2")).text
 
 

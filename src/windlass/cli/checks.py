@@ -6,10 +6,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli.invocation import Invocation
@@ -43,9 +41,6 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         ("control plane", _control_plane),
         ("clock", _clock),
         ("port", _port),
-        ("gpu", _gpus),
-        ("namespaces", _namespaces),
-        ("limits", _limits),
         ("open files", _files),
         ("shared memory", _shared_memory),
     )
@@ -54,6 +49,7 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
             yield check(invocation)
         except (OSError, ValueError) as error:
             yield Finding(name, WARN, f"could not be checked: {error}")
+    yield from _machine(invocation)
 
 
 def _python(_: Invocation) -> Finding:
@@ -138,87 +134,31 @@ def _port(invocation: Invocation) -> Finding:
     return Finding("port", OK, "7443 is free")
 
 
-def _gpus(_: Invocation) -> Finding:
-    from windlass.cli.starting import has_gpus
-    from windlass.node.devices import discover
+def _machine(invocation: Invocation) -> Iterator[Finding]:
+    """What pods get from this machine, in the agent's own words."""
+    from windlass.node import doctor
+    from windlass.node.options import AgentOptions
 
-    inventory = discover("auto")
-    if inventory.devices:
-        products = ", ".join(sorted({device.product for device in inventory.devices}))
-        return Finding("gpu", OK, f"{len(inventory.devices)} x {products}")
-    if has_gpus():
-        return Finding(
-            "gpu",
-            WARN,
-            f"device files are there, but {inventory.note or 'the driver shows no GPU'}",
-            "nvidia-smi; dmesg | grep -i nvrm",
-        )
-    return Finding("gpu", WARN, f"none ({inventory.note})", "windlass up --gpus simulated:2")
+    state = invocation.target.state
+    asked = (state.read_supervisor() or {}).get("asked") or {}
+    options = AgentOptions(gpus=asked.get("gpus", "auto"))
+    try:
+        for fact in doctor.facts(state.node, options, _told(invocation)):
+            yield Finding(fact.topic, OK if fact.level == doctor.OK else WARN, fact.text, fact.fix)
+    except (OSError, ValueError) as error:
+        yield Finding("machine", WARN, f"could not be checked: {error}")
 
 
-def _agent_words(invocation: Invocation, key: str) -> str:
-    """What the running agent says about this box, in its node's annotations; empty without one."""
+def _told(invocation: Invocation) -> Mapping[str, str]:
+    """The annotations that the running agent gave this box's node; empty without one."""
     from windlass.api.resources import NODES
 
     name = (invocation.target.state.read_supervisor() or {}).get("node")
     try:
         node = invocation.client.find(NODES, name) if name else None
     except (StatusError, WindlassError):
-        return ""
-    return ((node or {}).get("metadata", {}).get("annotations") or {}).get(key, "")
-
-
-def _namespaces(invocation: Invocation) -> Finding:
-    from windlass.node import machine
-    from windlass.node.probe import probe
-
-    found = probe()
-    refused: Any = found["refused"]
-    names: Any = found["namespaces"]
-    if refused:
-        why = "; ".join(f"{name}: {text}" for name, text in refused.items())
-        return Finding(
-            "namespaces",
-            WARN,
-            f"this machine refuses {why}",
-            "sysctl kernel.unprivileged_userns_clone=1 (or apparmor_restrict_unprivileged_userns=0): without "
-            "them pods share the machine's network, one gang per port",
-        )
-    told = _agent_words(invocation, machine.ISOLATION)
-    if told and "net" not in told.split(", "):
-        return Finding(
-            "namespaces",
-            WARN,
-            f"this machine permits {', '.join(names)}, but the running agent gives pods {told}",
-            f"its log says why: {invocation.target.state.log('node')}",
-        )
-    outbound = _agent_words(invocation, machine.OUTBOUND)
-    way_out = f"; outbound by {outbound}" if outbound else ""
-    return Finding("namespaces", OK, f"each pod has its own {', '.join(names)}{way_out}")
-
-
-def _limits(invocation: Invocation) -> Finding:
-    from windlass.node import machine
-    from windlass.node.limits import cgroup_mount
-
-    told = _agent_words(invocation, machine.LIMITS)
-    if told:
-        enforced = "watched" not in told
-        remedy = "" if enforced else "systemd-run --user --scope -p Delegate=yes windlass up"
-        return Finding("limits", OK if enforced else WARN, told, remedy)
-    mount = cgroup_mount(Path("/proc/self/mountinfo").read_text())
-    if mount is None:
-        return Finding(
-            "limits", WARN, "no cgroup v2", "memory limits are watched, not enforced by the kernel"
-        )
-    if os.access(mount / "cgroup.subtree_control", os.W_OK):
-        return Finding("limits", OK, f"cgroups at {mount} can be used")
-    return Finding(
-        "limits",
-        WARN,
-        f"cgroups at {mount} are not delegated to this user",
-        "systemd-run --user --scope -p Delegate=yes windlass up: the kernel then enforces limits",
-    )
+        return {}
+    return (node or {}).get("metadata", {}).get("annotations") or {}
 
 
 def _files(_: Invocation) -> Finding:

@@ -108,14 +108,6 @@ def last_words(log: Path, size: int = 4000) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "(empty)")
 
 
-def has_gpus() -> bool:
-    """Whether this machine seems to have accelerators; cheap, and true when in doubt."""
-    return any(
-        Path(path).exists()
-        for path in ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/dxg")
-    )
-
-
 def is_running(state: StateFolder) -> bool:
     """Whether somebody listens on the API socket."""
     import socket

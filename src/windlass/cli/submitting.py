@@ -93,13 +93,14 @@ def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) ->
 
 
 def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> None:
-    from windlass.cli.starting import has_gpus, is_ready, is_running, start
+    from windlass.cli.starting import is_ready, is_running, start
+    from windlass.node import devices
 
     state = invocation.target.state
     running = is_running(state)
     if running and is_ready(state):
         return
-    if not running and wish.gpus and not has_gpus():
+    if not running and wish.gpus and not devices.has_files():
         raise no_gpus(wish.gpus, running=False)
     progress("starting the control plane")
     start(state, progress=progress)  # one that is being started already is waited for

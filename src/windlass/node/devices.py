@@ -51,6 +51,14 @@ class Inventory:
         return [known[index] for index in indices]
 
 
+def has_files() -> bool:
+    """Whether this machine seems to have accelerators; cheap, and true when in doubt."""
+    return any(
+        Path(path).exists()
+        for path in ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/dxg")
+    )
+
+
 def discover(option: str, nvml: Any = None) -> Inventory:
     """``option``: ``auto``, ``none`` or ``simulated:N``. ``nvml`` stands in for ``pynvml`` in tests."""
     if option == NONE:

@@ -1,20 +1,22 @@
 """What ``windlass doctor`` tells about this machine: facts, each with what it means and how to change it.
 
-Asked in the agent's own process or from a fresh one; nothing here needs a running control plane.
+Nothing here needs a running control plane; what a running agent says about itself is believed more than
+what this process could do in its place.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from windlass.node import devices, machine
-from windlass.node.limits import CgroupLimiter, Limiter, find_limiter
-from windlass.node.network import Capabilities, find_capabilities
+from windlass.node.limits import CgroupLimiter, find_limiter
+from windlass.node.network import Capabilities, capabilities_of
 from windlass.node.options import AgentOptions
+from windlass.node.probe import probe
 
 OK, WEAK, NONE = "ok", "weak", "none"
 
@@ -28,9 +30,6 @@ class Fact:
     text: str
     fix: str = ""
 
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
-
 
 _NAMESPACE_WORDS = {
     "net": "a network of its own (two gangs may use one port)",
@@ -40,20 +39,21 @@ _NAMESPACE_WORDS = {
 }
 
 
-async def facts(folder: Path, options: AgentOptions | None = None) -> list[Fact]:
-    """All facts. ``folder`` is the agent's (it need not exist yet); takes about 0.1 s."""
+def facts(
+    folder: Path, options: AgentOptions | None = None, told: Mapping[str, str] | None = None
+) -> Iterator[Fact]:
+    """All facts. ``folder`` is the agent's (it need not exist yet); ``told``: the annotations that a
+    running agent gave its node."""
     options = options or AgentOptions()
-    capabilities = await find_capabilities()
+    told = told or {}
     found = machine.find_machine(_existing(folder))
-    limiter = find_limiter(folder, found.cores)
-    return [
-        *isolation_facts(capabilities),
-        outbound_fact(capabilities),
-        limits_fact(limiter),
-        gpu_fact(devices.discover(options.gpus)),
-        capacity_fact(found, options),
-        *image_facts(options),
-    ]
+    capabilities = capabilities_of(probe())
+    yield from isolation_facts(capabilities, told.get(machine.ISOLATION, ""))
+    yield outbound_fact(capabilities, told.get(machine.OUTBOUND, ""))
+    yield limits_fact(told.get(machine.LIMITS, "") or limits_words(folder, found.cores))
+    yield gpu_fact(devices.discover(options.gpus))
+    yield capacity_fact(found, options)
+    yield from image_facts(options)
 
 
 def _existing(folder: Path) -> Path:
@@ -62,12 +62,20 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def isolation_facts(capabilities: Capabilities) -> list[Fact]:
-    """One line for what pods have of their own, one for each thing they lack."""
+def isolation_facts(capabilities: Capabilities, told: str = "") -> list[Fact]:
+    """One line for what pods have of their own, one for each thing they lack.
+
+    ``told``: what the running agent gives its pods.
+    """
     names = [name for name in _NAMESPACE_WORDS if name in capabilities.namespaces]
     how = "by a user namespace" if capabilities.user else "as root"
     found = []
-    if names:
+    if told and capabilities.network and "net" not in told.split(", "):
+        text = f"this machine permits {', '.join(names)}, but the running agent gives pods {told}"
+        found.append(
+            Fact("isolation", WEAK, text, "read what logs/node.log in the state folder says about it")
+        )
+    elif names:
         words = ", ".join(_NAMESPACE_WORDS[name] for name in names)
         found.append(Fact("isolation", OK, f"every pod has ({how}) {words}"))
     for name, why in capabilities.refused.items():
@@ -113,7 +121,10 @@ def _setting(path: str) -> str:
         return ""
 
 
-def outbound_fact(capabilities: Capabilities) -> Fact:
+def outbound_fact(capabilities: Capabilities, told: str = "") -> Fact:
+    """The way out of pods' network. ``told``: kind and note of the running agent's."""
+    if told and not told.startswith("none:"):
+        return Fact("outbound", OK, told)
     if not capabilities.network:
         return Fact("outbound", OK, "pods share the machine's network, also outwards")
     if not capabilities.user and (shutil.which("nft") or shutil.which("iptables")):
@@ -135,13 +146,22 @@ def outbound_fact(capabilities: Capabilities) -> Fact:
     return Fact("outbound", OK, "pods reach the outside by slirp4netns (TCP and UDP, no ping)")
 
 
-def limits_fact(limiter: Limiter) -> Fact:
+def limits_words(folder: Path, cores: Sequence[int]) -> str:
+    """How an agent started from here would hold pods to their limits, found out by trying."""
+    limiter = find_limiter(folder, cores)
     if isinstance(limiter, CgroupLimiter):
-        return Fact("limits", OK, limiter.words)
+        limiter.close()
+    return limiter.words
+
+
+def limits_fact(words: str) -> Fact:
+    """``words``: a limiter's."""
+    if "watched" not in words:
+        return Fact("limits", OK, words)
     return Fact(
         "limits",
         WEAK,
-        limiter.words,
+        words,
         "start windlass where cgroup v2 is delegated: systemd-run --user --scope -p Delegate=yes windlass up",
     )
 
@@ -149,6 +169,13 @@ def limits_fact(limiter: Limiter) -> Fact:
 def gpu_fact(inventory: devices.Inventory) -> Fact:
     if inventory.simulated:
         return Fact("gpus", WEAK, inventory.note)
+    if not inventory.devices and devices.has_files():
+        return Fact(
+            "gpus",
+            NONE,
+            f"device files are there, but {inventory.note}",
+            "nvidia-smi, or dmesg | grep -i nvrm: they say why the driver does not answer",
+        )
     if not inventory.devices:
         return Fact(
             "gpus",
@@ -186,7 +213,3 @@ def image_facts(options: AgentOptions) -> list[Fact]:
             for folder in missing
         ]
     return found
-
-
-def as_json(found: list[Fact]) -> list[dict[str, Any]]:
-    return [fact.as_dict() for fact in found]

@@ -9,6 +9,7 @@ Nothing is ever claimed that is not enforced: :attr:`Limiter.words` goes to the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -103,6 +104,11 @@ class CgroupLimiter:
     def __init__(self, base: Path) -> None:
         self._base = base
         self.words = f"cpu and memory: cgroup v2 below {base}"
+
+    def close(self) -> None:
+        """Remove the base, unless pods are in it."""
+        with contextlib.suppress(OSError):
+            self._base.rmdir()
 
     def apply(self, pod: str, container: str, limits: Limits) -> Enforcement:
         folder = self._base / pod

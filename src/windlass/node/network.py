@@ -13,6 +13,7 @@ import ipaddress
 import json
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,11 @@ async def find_capabilities() -> Capabilities:
         found = json.loads(said)
     except ValueError:
         return Capabilities(False, (), False, {"all": "the probe gave no answer"})
+    return capabilities_of(found)
+
+
+def capabilities_of(found: Mapping[str, Any]) -> Capabilities:
+    """What the probe (:func:`windlass.node.probe.probe`) says."""
     return Capabilities(found["user"], tuple(found["namespaces"]), found["pid"], found["refused"])
 
 
