@@ -186,6 +186,14 @@ CASES = [
         ["It needs 2 pods of 2 nvidia.com/gpu; 1 would fit now. Of 2 nodes, 1 is cordoned."],
         [
             Blocker(Reason.INSUFFICIENT_RESOURCES, 2, "tasks", "2", "1", "what the nodes hold now"),
+            Blocker(
+                Reason.INSUFFICIENT_RESOURCES,
+                1,
+                GPU,
+                "4",
+                "2",
+                "what the matching nodes have available in all",
+            ),
             Blocker(Reason.NODE_UNSCHEDULABLE, 1),
         ],
         ["With minAvailable (minMember) 1 it could start now."],

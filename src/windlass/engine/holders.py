@@ -81,11 +81,9 @@ class Holders:
 
 
 def _short(verdict: NodesVerdict) -> list[str]:
-    short = [name for name in verdict.short if name != "pods"] or list(verdict.short)
-    if not short and verdict.fitting < verdict.wanted:
-        # Each node could take one more, all together too few: what is short is what is asked for.
-        short = [name for name, _ in verdict.cls.items if name != "pods"]
-    return short
+    """What is short on some node, or on all together; pods only if nothing else is."""
+    short = dict.fromkeys((*verdict.short, *(name for name, _ in verdict.scarce)))
+    return [name for name in short if name != "pods"] or list(short)
 
 
 def _most(sums: Iterable[Mapping[str, int]], own: str, limit: int) -> list[str]:

@@ -53,6 +53,9 @@ class NodesVerdict:
     """How many would fit on the matching nodes if they were empty."""
     short: tuple[str, ...] = ()
     """The resources that are too scarce, on some matching node."""
+    scarce: tuple[tuple[str, int], ...] = ()
+    """The resources of which all matching nodes together hold too little for what is wanted, taken
+    alone, with the amount that they have available."""
     largest: tuple[tuple[str, int], ...] = ()
     """Per requested resource, the most that a matching node has in all."""
     blockers: tuple[Blocker, ...] = ()
@@ -91,6 +94,7 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     verdict.short = tuple(
         dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
     )
+    verdict.scarce = _scarce(verdict, table)
     _decide(verdict, table, findings)
     verdict.blockers = _blockers(verdict, table, findings)
     if verdict.never is not None or verdict.now is not None:
@@ -114,6 +118,16 @@ def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> t
         return ()
     view = TableView(table, matching)
     return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.items)
+
+
+def _scarce(verdict: NodesVerdict, table: NodeTable) -> tuple[tuple[str, int], ...]:
+    view = TableView(table, verdict.matching)
+    found = []
+    for name, units in verdict.cls.items:
+        available = np.maximum(view.available(name), 0)
+        if int((available // units).sum()) < verdict.wanted:
+            found.append((name, int(available.sum())))
+    return tuple(found)
 
 
 def _decide(verdict: NodesVerdict, table: NodeTable, findings: list[Finding]) -> None:
@@ -202,16 +216,22 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
                 "what the matching nodes would hold if they were empty",
             )
         ]
-    return [
-        Blocker(
-            code,
-            verdict.nodes,
-            "tasks",
-            str(verdict.wanted),
-            str(min(verdict.fitting, verdict.wanted)),
-            "what the nodes hold now",
-        )
-    ]
+    fitting = str(min(verdict.fitting, verdict.wanted))
+    found = [Blocker(code, verdict.nodes, "tasks", str(verdict.wanted), fitting, "what the nodes hold now")]
+    if verdict.wanted > 1:
+        requested = dict(verdict.cls.items)
+        found += [
+            Blocker(
+                Reason.TOO_MANY_PODS if name == PODS else Reason.INSUFFICIENT_RESOURCES,
+                len(verdict.matching),
+                name,
+                from_units(name, requested[name] * verdict.wanted),
+                from_units(name, available),
+                "what the matching nodes have available in all",
+            )
+            for name, available in verdict.scarce
+        ]
+    return found
 
 
 def _nearest(
