@@ -93,8 +93,9 @@ def tell() -> None:
     say("submitted a second gang of 3 GPUs, which does not fit beside it; its place and reason:")
     waiting = wait_until("the second gang has its reason", lambda: waiting_line())
     print(f"    {waiting}", flush=True)
-    for line in windlass("explain", SECOND).splitlines()[:4]:
-        print(f"    {line}", flush=True)
+    for line in windlass("explain", SECOND).splitlines():
+        if line.lstrip().startswith(("why:", "will it run:")):
+            print(f"    {' '.join(line.split())}", flush=True)
     if held := gpus_held(SECOND):
         raise DemoFailed(f"the waiting gang holds {held} GPUs")
     say("meanwhile it holds no GPU. The main job's own words:")
@@ -102,8 +103,7 @@ def tell() -> None:
     wait_until("the main job is completed", lambda: completed(GANG))
     wait_until("the second gang ran", lambda: completed(SECOND))
     say("the second gang got its GPUs when the first ended:")
-    for line in windlass("logs", SECOND, "--all").splitlines()[:3]:
-        print(f"    {line}", flush=True)
+    print(f"    {windlass('logs', SECOND, '--all').splitlines()[0]}", flush=True)
 
 
 def waiting_line() -> str:
@@ -125,7 +125,11 @@ def follow(job: str) -> None:
         "equal",
     )
     with subprocess.Popen(
-        [WINDLASS, "logs", job, "-f", "--all"], stdout=subprocess.PIPE, text=True, env=environment()
+        [WINDLASS, "logs", job, "-f", "--all"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
     ) as reader:
         accuracy = False
         for line in reader.stdout or ():
