@@ -114,16 +114,7 @@ def waiting_line() -> str:
 
 def follow(job: str) -> None:
     """Print what matters of the job's log: who each rank is, then the result."""
-    shown = (
-        "rank 0 of",
-        "rank 1 of",
-        "rank 2 of",
-        "rank 3 of",
-        "epoch   0",
-        "epoch  30",
-        "test accuracy",
-        "equal",
-    )
+    shown = ("rank 0 of", "rank 1 of", "rank 2 of", "rank 3 of", "rank 0: parameters", "test accuracy")
     with subprocess.Popen(
         [WINDLASS, "logs", job, "-f", "--all"],
         stdout=subprocess.PIPE,
