@@ -7,8 +7,8 @@ long is cut off, so that no watch outlives its reader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Protocol
 
 from windlass.api.errors import StatusError, failure
 from windlass.client.transport import ByteStream, Request, Response
@@ -22,11 +22,27 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 IDENTITY = "windlass.identity"
 ABORT = "windlass.abort"
 """Keys of the connection's state: who it belongs to (or ``None``), and how to cut it off."""
+EXCHANGE = "windlass.exchange"
+"""Key of the request's state: an :class:`Exchange`, from a server that offers the short way."""
 _STALL_SECONDS = 60.0
 _PATIENCE = 4
 """A body up to this many times the limit is read to its end, so that the client is there for the refusal."""
 _HEADER_NAMES = {name: name.encode() for name in ("audit-id", "cache-control", "content-type")}
 _BODILESS = ("GET", "HEAD", "OPTIONS")
+
+
+class Exchange(Protocol):
+    """The short way for requests and answers that are whole. ``fields``: headers, names in lower case."""
+
+    fields: Mapping[str, str]
+
+    def whole_body(self) -> bytes | None:
+        """Takes the body if all of it has come; ``None``: it has to be received piece by piece."""
+        ...
+
+    def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+        """Sends a whole answer, unless there is something to wait for first: then ``False``."""
+        ...
 
 
 class Disconnected(Exception):
@@ -42,14 +58,20 @@ class Application:
         self._limit = api.options.body_limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        exchange: Exchange | None = scope["state"].pop(EXCHANGE, None)
+        headers: Mapping[str, str]
+        if exchange is None:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        else:
+            headers = exchange.fields
         closing = False
         try:
             user = self._authenticator.user(scope["state"].get(IDENTITY), headers.get("authorization"))
             body = b""
             method = scope["method"]
             if method not in _BODILESS or headers.get("content-length", "0") != "0":
-                body = await self._body(headers, receive)
+                whole = exchange.whole_body() if exchange is not None else None
+                body = await self._body(headers, receive) if whole is None else self._checked(whole)
             path = scope["raw_path"].decode("latin-1")
             request = Request(method, path, scope["query_string"].decode("latin-1"), headers, body)
         except Disconnected:
@@ -58,9 +80,15 @@ class Application:
             response, closing = answers.refusal(error), True
         else:
             response = await self._api.handle(request, user)
-        await _answer(scope, receive, send, response, closing=closing)
+        if not _respond(exchange, response, closing=closing):
+            await _answer(scope, receive, send, response, closing=closing)
 
-    async def _body(self, headers: MutableMapping[str, str], receive: Receive) -> bytes:
+    def _checked(self, body: bytes) -> bytes:
+        if len(body) > self._limit:
+            raise self._too_large()
+        return body
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
         """The whole body. Raises 413, and :class:`Disconnected`."""
         declared = headers.get("content-length", "")
         if declared.isdigit() and int(declared) > self._limit * _PATIENCE:
@@ -86,7 +114,7 @@ class Application:
         return failure(413, "RequestEntityTooLarge", f"Request entity too large: limit is {self._limit}")
 
 
-async def _answer(scope: Scope, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:
+def _headers(response: Response, *, closing: bool) -> list[tuple[bytes, bytes]]:
     # Warnings may hold any text; clients read header bytes as UTF-8 where they are not ASCII.
     names = _HEADER_NAMES
     headers = [
@@ -95,14 +123,25 @@ async def _answer(scope: Scope, receive: Receive, send: Send, response: Response
     ]
     if closing:
         headers.append((b"connection", b"close"))
-    if response.stream is None:
-        if response.status != 204:
-            headers.append((b"content-length", b"%d" % len(response.body)))
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
-        return
+    if response.stream is None and response.status != 204:
+        headers.append((b"content-length", b"%d" % len(response.body)))
+    return headers
+
+
+def _respond(exchange: Exchange | None, response: Response, *, closing: bool) -> bool:
+    """The short way, where it can be taken."""
+    if exchange is None or response.stream is not None:
+        return False
+    return exchange.respond(response.status, _headers(response, closing=closing), response.body)
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:
+    headers = _headers(response, closing=closing)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await _stream(scope, receive, send, response.stream)
+    if response.stream is None:
+        await send({"type": "http.response.body", "body": response.body})
+    else:
+        await _stream(scope, receive, send, response.stream)
 
 
 async def _stream(scope: Scope, receive: Receive, send: Send, stream: ByteStream) -> None:

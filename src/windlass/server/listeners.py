@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
-from windlass.server.asgi import ABORT, IDENTITY, Application
-from windlass.server.authentication import user_of_certificate
+from windlass.server.asgi import Application
+from windlass.server.protocol import ApiProtocol
 from windlass.server.users import ADMIN, UserInfo
 
 PORT_IN_USE = "WL-PORT-409"
@@ -30,63 +29,6 @@ LOOPBACK = "127.0.0.1"
 _KEEP_ALIVE_SECONDS = 300
 _DRAIN_SECONDS = 5.0
 _BACKLOG = 1024
-
-
-class JoiningTransport:
-    """A transport that sends what is written in one turn of the event loop in one piece.
-
-    An answer's head and body are written one after the other; two system calls and, under TLS, two records
-    would cost more than the rest of a small answer.
-    """
-
-    __slots__ = ("_held", "_loop", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-
-    def write(self, data: bytes) -> None:
-        if self._held:
-            data, self._held = self._held + data, b""
-            self._transport.write(data)
-        elif data:
-            self._held = data
-            self._loop.call_soon(self.flush)
-
-    def flush(self) -> None:
-        held, self._held = self._held, b""
-        if held and not self._transport.is_closing():
-            self._transport.write(held)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._held = b""
-        self._transport.abort()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
-class ApiProtocol(HttpToolsProtocol):
-    """Tells the application whose connection it is."""
-
-    def __init__(self, config: Config, state: ServerState, owner: UserInfo | None) -> None:
-        super().__init__(config=config, server_state=state, app_state={IDENTITY: owner})
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
-        self.app_state[ABORT] = transport.abort
-        tls = transport.get_extra_info("ssl_object")
-        if tls is not None:
-            self.app_state[IDENTITY] = user_of_certificate(tls.getpeercert())
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.app_state.pop(ABORT, None)
 
 
 class Listeners:
