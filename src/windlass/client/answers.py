@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from windlass.api.errors import StatusError, failure
+from windlass.api.resources import Resource
+from windlass.client import errors
 
 T = TypeVar("T")
 
@@ -94,6 +96,21 @@ def page_decoder(kind: type[T]) -> Callable[[Any], Page[T]]:
     return found
 
 
+def list_result(resource: Resource, kind: type[Any], body: bytes) -> ListResult[Any]:
+    """The page in the answer to a list request. Raises :class:`Unreachable` when it is none."""
+    try:
+        page = page_decoder(kind)(body)
+    except msgspec.DecodeError as problem:
+        raise errors.garbled(f"the list of {resource.qualified}", str(problem)) from problem
+    items = page.items or []
+    if kind is dict:
+        for item in items:  # items of built-in kinds come without
+            item.setdefault("apiVersion", resource.api_version)
+            item.setdefault("kind", resource.kind)
+    meta = page.metadata
+    return ListResult(items, meta.resourceVersion, meta.continue_token, meta.remainingItemCount)
+
+
 _REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
@@ -168,6 +185,13 @@ def warnings(headers: Mapping[str, str]) -> list[str]:
     return [_ESCAPED.sub(r"\1", text) for text in _WARNING.findall(value)]
 
 
+def watched(event: WatchEvent, decode: Callable[[Any], T]) -> tuple[str, T]:
+    """Type and decoded object; an ERROR event is raised as :class:`StatusError`."""
+    if event.type == "ERROR":
+        raise event_error(decode_any(event.object))
+    return event.type, decode(event.object)
+
+
 class LineSplitter:
     """Cuts a byte stream into decoded watch events, many at a time.
 
@@ -181,7 +205,7 @@ class LineSplitter:
         self._kept: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[WatchEvent]:
-        """Raises ``msgspec.DecodeError`` when a line is no event."""
+        """Raises :class:`Unreachable` when a line is no event."""
         end = chunk.rfind(b"\n") + 1
         if end == 0:
             self._kept.append(chunk)
@@ -192,7 +216,10 @@ class LineSplitter:
             self._kept.clear()
         if end != len(chunk):
             self._kept.append(chunk[end:])
-        return decode_event_lines(whole)
+        try:
+            return decode_event_lines(whole)
+        except msgspec.DecodeError as problem:
+            raise errors.garbled("the watch stream", str(problem)) from problem
 
     @property
     def rest(self) -> int:

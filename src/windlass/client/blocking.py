@@ -11,10 +11,9 @@ import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
@@ -25,7 +24,6 @@ from windlass.client.credentials import Credentials
 from windlass.client.errors import Unreachable
 from windlass.client.retries import RetryPolicy, wait_after
 from windlass.client.transport import Request, Response
-from windlass.client.verbs import PatchKind
 from windlass.kits import rng as kits_rng
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import SystemClock
@@ -33,6 +31,7 @@ from windlass.kits.clock import SystemClock
 if TYPE_CHECKING:
     from windlass.kits.rng import Random
 
+P = ParamSpec("P")
 _READ = 1 << 18
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 PAGE = 500
@@ -83,6 +82,26 @@ class _Channel:
 
     def close(self) -> None:
         self.sock.close()
+
+
+def _answered(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClient, P], dict[str, Any]]:
+    """The verb that ``verbs`` builds: sent, and its answer decoded."""
+
+    @wraps(build)
+    def verb(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
+        return answers.decode_any(self.call(build(*args, **options)))
+
+    return verb
+
+
+def _done(build: Callable[P, Request]) -> Callable[Concatenate[BlockingClient, P], None]:
+    """The same for a verb whose answer says nothing more."""
+
+    @wraps(build)
+    def verb(self: BlockingClient, /, *args: P.args, **options: P.kwargs) -> None:
+        self.call(build(*args, **options))
+
+    return verb
 
 
 class BlockingClient:
@@ -393,14 +412,7 @@ class BlockingClient:
         request = verbs.list_(
             resource, namespace, labels=labels, fields=fields, limit=limit, continue_token=token
         )
-        page = answers.page_decoder(type)(self.call(request))
-        items = page.items or []
-        if type is dict:
-            for item in items:
-                item.setdefault("apiVersion", resource.api_version)
-                item.setdefault("kind", resource.kind)
-        meta = page.metadata
-        return ListResult(items, meta.resourceVersion, meta.continue_token, meta.remainingItemCount)
+        return answers.list_result(resource, type, self.call(request))
 
     def watch(
         self,
@@ -430,113 +442,17 @@ class BlockingClient:
         decode = answers.decoder(type)
         chunks = self.stream(request.path, request.query, accept="application/json")
         for chunk in chunks:
-            try:
-                events = lines.feed(chunk)
-            except msgspec.DecodeError as error:
-                raise errors.garbled("the watch stream", str(error)) from error
-            for event in events:
-                if event.type == "ERROR":
-                    raise answers.event_error(answers.decode_any(event.object))
-                yield event.type, decode(event.object)
+            for event in lines.feed(chunk):
+                yield answers.watched(event, decode)
 
     def logs(self, namespace: str, name: str, **options: Any) -> Iterator[bytes]:
         """A container's output; options as in ``verbs.logs``."""
         request = verbs.logs(namespace, name, **options)
         return self.stream(request.path, request.query)
 
-    def create(
-        self,
-        resource: Resource,
-        obj: Mapping[str, Any],
-        namespace: str | None = None,
-        *,
-        dry_run: bool = False,
-        field_validation: str | None = None,
-        field_manager: str | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.create(
-            resource,
-            obj,
-            namespace,
-            dry_run=dry_run,
-            field_validation=field_validation,
-            field_manager=field_manager,
-        )
-        return answers.decode_any(self.call(request))
-
-    def update(
-        self,
-        resource: Resource,
-        obj: Mapping[str, Any],
-        *,
-        subresource: str | None = None,
-        dry_run: bool = False,
-        field_validation: str | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.update(
-            resource, obj, subresource=subresource, dry_run=dry_run, field_validation=field_validation
-        )
-        return answers.decode_any(self.call(request))
-
-    def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        namespace: str | None = None,
-        *,
-        kind: PatchKind = "merge",
-        subresource: str | None = None,
-        field_validation: str | None = None,
-        field_manager: str | None = None,
-        dry_run: bool = False,
-        force: bool | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.patch(
-            resource,
-            name,
-            patch,
-            namespace,
-            kind=kind,
-            subresource=subresource,
-            field_validation=field_validation,
-            field_manager=field_manager,
-            dry_run=dry_run,
-            force=force,
-        )
-        return answers.decode_any(self.call(request))
-
-    def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        propagation: str | None = None,
-        grace_seconds: int | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        request = verbs.delete(
-            resource,
-            name,
-            namespace,
-            propagation=propagation,
-            grace_seconds=grace_seconds,
-            uid=uid,
-            resource_version=resource_version,
-            dry_run=dry_run,
-        )
-        return answers.decode_any(self.call(request))
-
-    def bind(
-        self,
-        namespace: str,
-        name: str,
-        node: str,
-        *,
-        uid: str,
-        annotations: Mapping[str, str] | None = None,
-    ) -> None:
-        self.call(verbs.bind(namespace, name, node, uid=uid, annotations=annotations))
+    create = _answered(verbs.create)
+    update = _answered(verbs.update)
+    patch = _answered(verbs.patch)
+    delete = _answered(verbs.delete)
+    bind = _done(verbs.bind)
+    evict = _done(verbs.evict)

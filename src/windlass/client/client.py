@@ -6,29 +6,50 @@ Objects are plain dicts, or of a msgspec Struct type given as ``type``. What the
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import TracebackType
-from typing import Any, TypeVar, overload
-
-import msgspec
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
-from windlass.client import answers, errors, verbs
+from windlass.client import answers, verbs
 from windlass.client.answers import ListResult, WatchEvent
 from windlass.client.errors import Unreachable
 from windlass.client.retries import RetryPolicy, wait_after
 from windlass.client.transport import ByteStream, Request, Response, Transport
-from windlass.client.verbs import PatchKind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 
+P = ParamSpec("P")
 T = TypeVar("T")
 PAGE = 5000
 """Objects asked for at once when a whole list is wanted."""
 _EXPIRED_RESTARTS = 3
+
+
+def _answered(
+    build: Callable[P, Request],
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, dict[str, Any]]]:
+    """The verb that ``verbs`` builds: sent, and its answer decoded."""
+
+    @wraps(build)
+    async def verb(self: Client, /, *args: P.args, **options: P.kwargs) -> dict[str, Any]:
+        return answers.decode_any(await self.call(build(*args, **options)))
+
+    return verb
+
+
+def _done(build: Callable[P, Request]) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, None]]:
+    """The same for a verb whose answer says nothing more."""
+
+    @wraps(build)
+    async def verb(self: Client, /, *args: P.args, **options: P.kwargs) -> None:
+        await self.call(build(*args, **options))
+
+    return verb
 
 
 class Client:
@@ -241,18 +262,7 @@ class Client:
             resource_version=resource_version,
             match=match,
         )
-        body = await self.call(request)
-        try:
-            page = answers.page_decoder(type)(body)
-        except msgspec.DecodeError as error:
-            raise errors.garbled(f"the list of {resource.qualified}", str(error)) from error
-        items = page.items or []
-        if type is dict:
-            for item in items:  # items of built-in kinds come without
-                item.setdefault("apiVersion", resource.api_version)
-                item.setdefault("kind", resource.kind)
-        meta = page.metadata
-        return ListResult(items, meta.resourceVersion, meta.continue_token, meta.remainingItemCount)
+        return answers.list_result(resource, type, await self.call(request))
 
     def watch(
         self,
@@ -288,130 +298,13 @@ class Client:
 
     # Writing.
 
-    async def create(
-        self,
-        resource: Resource,
-        obj: Mapping[str, Any],
-        namespace: str | None = None,
-        *,
-        dry_run: bool = False,
-        field_validation: str | None = None,
-        field_manager: str | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.create(
-            resource,
-            obj,
-            namespace,
-            dry_run=dry_run,
-            field_validation=field_validation,
-            field_manager=field_manager,
-        )
-        return answers.decode_any(await self.call(request))
-
-    async def update(
-        self,
-        resource: Resource,
-        obj: Mapping[str, Any],
-        *,
-        subresource: str | None = None,
-        dry_run: bool = False,
-        field_validation: str | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.update(
-            resource, obj, subresource=subresource, dry_run=dry_run, field_validation=field_validation
-        )
-        return answers.decode_any(await self.call(request))
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Any,
-        namespace: str | None = None,
-        *,
-        kind: PatchKind = "merge",
-        subresource: str | None = None,
-        field_validation: str | None = None,
-        field_manager: str | None = None,
-        dry_run: bool = False,
-        force: bool | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.patch(
-            resource,
-            name,
-            patch,
-            namespace,
-            kind=kind,
-            subresource=subresource,
-            field_validation=field_validation,
-            field_manager=field_manager,
-            dry_run=dry_run,
-            force=force,
-        )
-        return answers.decode_any(await self.call(request))
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        namespace: str | None = None,
-        *,
-        propagation: str | None = None,
-        grace_seconds: int | None = None,
-        uid: str | None = None,
-        resource_version: str | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """The Status, or the object when it stays a while (finalizers, grace)."""
-        request = verbs.delete(
-            resource,
-            name,
-            namespace,
-            propagation=propagation,
-            grace_seconds=grace_seconds,
-            uid=uid,
-            resource_version=resource_version,
-            dry_run=dry_run,
-        )
-        return answers.decode_any(await self.call(request))
-
-    async def delete_collection(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        propagation: str | None = None,
-        grace_seconds: int | None = None,
-    ) -> dict[str, Any]:
-        request = verbs.delete_collection(
-            resource,
-            namespace,
-            labels=labels,
-            fields=fields,
-            propagation=propagation,
-            grace_seconds=grace_seconds,
-        )
-        return answers.decode_any(await self.call(request))
-
-    async def bind(
-        self,
-        namespace: str,
-        name: str,
-        node: str,
-        *,
-        uid: str,
-        annotations: Mapping[str, str] | None = None,
-    ) -> None:
-        """Bind a pod to a node. 409 when it is bound already, gated, deleted, or another pod by now."""
-        await self.call(verbs.bind(namespace, name, node, uid=uid, annotations=annotations))
-
-    async def evict(
-        self, namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None
-    ) -> None:
-        """Evict a pod through the Eviction subresource. 429 when a disruption budget forbids it."""
-        await self.call(verbs.evict(namespace, name, uid=uid, grace_seconds=grace_seconds))
+    create = _answered(verbs.create)
+    update = _answered(verbs.update)
+    patch = _answered(verbs.patch)
+    delete = _answered(verbs.delete)
+    delete_collection = _answered(verbs.delete_collection)
+    bind = _done(verbs.bind)
+    evict = _done(verbs.evict)
 
 
 class Watch:
@@ -447,11 +340,7 @@ class Watch:
             raise RuntimeError("a watch is used as an async context manager")
         while True:
             chunk = await self._stream.__anext__()
-            try:
-                events = self._lines.feed(chunk)
-            except msgspec.DecodeError as error:
-                raise errors.garbled("the watch stream", str(error)) from error
-            if events:
+            if events := self._lines.feed(chunk):
                 return events
 
     async def objects(self, type: type[Any] = dict) -> AsyncIterator[tuple[str, Any]]:
@@ -459,9 +348,7 @@ class Watch:
         decode = answers.decoder(type)
         async for batch in self:
             for event in batch:
-                if event.type == "ERROR":
-                    raise answers.event_error(answers.decode_any(event.object))
-                yield event.type, decode(event.object)
+                yield answers.watched(event, decode)
 
 
 async def _whole(response: Response) -> bytes:

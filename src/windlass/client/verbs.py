@@ -1,6 +1,6 @@
 """Each verb of the Kubernetes API as a :class:`Request`: paths, query parameters, bodies. No I/O.
 
-Shared by the asyncio client and the blocking one.
+Shared by the asyncio client and the blocking one, whose writing verbs take exactly these parameters.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def watch(
 def create(
     resource: Resource,
     obj: Mapping[str, Any],
-    namespace: str | None,
+    namespace: str | None = None,
     *,
     dry_run: bool = False,
     field_validation: str | None = None,
@@ -147,7 +147,7 @@ def patch(
     resource: Resource,
     name: str,
     body: Any,
-    namespace: str | None,
+    namespace: str | None = None,
     *,
     kind: PatchKind = "merge",
     subresource: str | None = None,
@@ -170,7 +170,7 @@ def patch(
 def delete(
     resource: Resource,
     name: str,
-    namespace: str | None,
+    namespace: str | None = None,
     *,
     propagation: str | None = None,
     grace_seconds: int | None = None,
@@ -178,13 +178,14 @@ def delete(
     resource_version: str | None = None,
     dry_run: bool = False,
 ) -> Request:
+    """Answered with a Status, or with the object when it stays a while (finalizers, grace)."""
     options = delete_options(propagation, grace_seconds, uid, resource_version, dry_run)
     return Request("DELETE", path(resource, namespace, name), "", _JSON, _encode(options))
 
 
 def delete_collection(
     resource: Resource,
-    namespace: str | None,
+    namespace: str | None = None,
     *,
     labels: str = "",
     fields: str = "",
@@ -221,7 +222,10 @@ def delete_options(
 def bind(
     namespace: str, name: str, node: str, *, uid: str, annotations: Mapping[str, str] | None = None
 ) -> Request:
-    """The Binding subresource; ``uid`` is a precondition, ``annotations`` are merged into the pod's."""
+    """Bind a pod to a node: ``uid`` is a precondition, ``annotations`` are merged into the pod's.
+
+    409 when it is bound already, gated, deleted, or another pod by now.
+    """
     metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if uid:
         metadata["uid"] = uid
@@ -237,7 +241,7 @@ def bind(
 
 
 def evict(namespace: str, name: str, *, uid: str | None = None, grace_seconds: int | None = None) -> Request:
-    """The Eviction subresource, which honours disruption budgets (429 when one forbids it)."""
+    """Evict a pod through its Eviction subresource. 429 when a disruption budget forbids it."""
     body: dict[str, Any] = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
