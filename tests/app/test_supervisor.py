@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,3 +190,24 @@ def test_logs_of_the_last_time_are_kept_aside(scene: Scene):
     wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
     scene.stop()
     assert (scene.state.logs / "server.log.1").read_text() == "old\n"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_state_folder_removed_under_it_ends_everything_in_order(scene: Scene, replaced: bool):
+    scene.start()
+    wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    shutil.rmtree(scene.state.path)
+    if replaced:  # by another supervisor, whose record and socket are none of the old one's business
+        scene.state.path.mkdir()
+        for path in (scene.state.lock, scene.state.supervisor, scene.state.socket):
+            path.write_text("{}")
+    assert scene.process is not None
+    out, err = scene.process.communicate(timeout=15)
+    assert scene.process.returncode != 0
+    assert "error[WL-STATE-410]" in err, out
+    assert ("is another file now" if replaced else "is gone") in err
+    assert scene.lines("ended") == ["node", "control", "server"]
+    assert scene.state.path.exists() == replaced
+    if replaced:
+        assert scene.state.supervisor.read_text() == "{}"
+        assert scene.state.socket.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -339,3 +340,19 @@ def test_only_the_standard_descriptors_are_inherited(attempts: Any) -> None:
     attempt.start()
     attempt.wait()
     assert attempt.text().split() == ["0", "1", "2", "3"]  # 3 is what ls itself opened
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+def test_a_container_whose_folder_was_removed_is_ended_by_its_shim(tmp_path: Path, deaf: bool):
+    told = tmp_path / "told"
+    answer = f"echo term >> {told}" if deaf else f"echo term >> {told}; exit 0"
+    script = f"trap '{answer}' TERM; while :; do sleep 0.1; done"
+    one = Attempt(tmp_path / "a", "/bin/sh", "-c", script, grace_seconds=1 if deaf else 30)
+    assert one.start() == "s"
+    init = records.read(str(one.folder), records.PROCESS)
+    time.sleep(0.3)
+    shutil.rmtree(one.folder)
+    one.until(lambda: os.waitpid(one.shims[0], os.WNOHANG)[0], 15)
+    assert not records.is_running(init)
+    assert told.read_text().startswith("term")
+    assert not one.folder.exists()

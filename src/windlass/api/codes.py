@@ -262,6 +262,13 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "Where the state folder, or the socket in it, should be, there is something else.",
     ),
     (
+        "WL-STATE-410",
+        "the state folder was removed under the running control plane",
+        "The supervisor holds a lock in the state folder. When that file is gone, or is another one, nothing that "
+        "runs could be found again: pods, agent, scheduler and server are ended within seconds. Stop with "
+        "`windlass down` (`--purge` removes the folder as well) before you remove a folder.",
+    ),
+    (
         "WL-STATE-422",
         "the state folder is on a network file system",
         "SQLite's locks cannot be relied upon there, and a damaged database is the usual end. Choose a folder "

@@ -3,8 +3,9 @@
 Single-threaded where processes are concerned (``PR_SET_PDEATHSIG`` of the children is tied to the
 thread that started them); threads only talk to the server. Nothing here depends on what the
 processes do. Invariants: the state folder's lock is held from before anything is touched until after
-everything is gone; a child that dies is started again with a growing pause; when the supervisor is
-killed, the kernel kills the children, and only the shims of running pods stay, for the next agent.
+everything is gone; when the folder is removed under it, all ends in order, and what another supervisor
+may have put in its place is left alone; a child that dies is started again with a growing pause; when the
+supervisor is killed, the kernel kills the children, and only the shims of running pods stay, for the next agent.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ USELESS_TO_RETRY = 78
 
 _READY_SECONDS = 60.0
 _HEALTHY_SECONDS = 30.0
-_TICK_SECONDS = 5.0
+_TICK_SECONDS = 2.0
 _JUMP_SECONDS = 10.0
 _LOG_LIMIT_BYTES = 32 << 20
 _EARLY_DEATHS = 4
@@ -135,7 +136,7 @@ class Supervisor:
         finally:
             self._stop()
         if failure is not None:
-            self._log(f"giving up: {failure.message}")
+            self._log(f"giving up: {failure.message}: {failure.evidence}")
             self._reporter.error(failure)
             return exit_status_of(failure.code)
         return 0
@@ -170,6 +171,8 @@ class Supervisor:
 
     def _watch(self) -> WindlassError | None:
         while not self._wake.signals:
+            if not self._lock.in_place():
+                return self._lost()
             failure = self._look_after_children()
             if failure is not None:
                 return failure
@@ -239,6 +242,16 @@ class Supervisor:
             remedies=(f"tail -n 50 {log}", "windlass doctor"),
         )
 
+    def _lost(self) -> WindlassError:
+        path = self._state.lock
+        what = "is another file now" if path.exists() else "is gone"
+        return WindlassError(
+            "WL-STATE-410",
+            f"the state folder {self._state.path} was removed or replaced under the running control plane",
+            evidence=f"{path}, the lock that it holds, {what}; its pods are ended, nothing of it can be kept",
+            remedies=("windlass up   (and stop it with windlass down before the folder is removed)",),
+        )
+
     def _not_ready(self) -> WindlassError:
         waits_for = self._readiness.waits_for if self._readiness is not None else "the server"
         return WindlassError(
@@ -304,13 +317,15 @@ class Supervisor:
                 self._log(f"{role} did not end within {patience:.0f} s and is killed")
                 child.send(signal.SIGKILL)
                 self._wait_for(child, 5.0, role)
-        self._end_leftovers()
+        if self._lock.in_place():
+            self._end_leftovers()
         for listener in (self._tcp, self._unix):
             if listener is not None:
                 listener.close()
-        if self._unix is not None:
+        if self._lock.in_place() or not self._state.lock.exists():  # else the socket is another supervisor's
             unlink_if_there(self._state.socket)
-        self._forget()
+        if self._lock.in_place():
+            self._forget()
         signal.set_wakeup_fd(-1)
         self._log("stopped")
 

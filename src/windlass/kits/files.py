@@ -55,6 +55,22 @@ class FileLock:
         self._descriptor = descriptor
         return True
 
+    def in_place(self) -> bool:
+        """Whether ``path`` still leads to the file that is locked; a lock on a removed file keeps nobody out.
+
+        True as well when that cannot be told now (a mount that does not answer, say).
+        """
+        if self._descriptor is None:
+            return False
+        held = os.fstat(self._descriptor)
+        try:
+            found = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+
     def release(self) -> None:
         if self._descriptor is not None:
             os.close(self._descriptor)

@@ -294,6 +294,8 @@ class NodeAgent:
             return
         if self._stopping or (record.is_over and not record.deleted):
             return
+        if not self._paths.pods.is_dir():
+            return  # the state folder was removed: the supervisor is about to end this agent
         worker = self._worker(record.raw)
         self._reserve_siblings(record)
         lost = _ran_before(record.raw)

@@ -6,7 +6,9 @@ time). Inside: a bridge named ``pods``. Started by root, a cable leads out to th
 the bridge (:mod:`windlass.node.outbound`). When the holder goes and no pod is left, the kernel removes
 all of it: nothing stays behind.
 
-The holder leaves by itself when ``box.json`` no longer names it.
+The holder leaves by itself when ``box.json`` no longer names it, or is gone with its folder. It keeps
+both ends of a pipe open (``exit_descriptor`` in its record is the one to read): whoever has opened the
+reading end learns that the holder is gone.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ BRIDGE = "pods"
 UPLINK_INSIDE = "uplink"
 TAP = "tap0"
 """slirp4netns' end in the box."""
-_LOOK_SECONDS = 30
+_LOOK_SECONDS = 5
 
 
 def main(folder: str) -> int:
@@ -46,7 +48,9 @@ def main(folder: str) -> int:
         os.write(1, f"f{error}".encode())
         return 1
     kept = {key: value for key, value in spec.items() if key != "pods"}
-    records.write(folder, RECORD, {**records.identity(os.getpid()), **kept})
+    reading, _ = os.pipe2(os.O_CLOEXEC)
+    own = {**records.identity(os.getpid()), "exit_descriptor": reading}
+    records.write(folder, RECORD, {**own, **kept})
     hold(folder, RECORD)
     return 0
 

@@ -5,6 +5,7 @@ The scheduler decides; the ledger only refuses what cannot be true. It outlives 
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -52,7 +53,10 @@ class DeviceLedger:
         """Take back all that the pod holds; its devices."""
         freed = [device for device, holder in self._held.items() if holder["uid"] == uid]
         if freed:
-            self._write({device: holder for device, holder in self._held.items() if holder["uid"] != uid})
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # the state folder was removed, and the ledger with it
+                self._write({device: holder for device, holder in self._held.items() if holder["uid"] != uid})
         return freed
 
     def keep_only(self, uids: Collection[str]) -> list[str]:

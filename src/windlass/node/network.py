@@ -231,7 +231,7 @@ class Network:
         await outbound.stop(self._folder)
         if self.outbound.kind == "nat":
             outbound.remove_nat(self._range, self.uplink)
-        record = records.read(str(self._folder), box.RECORD)
+        record = records.read(str(self._folder), box.RECORD) or self._box  # the folder may have been removed
         unlink_if_there(self._folder / box.RECORD)
         if record is not None and records.is_running(record):
             os.kill(record["pid"], 9)

@@ -2,12 +2,14 @@
 
 In this order: NAT by the machine itself (root, with nft or iptables); slirp4netns, whose tap becomes a
 port of the box's bridge, so that every pod sees it as gateway and name server; else nothing, and the
-note says how to get it. Started helpers outlive the agent and are found again by ``outbound.json``.
+note says how to get it. Started helpers outlive the agent and are found again by ``outbound.json``; they
+end with the holder of the box.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import ipaddress
 import os
 import shutil
@@ -121,6 +123,10 @@ async def _start_slirp(
     program: str, folder: Path, holder: dict[str, Any], network: ipaddress.IPv4Network
 ) -> str:
     """Start it and make its tap a port of the bridge. Why it failed, or an empty text."""
+    try:
+        holder_gone = _until_holder_ends(holder)
+    except OSError as error:
+        return f"the holder of the box cannot be watched: {error}"
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     argv = [
         program,
@@ -128,6 +134,7 @@ async def _start_slirp(
         "--mtu=1500",
         "--disable-host-loopback",
         "--ready-fd=3",
+        "--exit-fd=4",
         "--netns-type=path",
     ]
     if holder["user_namespace"]:
@@ -144,12 +151,14 @@ async def _start_slirp(
                 (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 2, str(errors), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
                 (os.POSIX_SPAWN_DUP2, ready_write, 3),
+                (os.POSIX_SPAWN_DUP2, holder_gone, 4),
             ],
             setsid=True,
             setsigmask=(),
         )
     finally:
         os.close(ready_write)
+        os.close(holder_gone)
     track(pid)
     identity = records.identity(pid)
     try:
@@ -166,6 +175,19 @@ async def _start_slirp(
     said = await read_to_end(reader)
     await wait_exit(helper, records.identity(helper)["start_time"])
     return "" if said == b"s" else said.decode(errors="replace")
+
+
+def _until_holder_ends(holder: dict[str, Any]) -> int:
+    """A descriptor that hangs up when the holder is gone: its own pipe, of which it has the only writing end.
+
+    Numbered above those that slirp4netns gets, so that giving one does not overwrite the other.
+    """
+    path = f"/proc/{holder['pid']}/fd/{holder.get('exit_descriptor', -1)}"
+    opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 10)
+    finally:
+        os.close(opened)
 
 
 async def read_to_end_first(descriptor: int) -> bytes:

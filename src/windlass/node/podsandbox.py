@@ -28,6 +28,8 @@ class PodSandbox:
         self._spec = spec
         self._hostname = hostname
         self._lock = asyncio.Lock()
+        self._held: dict[str, Any] | None = None
+        """The holder as last seen, to end it also when the folder was removed."""
 
     @property
     def namespaces(self) -> list[str]:
@@ -47,9 +49,10 @@ class PodSandbox:
             return None
         async with self._lock:
             record = records.read(str(self._folder), sandbox.RECORD)
-            if records.is_running(record):
-                return record
-            return await self._make(names, volumes)
+            if not records.is_running(record):
+                record = await self._make(names, volumes)
+            self._held = record
+            return record
 
     async def _make(self, names: list[str], volumes: Iterable[Volume]) -> dict[str, Any]:
         holder = await self._network.ensure_box()
@@ -97,7 +100,7 @@ class PodSandbox:
 
     async def end(self) -> None:
         """Kill the holder; with the last process of the pod its namespaces go."""
-        record = records.read(str(self._folder), sandbox.RECORD)
+        record = records.read(str(self._folder), sandbox.RECORD) or self._held
         unlink_if_there(self._folder / sandbox.RECORD)
         if record is not None and records.is_running(record):
             os.kill(record["pid"], signal.SIGKILL)

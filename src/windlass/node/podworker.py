@@ -432,6 +432,8 @@ class PodWorker:
     async def _launch(self, name: str, attempt: int) -> Handle:
         host, container = self.host, self._container(name)
         folder = host.paths.attempt(self.uid, name, attempt)
+        if not self.folder.is_dir():
+            raise FileNotFoundError(f"the pod's folder {self.folder} was removed")
         (folder / "root").mkdir(parents=True, exist_ok=True)
         adopted = host.runner.adopt(folder)
         if adopted is not None:
@@ -521,7 +523,7 @@ class PodWorker:
         self.host.hosts_files.pop(self.uid, None)
         self.host.network.release(self.uid)
         self.host.retire_name(self.uid)
-        if self.machine.failure_reason:
+        if self.machine.failure_reason and self.folder.is_dir():
             self._remember()
         for name in ("volumes", "work", "shm"):
             shutil.rmtree(self.folder / name, ignore_errors=True)

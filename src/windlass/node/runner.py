@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -135,7 +136,8 @@ class ProcessHandle:
             linux.kill_marked(f"{ATTEMPT_MARK}={mark}")
 
     def stop(self, grace_seconds: float) -> None:
-        write_atomic(Path(self._folder) / records.STOP, f"{grace_seconds:.3f}", durable=False)
+        with contextlib.suppress(FileNotFoundError):  # the folder was removed: the shim goes by its own grace
+            write_atomic(Path(self._folder) / records.STOP, f"{grace_seconds:.3f}", durable=False)
         if records.is_running(self._shim):
             os.kill(self._shim["pid"], signal.SIGTERM)
 

@@ -10,6 +10,8 @@ attempt (:mod:`windlass.node.records` says which files are in it). In order:
    memory limit where no cgroup does;
 5. when the main process ended: drain the pipes, write the exit record, leave.
 
+When the folder of the attempt was removed, nobody could find the container again: the shim then ends it.
+
 Dies the shim, the kernel kills init (parent-death signal) and with it the container's pid namespace.
 """
 
@@ -30,6 +32,10 @@ from windlass.node.logfile import LineCutter, LogFile
 _PARTIAL_AFTER = 0.2
 _MEMORY_EVERY = 0.5
 _DRAIN = 5.0
+_LOOK_EVERY = 5.0
+_LOOK_AGAIN = 2.0
+"""A folder that was not there is looked for once more: an agent that lives is to end its pods first."""
+_LONGEST_GRACE_WITHOUT_FOLDER = 10.0
 
 
 def main(folder: str) -> int:
@@ -71,6 +77,8 @@ class _Shim:
         self.memory_limit = int(spec.get("memory_watch_bytes") or 0)
         self.memory_at = ticks.monotonic() + _MEMORY_EVERY if self.memory_limit else None
         self.oom_before = self._oom_kills()
+        self.look_at: float | None = ticks.monotonic() + _LOOK_EVERY
+        self.missed = False
 
     def run(self) -> int:
         wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -163,7 +171,7 @@ class _Shim:
         return raw
 
     def _timeout(self) -> float | None:
-        times = (self.kill_at, self.hard_kill_at, self.flush_at, self.memory_at)
+        times = (self.kill_at, self.hard_kill_at, self.flush_at, self.memory_at, self.look_at)
         due = [moment for moment in times if moment is not None]
         return max(0.0, (min(due) - ticks.monotonic()) * 1000) if due else None
 
@@ -187,19 +195,45 @@ class _Shim:
                 self.memory_at = None
                 self._kill_all(now)
 
+        if self.look_at is not None and now >= self.look_at:
+            self._look_for_folder(now)
+
+    def _look_for_folder(self, now: float) -> None:
+        if not self._folder_gone():
+            self.missed, self.look_at = False, now + _LOOK_EVERY
+        elif not self.missed:
+            self.missed, self.look_at = True, now + _LOOK_AGAIN
+        else:
+            self.look_at = None
+            self._stop(self._grace())
+
+    def _folder_gone(self) -> bool:
+        try:
+            os.stat(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:  # a file system that does not answer
+            return False
+        return False
+
+    def _grace(self) -> float:
+        """Seconds between SIGTERM and SIGKILL: what the agent wrote, else what the manifest says."""
+        try:
+            with open(os.path.join(self.folder, records.STOP), encoding="ascii") as stream:
+                return float(stream.read())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            grace = float(self.spec["grace_seconds"])
+            return min(grace, _LONGEST_GRACE_WITHOUT_FOLDER) if self._folder_gone() else grace
+
     def _kill_all(self, now: float) -> None:
         os.kill(self.init, container.KILL_ALL)
         self.hard_kill_at = now + 2.0
 
     def _on_signals(self, numbers: bytes) -> None:
-        if not any(number in (signal.SIGTERM, signal.SIGINT) for number in numbers):
-            return
-        grace = float(self.spec["grace_seconds"])
-        try:
-            with open(os.path.join(self.folder, records.STOP), encoding="ascii") as stream:
-                grace = float(stream.read())
-        except (FileNotFoundError, ValueError):
-            pass
+        if any(number in (signal.SIGTERM, signal.SIGINT) for number in numbers):
+            self._stop(self._grace())
+
+    def _stop(self, grace: float) -> None:
         due = ticks.monotonic() + grace
         self.kill_at = due if self.kill_at is None else min(due, self.kill_at)
         if not self.stopped:
