@@ -36,6 +36,18 @@ async def test_two_processes_cannot_share_a_database(tmp_path: Path, fake_clock:
     await Store.open(path, clock=fake_clock).close()
 
 
+async def test_another_program_that_locks_the_file(tmp_path: Path, fake_clock: FakeClock) -> None:
+    path = tmp_path / "w.db"
+    await Store.open(path, clock=fake_clock).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    error = refused(path, fake_clock, busy_seconds=0.05)
+    assert (error.code, error.remedies[0]) == (errors.LOCKED, f"fuser -v {path}")
+    assert "SQLITE_BUSY" in error.evidence
+    other.close()
+    await Store.open(path, clock=fake_clock).close()
+
+
 def test_a_file_that_is_no_database(tmp_path: Path, fake_clock: FakeClock) -> None:
     path = tmp_path / "w.db"
     path.write_bytes(b"this is not a database at all" * 1000)

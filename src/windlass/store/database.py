@@ -93,7 +93,7 @@ class Database:
     def open(path: Path | None, options: StoreOptions) -> Database:
         """Open or make the database; ``None`` keeps it in memory only."""
         if path is None:
-            connection = _connect(MEMORY)
+            connection = _connect(MEMORY, 0.0)
             schema.migrate(connection)
             return Database(None, connection, None, True)
         lock = _take(path, options)
@@ -277,16 +277,16 @@ def _take(path: Path, options: StoreOptions) -> FileLock:
     return lock
 
 
-def _connect(path: str | Path) -> sqlite3.Connection:
+def _connect(path: str | Path, busy_seconds: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=30
+        path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=busy_seconds
     )
     connection.execute("PRAGMA cache_size=-32000")
     return connection
 
 
 def _prepare(path: Path, options: StoreOptions) -> sqlite3.Connection:
-    connection = _connect(path)
+    connection = _connect(path, options.busy_seconds)
     try:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]

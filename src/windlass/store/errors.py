@@ -76,6 +76,16 @@ def locked(path: Path) -> WindlassError:
     )
 
 
+def busy(path: Path, evidence: str) -> WindlassError:
+    """Another program (a backup, a shell on the file) holds SQLite's own lock."""
+    return WindlassError(
+        LOCKED,
+        f"the database {path} is locked by another program",
+        evidence=f"{evidence}; Windlass waited for it",
+        remedies=(f"fuser -v {path}", "end what works on the file, then: windlass up"),
+    )
+
+
 def network_filesystem(path: Path, kind: str) -> WindlassError:
     return WindlassError(
         NETWORK,
@@ -111,7 +121,7 @@ def from_sqlite(path: Path, error: sqlite3.Error) -> WindlassError:
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return damaged(path, evidence)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return locked(path)
+        return busy(path, evidence)
     if code == sqlite3.SQLITE_FULL:
         return _full(path, evidence)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):

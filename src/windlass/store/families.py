@@ -43,6 +43,8 @@ class StoreOptions:
     wake_seconds: float = 0.0
     """How long watchers of a kind are left alone after they were woken, while writes pour in."""
     epoch_jump: int = 10_000
+    busy_seconds: float = 10.0
+    """How long another program may hold SQLite's lock on the file before that is told."""
     allow_network: bool = False
     synchronous: str = "FULL"
     """``OFF`` is for throw-away servers of tests: a power loss may then run the history backwards."""
