@@ -7,7 +7,6 @@ its task is cancelled, and raises when the store fails: a server that cannot wri
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 
 from windlass.api.errors import WindlassError
 from windlass.kits.clock import Clock
+from windlass.kits.garbage import expect_long_lives
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.server import kubeconfig, pki
@@ -35,7 +35,6 @@ _UPKEEP_SECONDS = 5.0
 _SWITCH_SECONDS = 0.0005
 """The writer thread waits this long at most for the interpreter; Python's own 5 ms would be a commit's time."""
 _WAKE_SECONDS = 0.005
-_GC_FIRST_GENERATION = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ async def running(
     try:
         unix = unix or bind_unix(state.socket)
         store = Store.open(state.database, clock=clock, options=config.store)
-        _calm_collector()
+        expect_long_lives()
         failed: asyncio.Future[WindlassError] = asyncio.get_running_loop().create_future()
 
         def fail(error: WindlassError) -> None:
@@ -149,11 +148,3 @@ async def _maintain(store: Store, clock: Clock) -> None:
             await store.maintain()
         except WindlassError:
             return  # told by the store's failure
-
-
-def _calm_collector() -> None:
-    """What was loaded stays: keep the garbage collector from walking it again and again."""
-    gc.collect()
-    gc.freeze()
-    _, second, third = gc.get_threshold()
-    gc.set_threshold(_GC_FIRST_GENERATION, second, third)
