@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.wire import intern, interned, kept, metadata, moment, part, split
+from windlass.api.views.wire import Amounts, intern, interned, kept, metadata, moment, part, split, texts
 
 
 class Namespace(msgspec.Struct, gc=False):
@@ -84,14 +84,14 @@ class _SelectorWire(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _QuotaSpecWire(msgspec.Struct, gc=False, rename="camel"):
-    hard: dict[str, str | int | float] | None = None
+    hard: Amounts | None = None
     scopes: tuple[str, ...] | None = None
     scope_selector: _SelectorWire | None = None
 
 
 class _QuotaStatusWire(msgspec.Struct, gc=False):
-    hard: dict[str, str | int | float] | None = None
-    used: dict[str, str | int | float] | None = None
+    hard: Amounts | None = None
+    used: Amounts | None = None
 
 
 _quota_spec_decoder = msgspec.json.Decoder(_QuotaSpecWire)
@@ -111,15 +111,11 @@ def decode_resource_quota(raw: bytes | msgspec.Raw) -> ResourceQuota:
         meta.name,
         meta.uid,
         meta.resource_version,
-        _text(spec.hard),
+        texts(spec.hard),
         spec.scopes or (),
         selector or (),
-        _text(status.hard),
-        _text(status.used),
+        texts(status.hard),
+        texts(status.used),
         moment(meta.deletion_timestamp),
         tuple(problems),
     )
-
-
-def _text(amounts: Mapping[str, str | int | float] | None) -> Mapping[str, str]:
-    return {intern(name): str(amount) for name, amount in (amounts or {}).items()}

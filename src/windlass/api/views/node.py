@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.quantities import QuantityError, to_units
-from windlass.api.views.wire import intern, interned, kept, metadata, moment, part, split
+from windlass.api.views.wire import Amounts, intern, interned, kept, metadata, moment, part, split, units
 
 
 class TaintView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -57,8 +56,8 @@ class _ConditionWire(msgspec.Struct, gc=False):
 
 
 class _StatusWire(msgspec.Struct, gc=False):
-    allocatable: dict[str, str | int | float] | None = None
-    capacity: dict[str, str | int | float] | None = None
+    allocatable: Amounts | None = None
+    capacity: Amounts | None = None
     conditions: list[_ConditionWire] | None = None
 
 
@@ -69,6 +68,7 @@ _status_decoder = msgspec.json.Decoder(_StatusWire)
 def decode_node(raw: bytes | msgspec.Raw) -> Node:
     """A node of the wire; ``allocatable`` falls back to ``capacity``, as the API server fills it.
 
+    A resource whose amount cannot be read counts as absent: nothing is placed on what is not known.
     Raises ``msgspec.DecodeError`` on what is not an object with a name.
     """
     problems: list[FieldError] = []
@@ -77,6 +77,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
     spec = part(_spec_decoder, whole.spec, "spec", _SpecWire, problems)
     status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
     amounts = status.capacity if status.allocatable is None else status.allocatable
+    allocatable = units(amounts, "status.allocatable", problems)
     ready = next((c.status for c in status.conditions or () if c.type == "Ready"), "")
     return Node(
         name=intern(meta.name),
@@ -86,7 +87,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
         annotations=kept(meta.annotations),
         created=moment(meta.creation_timestamp),
         deleted=moment(meta.deletion_timestamp),
-        allocatable=_units(amounts or {}, problems),
+        allocatable={name: max(0, amount) for name, amount in allocatable.items()},
         taints=tuple(
             TaintView(intern(t.key), intern(t.value or ""), intern(t.effect), t.time_added)
             for t in spec.taints or ()
@@ -95,16 +96,3 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
         ready=intern(ready),
         problems=tuple(problems),
     )
-
-
-def _units(amounts: Mapping[str, str | int | float], problems: list[FieldError]) -> Mapping[str, int]:
-    """A resource whose amount cannot be read counts as absent: nothing is placed on what is not known."""
-    units: dict[str, int] = {}
-    for name, amount in amounts.items():
-        try:
-            value = to_units(name, amount)
-        except QuantityError as error:
-            problems.append(FieldError(f"status.allocatable[{name}]", str(error)))
-            continue
-        units[intern(name)] = max(0, value)
-    return units

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.quantities import QuantityError, to_units
 from windlass.api.views.wire import (
     EMPTY,
+    Amounts,
     Owner,
     intern,
     interned,
@@ -19,9 +19,9 @@ from windlass.api.views.wire import (
     owners,
     part,
     split,
+    texts,
+    units,
 )
-
-Amounts = dict[str, str | int | float]
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -198,7 +198,7 @@ def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
         capability=_vector(spec.capability, "spec.capability", problems),
         reclaimable=spec.reclaimable is not False,
         state=intern(status.state or ""),
-        allocated={intern(name): str(amount) for name, amount in (status.allocated or {}).items()},
+        allocated=texts(status.allocated),
         counts={
             "unknown": status.unknown or 0,
             "pending": status.pending or 0,
@@ -211,14 +211,7 @@ def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
 
 
 def _vector(raw: msgspec.Raw, field: str, problems: list[FieldError]) -> Mapping[str, int]:
-    amounts = part(_amounts_decoder, raw, field, dict, problems)
-    units: dict[str, int] = {}
-    for name, amount in amounts.items():
-        try:
-            units[intern(name)] = to_units(name, amount)
-        except QuantityError as error:
-            problems.append(FieldError(f"{field}[{name}]", str(error)))
-    return units
+    return units(part(_amounts_decoder, raw, field, dict, problems), field, problems)
 
 
 class PriorityClass(msgspec.Struct, gc=False, frozen=True):

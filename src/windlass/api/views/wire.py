@@ -16,9 +16,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, to_units
 from windlass.kits.timestamps import parse_rfc3339
 
 T = TypeVar("T")
+Amounts = dict[str, str | int | float]
+"""Quantities by resource, as JSON has them."""
 intern = sys.intern
 NO_LABELS: Mapping[str, str] = {}
 EMPTY = msgspec.Raw(b"")
@@ -202,3 +205,19 @@ def controller_of(references: tuple[Owner, ...]) -> Owner | None:
 def encode(obj: Mapping[str, Any]) -> bytes:
     """A plain object as a view's decoder takes it."""
     return msgspec.json.encode(obj)
+
+
+def units(amounts: Amounts | None, field: str, problems: list[FieldError]) -> dict[str, int]:
+    """Engine units by resource. One whose amount cannot be read is left out, with a problem."""
+    found: dict[str, int] = {}
+    for name, amount in (amounts or {}).items():
+        try:
+            found[intern(name)] = to_units(name, amount)
+        except QuantityError as error:
+            problems.append(FieldError(f"{field}[{name}]", str(error)))
+    return found
+
+
+def texts(amounts: Amounts | None) -> dict[str, str]:
+    """The amounts as they are written, by resource."""
+    return {intern(name): str(amount) for name, amount in (amounts or {}).items()}
