@@ -29,11 +29,25 @@ class _Names(msgspec.Struct, rename="camel", gc=False):
     deletion_timestamp: str | None = None
 
 
-class _Named(msgspec.Struct, gc=False):
+class Bare(msgspec.Struct, gc=False):
+    """Any object of which only the existence matters."""
+
     metadata: _Names
 
+    @property
+    def uid(self) -> str:
+        return self.metadata.uid
 
-_named = msgspec.json.Decoder(_Named)
+    @property
+    def resource_version(self) -> str:
+        return self.metadata.resource_version
+
+    @property
+    def key(self) -> str:
+        return key_of(self.metadata.namespace, self.metadata.name)
+
+
+_bare = msgspec.json.Decoder(Bare)
 _whole = msgspec.json.Decoder()
 
 
@@ -53,7 +67,7 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_stored(raw: msgspec.Raw) -> Stored:
-    meta = _named.decode(raw).metadata
+    meta = _bare.decode(raw).metadata
     return Stored(
         key_of(meta.namespace, meta.name),
         meta.uid,

@@ -11,7 +11,7 @@ from windlass.api.resources import LEASES, NODES, PODS, Resource
 from windlass.api.views import Node, Pod, decode_node, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index
+from windlass.controllers.caches import Bare, Index
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.nodehealth.step import (
     GRACE_SECONDS,
@@ -32,34 +32,14 @@ class Informers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _LeaseSpec(msgspec.Struct, rename="camel"):
+class _LeaseSpec(msgspec.Struct, rename="camel", gc=False):
     renew_time: str | None = None
 
 
-class Lease(msgspec.Struct):
+class Lease(Bare, gc=False):
     """A node's lease: it is renewed every few seconds while the node lives."""
 
-    metadata: _Meta
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
-
-    @property
-    def uid(self) -> str:
-        return self.metadata.uid
-
-    @property
-    def resource_version(self) -> str:
-        return self.metadata.resource_version
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
 _lease = msgspec.json.Decoder(Lease)
@@ -81,8 +61,7 @@ class _Status(msgspec.Struct):
     conditions: list[_Condition] | None = None
 
 
-class _Reporter(msgspec.Struct):
-    metadata: _Meta
+class _Reporter(Bare, gc=False):
     status: _Status = msgspec.field(default_factory=_Status)
 
 

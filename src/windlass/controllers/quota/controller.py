@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-import msgspec
-
 from windlass.api.quota_usage import Usage, counted_kinds
 from windlass.api.resources import ALIASES, ALL, EVENTS, EVENTS_V1, PODS, RESOURCE_QUOTAS, Resource
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index
+from windlass.controllers.caches import Bare, Index
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.quota.step import charge, step
 from windlass.controllers.runner import Watch
@@ -37,31 +35,6 @@ class Informers(Protocol):
     def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
-class _Thing(msgspec.Struct):
-    """Any object of which only the existence matters."""
-
-    metadata: _Meta
-
-    @property
-    def uid(self) -> str:
-        return self.metadata.uid
-
-    @property
-    def resource_version(self) -> str:
-        return self.metadata.resource_version
-
-    @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-
 class QuotaController:
     """Keys are namespaces."""
 
@@ -73,7 +46,7 @@ class QuotaController:
         self._clock = clock
         self._quotas: Informer[Json] = informers.informer(RESOURCE_QUOTAS)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
-        self._others = [informers.informer(resource, decode=_Thing) for resource in _OTHERS]
+        self._others = [informers.informer(resource, decode=Bare) for resource in _OTHERS]
         self._quotas_in = Index(self._quotas, lambda quota: (quota["metadata"]["namespace"],), _key)
         self._rest_until: dict[str, float] = {}
 
