@@ -61,6 +61,7 @@ async def _control(options: RemoteOptions) -> None:
     from windlass.client.client import Client
     from windlass.client.http import HttpTransport
     from windlass.controllers.manager import ControllerManager
+    from windlass.kits import garbage
     from windlass.kits import rng as chance
     from windlass.kits.clock import SystemClock
     from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
@@ -72,6 +73,7 @@ async def _control(options: RemoteOptions) -> None:
     manager = ControllerManager(client, clock=clock, rng=rng, embedded=False)
     identity = f"{socket.gethostname()}_{chance.uid(rng)}"
     lease = LeaseOptions(name="windlass-controllers")
+    garbage.expect_long_lives()
     election = Election(client, identity, clock=clock, rng=rng, options=lease)
 
     async def lead() -> None:

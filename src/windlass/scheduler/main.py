@@ -19,6 +19,7 @@ from windlass.api.errors import WindlassError
 from windlass.client import kubeconfig
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
+from windlass.kits import garbage
 from windlass.kits import rng as randomness
 from windlass.kits.clock import SystemClock
 from windlass.observe import logs, metrics
@@ -48,19 +49,13 @@ def run(options: ProcessOptions) -> int:
     """Serve until told to stop. 0: stopped in order; 1: an error, told on standard error."""
     logs.configure(style=options.log_style, level=options.log_level)
     try:
-        _loop_factory()(serve(options))
+        import uvloop
+
+        uvloop.run(serve(options))
     except WindlassError as error:
         log.error(error.message, code=error.code, evidence=error.evidence)
         return 1
     return 0
-
-
-def _loop_factory():
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run
 
 
 async def serve(options: ProcessOptions) -> None:
@@ -76,6 +71,7 @@ async def serve(options: ProcessOptions) -> None:
     identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
     election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
     stopped = _stop_signal()
+    garbage.expect_long_lives()
     try:
         await _until(stopped, _lead(service, election, options.leader_elect))
     finally:
