@@ -66,6 +66,15 @@ def _node_term(term: Obj, path: str, out: Collector) -> None:
 
 
 def _node_expression(expression: Obj, where: str, out: Collector) -> None:
+    if expression.get("operator") not in ("Gt", "Lt"):
+        _label_expression(expression, where, out)
+        return
+    if len(expression.get("values") or ()) != 1:
+        out.required(f"{where}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
+    _key_and_values(expression, where, out)
+
+
+def _label_expression(expression: Obj, where: str, out: Collector) -> None:
     values = expression.get("values") or ()
     match expression.get("operator"):
         case "In" | "NotIn":
@@ -76,16 +85,15 @@ def _node_expression(expression: Obj, where: str, out: Collector) -> None:
                 out.forbidden(
                     f"{where}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
                 )
-        case "Gt" | "Lt":
-            if len(values) != 1:
-                out.required(
-                    f"{where}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                )
         case operator:
             out.invalid(f"{where}.operator", operator or "", _OPERATOR_WORDS)
+    _key_and_values(expression, where, out)
+
+
+def _key_and_values(expression: Obj, where: str, out: Collector) -> None:
     key = expression.get("key", "")
     out.each(f"{where}.key", key, names.qualified_name(key))
-    for index, value in enumerate(values):
+    for index, value in enumerate(expression.get("values") or ()):
         out.each(f"{where}.values[{index}]", value, names.label_value(value))
 
 
@@ -123,24 +131,7 @@ def label_selector(selector: Obj, path: str, out: Collector) -> None:
     """The ``{matchLabels, matchExpressions}`` form."""
     labels(selector.get("matchLabels"), f"{path}.matchLabels", out)
     for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        where = f"{path}.matchExpressions[{index}]"
-        values = expression.get("values") or ()
-        match expression.get("operator"):
-            case "In" | "NotIn":
-                if not values:
-                    out.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-            case "Exists" | "DoesNotExist":
-                if values:
-                    out.forbidden(
-                        f"{where}.values",
-                        "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-                    )
-            case operator:
-                out.invalid(f"{where}.operator", operator or "", _OPERATOR_WORDS)
-        key = expression.get("key", "")
-        out.each(f"{where}.key", key, names.qualified_name(key))
-        for at, value in enumerate(values):
-            out.each(f"{where}.values[{at}]", value, names.label_value(value))
+        _label_expression(expression, f"{path}.matchExpressions[{index}]", out)
 
 
 def tolerations(found: Iterable[Obj], path: str, out: Collector) -> None:
