@@ -45,7 +45,7 @@ def created(cluster: FakeCluster) -> dict[str, Any]:
 
 @pytest.mark.parametrize("code", [0, 1, 7, 137])
 def test_the_exit_status_is_the_jobs_own(windlass, cluster, code):
-    cluster.on_create.append(ends(code, lines=b"T hi\n"))
+    cluster.on_create.append(ends(code, lines=b"2026-01-01T12:00:00Z hi\n"))
     done = windlass("run", "--quiet", "--", "true")
     assert (done.code, done.out, done.err) == (code, "hi\n", "")
 
@@ -58,7 +58,7 @@ def test_how_it_ended_is_told_on_standard_error(windlass, cluster):
 
 
 def test_several_ranks_have_their_rank_in_front(windlass, cluster):
-    cluster.on_create.append(ends(0, lines=b"T x\n"))
+    cluster.on_create.append(ends(0, lines=b"2026-01-01T12:00:00Z x\n"))
     done = windlass("run", "--nodes", "2", "--", "true")
     assert sorted(done.out.splitlines()) == ["[0] x", "[1] x"]
 
@@ -249,6 +249,39 @@ def test_options_of_the_program_are_its_own(windlass, cluster):
     cluster.on_create.append(ends(0))
     assert windlass("run", "true", "--lr", "3", "-x").code == 0
     assert pod_spec(created(cluster))["containers"][0]["command"] == ["true", "--lr", "3", "-x"]
+
+
+def test_json_lines_and_the_end(windlass, cluster):
+    cluster.on_create.append(ends(3, lines=b"2026-01-01T12:00:00Z hi\n"))
+    done = windlass("run", "--name", "j", "-o", "json", "--quiet", "--", "true")
+    assert done.code == 3
+    assert [json.loads(line) for line in done.out.splitlines()] == [
+        {"rank": "0", "time": "2026-01-01T12:00:00Z", "text": "hi"},
+        {"job": "j", "namespace": "default", "phase": "Failed", "exitCode": 3},
+    ]
+
+
+def test_json_is_the_only_other_format(windlass):
+    done = windlass("run", "-o", "yaml", "--", "true")
+    assert done.code == 2
+    assert "-o yaml is not an output format of this command" in done.err
+    assert "formats: json" in done.err
+
+
+@pytest.mark.parametrize("words", [("run", "--name", "j", "--", "true"), ("logs", "-f", "train")])
+def test_control_c_lets_go_and_says_how_to_come_back(windlass, cluster, monkeypatch, words):
+    clusterscenes.pod(cluster, "train", 0, node="box", phase="Running")
+
+    def interrupt(_self: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("windlass.cli.following.Follower.run", interrupt)
+    name = "j" if words[0] == "run" else "train"
+    if words[0] == "logs":
+        cluster.add(VOLCANO_JOBS, {**job("true"), "metadata": {"name": "train", "namespace": "default"}})
+    done = windlass(*words)
+    assert done.code == 130
+    assert f"detached; {name} goes on\ncome back: windlass logs -f {name}\n" in done.err
 
 
 # The object.

@@ -18,7 +18,8 @@ from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import failures
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, pod_phase, rank_of, refresh
-from windlass.cli.loglines import LogOptions, Printer, Splitter
+from windlass.cli.logfeed import Line, LogFeed
+from windlass.cli.loglines import LogOptions, Printer
 from windlass.cli.watching import Changes, Watched
 from windlass.cli.why import exit_words, waiting
 from windlass.cli.words import places
@@ -29,6 +30,7 @@ _DRAIN_SECONDS = 5.0
 _HOPELESS_SECONDS = 3.0
 _RESYNC_SECONDS = 5.0
 _YOUNG_SECONDS = 0.7
+_CUT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class _Start:
 @dataclass(frozen=True, slots=True)
 class _Lines:
     start: _Start
-    lines: list[str]
+    lines: list[Line]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class Follower:
         self._printer = Printer(invocation.out, options, prefixed=_many(job, options))
         self._changes = Changes(invocation)
         self._streams: dict[_Start, str] = {}
+        self._feeds: dict[_Start, LogFeed] = {}
+        self._closed: dict[_Start, float] = {}
         self._open: set[_Start] = set()
         self._running_told = False
         self._hopeless_since: float | None = None
@@ -134,8 +138,15 @@ class Follower:
                 if not self._open or now - finished_at > _DRAIN_SECONDS:
                     self._printer.flush()
                     self._phases.settle()
-                    return self._job.exit_code or 0
+                    return self._outcome()
             look = self._take(finished_at)
+
+    def _outcome(self) -> int:
+        code = self._job.exit_code or 0
+        if self._options.as_json and not self._silent:
+            ended = {"job": self._job.name, "namespace": self._job.namespace, "phase": self._job.phase}
+            self._printer.record({**ended, "exitCode": code})
+        return code
 
     def _watch(self) -> None:
         space, job = self._job.namespace, self._job
@@ -216,42 +227,30 @@ class Follower:
             if not state.get("running") and not state.get("terminated"):
                 continue
             start = _Start(pod["metadata"]["uid"], status["name"], int(status.get("restartCount") or 0))
-            if start in self._streams:
+            if start in self._feeds and not (state.get("running") and self._was_cut(start)):
                 continue
             self._streams[start] = rank_of(pod)
+            name = pod["metadata"]["name"]
+            feed = LogFeed(self._job.namespace, name, start.container, self._options)
+            self._feeds.setdefault(start, feed)
             self._open.add(start)
-            thread = threading.Thread(target=self._read, args=(start, pod["metadata"]["name"]), daemon=True)
-            thread.start()
+            threading.Thread(target=self._read, args=(start, self._feeds[start]), daemon=True).start()
 
-    def _read(self, start: _Start, pod: str) -> None:
+    def _was_cut(self, start: _Start) -> bool:
+        """Whether the output ended a while ago (with the server, say), and not because of the container."""
+        return self._looked_at - self._closed.get(start, self._looked_at) > _CUT_SECONDS
+
+    def _read(self, start: _Start, feed: LogFeed) -> None:
         """In a thread: one container's output, until it ends."""
-        bells, options = self._changes.bells, self._options
-        splitter = Splitter()
+        bells = self._changes.bells
         problem = ""
-        client = self._invocation.new_client()
         try:
-            chunks = client.logs(
-                self._job.namespace,
-                pod,
-                container=start.container,
-                follow=True,
-                tail_lines=options.tail,
-                since_seconds=options.since_seconds,
-                timestamps=options.timestamps,
-            )
-            for chunk in chunks:
-                lines = splitter.feed(chunk)
-                if lines:
-                    bells.put(_Lines(start, lines))
+            for lines in feed.lines(self._invocation.new_client, self._invocation.clock):
+                bells.put(_Lines(start, lines))
         except StatusError as error:
             problem = failures.translate(error).message
         except WindlassError as error:
             problem = error.message
-        finally:
-            client.close()
-        rest = splitter.end()
-        if rest:
-            bells.put(_Lines(start, rest))
         bells.put(_Ended(start, problem))
 
     def _take(self, finished_at: float | None) -> bool:
@@ -294,11 +293,13 @@ class Follower:
             self._phases.settle()
             now = self._invocation.clock.monotonic()
             for line in item.lines:
-                self._printer.line(self._streams[item.start], line, now)
+                self._printer.line(self._streams[item.start], line.time, line.text, now)
             return False
         if isinstance(item, _Ended):
             self._open.discard(item.start)
-            if item.problem:
+            if not item.problem:
+                self._closed[item.start] = self._invocation.clock.monotonic()
+            else:
                 self._phases.settle(f"{self._streams[item.start]}: log: {item.problem}")
         return True
 

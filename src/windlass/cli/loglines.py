@@ -26,6 +26,7 @@ class LogOptions:
     pattern: re.Pattern[str] | None = None
     timestamps: bool = False
     collapse: bool = False
+    as_json: bool = False
 
 
 def pattern_of(text: str | None) -> re.Pattern[str] | None:
@@ -82,9 +83,15 @@ class Printer:
         self._held_since = 0.0
         self._colours: dict[str, str] = {}
 
-    def line(self, rank: str, text: str, now: float) -> None:
+    def line(self, rank: str, stamp: str, text: str, now: float) -> None:
+        """One line of a rank; ``stamp`` is when it was written, where that is known."""
         if self._options.pattern is not None and not self._options.pattern.search(text):
             return
+        if self._options.as_json:
+            self.record({"rank": rank, "time": stamp, "text": text})
+            return
+        if self._options.timestamps and stamp:
+            text = f"{stamp} {text}"
         if not (self._options.collapse and self.prefixed):
             self._write(rank, text, (rank,))
             return
@@ -97,6 +104,12 @@ class Printer:
                 self._held_since = now
             self._held[text] = ranks = []
         ranks.append(rank)
+
+    def record(self, value: dict[str, object]) -> None:
+        """A line of JSON."""
+        import msgspec
+
+        self._out.line(msgspec.json.encode(value).decode())
 
     @property
     def due(self) -> float | None:
@@ -142,11 +155,11 @@ def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[
         last, count = "", 0
         for chunk in chunks:
             for line in splitter.feed(chunk):
-                last, text = _stamp(line, last)
+                last, text = split_stamp(line, last)
                 count += 1
                 yield last, number, count, rank, text
         for line in splitter.end():
-            last, text = _stamp(line, last)
+            last, text = split_stamp(line, last)
             yield last, number, count + 1, rank, text
 
     feeds = [
@@ -160,6 +173,7 @@ def merged(streams: dict[str, Callable[[], Iterator[bytes]]]) -> Iterator[tuple[
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) ")
 
 
-def _stamp(line: str, last: str) -> tuple[str, str]:
+def split_stamp(line: str, last: str) -> tuple[str, str]:
+    """Time stamp and text; a line without one has the stamp of the line before it, ``last``."""
     found = _STAMP.match(line)
     return (found[0][:-1], line[found.end() :]) if found else (last, line)

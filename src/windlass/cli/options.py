@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from windlass.cli.invocation import Invocation, Surroundings, target
-from windlass.cli.output import check_format
+from windlass.cli.output import FORMATS, check_format, format_words
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,6 +35,7 @@ def surroundings_of(context: click.Context) -> Surroundings:
 def standard(
     *,
     output: bool = True,
+    formats: tuple[str, ...] = FORMATS,
     namespace: bool = True,
     short_namespace: bool = True,
     all_namespaces: bool = False,
@@ -52,7 +53,7 @@ def standard(
                 target(aims["state"], aims["kubeconfig"], aims["context_name"]),
                 namespace=given.pop("namespace", None) or around.defaults.get("namespace") or "",
                 all_namespaces=given.pop("all_namespaces", False),
-                output=check_format(given.pop("output", "") or ""),
+                output=check_format(given.pop("output", "") or "", formats),
             )
             return function(invocation, **given)
 
@@ -70,8 +71,10 @@ def standard(
                     "-o",
                     "--output",
                     metavar="FORMAT",
-                    help="json, yaml, wide, name or jsonpath=TEMPLATE.",
-                    shell_complete=lambda *_: ["json", "yaml", "wide", "name", "jsonpath="],
+                    help=f"{format_words(formats)}.",
+                    shell_complete=lambda *_: [
+                        f"{form}=" if form == "jsonpath" else form for form in formats
+                    ],
                 )
             )
         result: Any = wrapped

@@ -10,14 +10,21 @@ import msgspec
 from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
 
-FORMATS = ("json", "yaml", "wide", "name")
+FORMATS = ("json", "yaml", "wide", "name", "jsonpath")
 
 
-def check_format(text: str) -> str:
-    """The format as it is used. Raises :class:`WindlassError` on an unknown one."""
-    if text in ("", *FORMATS) or text.startswith("jsonpath="):
+def format_words(formats: Sequence[str]) -> str:
+    """``json, yaml or jsonpath=TEMPLATE``."""
+    shown = ["jsonpath=TEMPLATE" if form == "jsonpath" else form for form in formats]
+    return " or ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+
+
+def check_format(text: str, formats: Sequence[str] = FORMATS) -> str:
+    """The format as it is used. Raises :class:`WindlassError` on one that is not among ``formats``."""
+    form = text.partition("=")[0] if text.startswith("jsonpath=") else text
+    if not form or (form in formats and text != "jsonpath"):
         return text
-    if text == "jsonpath":
+    if text == "jsonpath" and text in formats:
         raise WindlassError(
             "WL-USE-400",
             "-o jsonpath needs a template",
@@ -26,9 +33,9 @@ def check_format(text: str) -> str:
         )
     raise WindlassError(
         "WL-USE-400",
-        f"-o {text} is not an output format",
-        evidence="formats: json, yaml, wide, name, jsonpath=TEMPLATE",
-        remedies=("windlass ps -o json",),
+        f"-o {text} is not an output format{'' if formats == FORMATS else ' of this command'}",
+        evidence=f"formats: {format_words(formats)}",
+        remedies=("-o json",),
     )
 
 

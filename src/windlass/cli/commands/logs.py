@@ -9,6 +9,7 @@ import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import failures, keptlogs
+from windlass.cli.detaching import detach
 from windlass.cli.following import Follower, Phases, wanted
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, rank_of
@@ -33,7 +34,7 @@ from windlass.cli.words import natural
 @click.option("--grep", "grep", metavar="REGEX", help="Only matching lines.")
 @click.option("--timestamps", is_flag=True, help="When each line was written, in front of it.")
 @click.option("--collapse", is_flag=True, help="Print a line once that several ranks write at a time.")
-@standard(output=False, short_namespace=False)
+@standard(short_namespace=False, formats=("json",))
 def command(
     invocation: Invocation,
     job: str,
@@ -60,10 +61,17 @@ def command(
         pattern=pattern_of(grep),
         timestamps=timestamps,
         collapse=collapse or (everything and invocation.out.interactive),
+        as_json=invocation.structured,
     )
     found = find(invocation, job)
     if follow and not previous:
-        return Follower(invocation, found, options, phases=Phases(invocation)).run()
+        phases = Phases(invocation)
+        follower = Follower(invocation, found, options, phases=phases)
+        try:
+            return follower.run()
+        except KeyboardInterrupt:
+            phases.settle()
+            return detach(invocation, follower.job)
     return _print(invocation, found, options)
 
 
@@ -83,7 +91,7 @@ def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
             streams[label] = partial(_chunks, invocation, job, pod["metadata"]["name"], container, options)
     printer = Printer(invocation.out, options, prefixed=len(streams) > 1)
     for rank, stamp, text in merged(streams):
-        printer.line(rank, f"{stamp} {text}" if options.timestamps and stamp else text, 0.0)
+        printer.line(rank, stamp, text, 0.0)
     printer.flush()
     return failures.OK
 
