@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,20 @@ def test_a_second_up_agrees_or_says_what_differs(words: tuple[str, ...], told: s
         assert conflict is not None
         assert conflict.code == "WL-UP-409"
         assert told in conflict.evidence
+
+
+def test_a_second_up_compares_what_the_image_map_says(tmp_path: Path):
+    path = tmp_path / "images.yaml"
+    path.write_text("a: {env: {A: 1}}")
+    first = up("--images", str(path))
+    record = {**RECORD, "asked": json.loads(json.dumps(first.asked()))}
+    assert differs(up("--images", str(path)), record) is None
+    assert differs(up(), record) is None
+    path.write_text("a: {env: {A: 2}}")
+    conflict = differs(up("--images", str(path)), record)
+    assert conflict is not None
+    assert "another image map" in conflict.evidence
+    assert conflict.remedies[0] == "windlass down && windlass up --images FILE"
 
 
 def test_children_are_told_by_flags():

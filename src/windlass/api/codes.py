@@ -285,6 +285,18 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "Nothing was written, and nothing was lost: what was acknowledged is on disk. Make room; the control "
         "plane goes on by itself.",
     ),
+    (
+        "WL-IMAGES-400",
+        "the image map is not right",
+        "The file of `windlass up --images` maps image names, or patterns with `*`, to what stands for them on this "
+        "box: `path` (a folder whose `bin` goes first on PATH), `venv` (a Python virtual environment), `env` "
+        "(variables), `command`. `why` names the entry. Nothing was started.",
+    ),
+    (
+        "WL-IMAGES-404",
+        "the image map cannot be read",
+        "The file named by `windlass up --images` is not there, or this user may not read it. Nothing was started.",
+    ),
     # The server.
     (
         "WL-AUTH-401",

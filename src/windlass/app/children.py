@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.api.errors import WindlassError
 from windlass.app.options import ChildOptions
 from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
-from windlass.kits import processes
+from windlass.kits import garbage, processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import write_atomic
@@ -108,6 +108,7 @@ async def _control(options: ChildOptions) -> None:
         informers=informers,
     )
     controllers = ControllerManager(client, clock=clock, rng=rng, embedded=True, informers=informers)
+    garbage.expect_long_lives()
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
@@ -123,6 +124,7 @@ async def _control(options: ChildOptions) -> None:
 
 async def _node(options: ChildOptions) -> None:
     from windlass.node.agent import NodeAgent
+    from windlass.node.images import kept
     from windlass.node.options import AgentOptions
 
     clock = SystemClock()
@@ -132,7 +134,7 @@ async def _node(options: ChildOptions) -> None:
         state=options.state,
         clock=clock,
         rng=chance.system(),
-        options=AgentOptions(node_name=options.node_name, gpus=options.gpus),
+        options=AgentOptions(node_name=options.node_name, gpus=options.gpus, images=kept(options.state.node)),
     )
 
     async def stop(signum: int) -> None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
+from windlass.node.images import encode, load
+from windlass.node.options import ImageEntry
 
 DEFAULT_PORT = 7443
 MOST_SIMULATED_GPUS = 1024
@@ -26,13 +29,16 @@ class UpOptions:
     port: int | None = None
     gpus: str | None = None
     node_name: str | None = None
+    images: Mapping[str, ImageEntry] | None = None
+    """What stands for images on this box, as read from the user's file."""
     allow_network: bool = False
     report: int | None = None
     """File descriptor on which progress is reported as JSON lines; ``None``: words on standard output."""
 
     def asked(self) -> dict[str, object]:
         """The choices that the user made, as they are recorded and compared by a second ``up``."""
-        chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name}
+        images = encode(self.images) if self.images is not None else None
+        chosen = {"port": self.port, "gpus": self.gpus, "nodeName": self.node_name, "images": images}
         return {key: value for key, value in chosen.items() if value is not None}
 
 
@@ -119,6 +125,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--port", type=int)
     up.add_argument("--gpus")
     up.add_argument("--node-name")
+    up.add_argument("--images", type=Path)
     up.add_argument("--allow-network-filesystem", action="store_true")
     up.add_argument("--report-fd", type=int)
 
@@ -169,6 +176,7 @@ def up_options(parsed: argparse.Namespace) -> UpOptions:
         port=parsed.port,
         gpus=parsed.gpus,
         node_name=parsed.node_name,
+        images=load(parsed.images) if parsed.images is not None else None,
         allow_network=parsed.allow_network_filesystem,
         report=parsed.report_fd,
     )

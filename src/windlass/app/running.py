@@ -12,6 +12,7 @@ from windlass.kits.files import FileLock
 from windlass.kits.state import StateError, StateFolder
 
 _PATIENCE_SECONDS = 10.0
+_WORDS = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name", "images": "--images"}
 
 
 def take_lock(state: StateFolder) -> FileLock | None:
@@ -47,13 +48,16 @@ def differs(options: UpOptions, record: dict[str, Any]) -> WindlassError | None:
     running = record.get("asked") or {}
     differences = []
     for key, wanted in options.asked().items():
-        flag = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name"}[key]
+        flag = _WORDS[key]
         found = running.get(key)
         if key == "port" and wanted == record.get("port"):
             continue
         if key == "nodeName" and wanted == record.get("node"):
             continue
-        if found != wanted:
+        if key == "images":
+            if found != wanted:
+                differences.append("it runs with another image map (or --images FILE has been changed since)")
+        elif found != wanted:
             differences.append(f"{flag} {wanted} was asked for, it runs with {_shown(flag, found)}")
     if not differences:
         return None
@@ -70,5 +74,5 @@ def _shown(flag: str, value: object) -> str:
 
 
 def _flags(options: UpOptions) -> str:
-    words = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name"}
-    return " ".join(f"{words[key]} {value}" for key, value in options.asked().items())
+    asked = {key: value if key != "images" else "FILE" for key, value in options.asked().items()}
+    return " ".join(f"{_WORDS[key]} {value}" for key, value in asked.items())

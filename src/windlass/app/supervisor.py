@@ -36,6 +36,7 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_there
 from windlass.kits.state import StateError, StateFolder
 from windlass.kits.timestamps import rfc3339
+from windlass.node.images import keep
 
 ROLES = ("server", "control", "node")
 STOP_ORDER = (("node", 45.0), ("control", 5.0), ("server", 10.0))
@@ -164,6 +165,7 @@ class Supervisor:
             if role != "supervisor":
                 processes.rotate(self._state.log(role))
             unlink_if_there(failure_file(self._state, role))
+        keep(self._state.node, self._options.images or {})
         self._tcp = bind_tcp(self._options.port, last if isinstance(last, int) else None)
         self._unix = bind_unix(self._state.socket)
 

@@ -137,12 +137,13 @@ def _port(invocation: Invocation) -> Finding:
 def _machine(invocation: Invocation) -> Iterator[Finding]:
     """What pods get from this machine, in the agent's own words."""
     from windlass.node import doctor
-    from windlass.node.options import AgentOptions
+    from windlass.node.options import AgentOptions, parse_images
 
     state = invocation.target.state
     asked = (state.read_supervisor() or {}).get("asked") or {}
-    options = AgentOptions(gpus=asked.get("gpus", "auto"))
     try:
+        images = parse_images(asked.get("images") or {})
+        options = AgentOptions(gpus=asked.get("gpus", "auto"), images=images)
         for fact in doctor.facts(state.node, options, _told(invocation)):
             yield Finding(fact.topic, OK if fact.level == doctor.OK else WARN, fact.text, fact.fix)
     except (OSError, ValueError) as error:

@@ -62,20 +62,44 @@ def image_entry(images: Mapping[str, ImageEntry], image: str) -> ImageEntry | No
     return images[max(fitting, key=len)] if fitting else None
 
 
+_KEYS = ("path", "venv", "env", "command")
+
+
 def parse_images(record: Mapping[str, Any]) -> dict[str, ImageEntry]:
     """The map as it stands in a configuration file. Raises :class:`OptionError` naming the entry."""
-    found = {}
-    for image, entry in record.items():
-        if not isinstance(entry, Mapping):
-            raise OptionError(f"images: {image}: must be a mapping with path, venv, env or command")
-        unknown = sorted(set(entry) - {"path", "venv", "env", "command"})
-        if unknown:
-            raise OptionError(f"images: {image}: unknown {', '.join(unknown)} (path, venv, env, command)")
-        command = entry.get("command") or ()
-        if isinstance(command, str):
-            command = ("/bin/sh", "-c", command)
-        env = {str(key): str(value) for key, value in (entry.get("env") or {}).items()}
-        found[str(image)] = ImageEntry(
-            str(entry.get("path") or ""), str(entry.get("venv") or ""), env, tuple(str(w) for w in command)
-        )
-    return found
+    return {str(image): _parse_entry(str(image), entry) for image, entry in record.items()}
+
+
+def _parse_entry(image: str, entry: object) -> ImageEntry:
+    if not isinstance(entry, Mapping):
+        raise OptionError(f"{image}: must be a mapping with path, venv, env or command")
+    unknown = sorted(str(key) for key in entry if key not in _KEYS)
+    if unknown:
+        raise OptionError(f"{image}: unknown {', '.join(unknown)} ({', '.join(_KEYS)})")
+    if not any(entry.get(key) for key in _KEYS):
+        raise OptionError(f"{image}: says nothing ({', '.join(_KEYS)})")
+    folders = {}
+    for key in ("path", "venv"):
+        folders[key] = entry.get(key) or ""
+        if not isinstance(folders[key], str):
+            raise OptionError(f"{image}: {key}: must be a folder")
+    return ImageEntry(**folders, env=_parse_env(image, entry), command=_parse_command(image, entry))
+
+
+def _parse_env(image: str, entry: Mapping[str, Any]) -> dict[str, str]:
+    env = entry.get("env") or {}
+    if not isinstance(env, Mapping):
+        raise OptionError(f"{image}: env: must be a mapping from names to values")
+    for name, value in env.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise OptionError(f"{image}: env: {name}: must be text or a number; put the value in quotes")
+    return {str(name): str(value) for name, value in env.items()}
+
+
+def _parse_command(image: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    command = entry.get("command") or ()
+    if isinstance(command, str):
+        return ("/bin/sh", "-c", command)
+    if not isinstance(command, list | tuple) or not all(isinstance(word, str) for word in command):
+        raise OptionError(f"{image}: command: must be text for a shell, or a list of words")
+    return tuple(command)

@@ -17,6 +17,11 @@ from windlass.cli.output import emit
     "-g", "--gpus", metavar="KIND", help="auto (what the driver finds), none, or simulated:N. Default: auto."
 )
 @click.option("--node-name", metavar="NAME", help="Name of this box as a node (default: its host name).")
+@click.option(
+    "--images",
+    metavar="FILE",
+    help="YAML file that says what stands for images here: image or pattern -> {path, venv, env, command}.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Return when it is ready; it runs on.")
 @click.option("--allow-network-filesystem", is_flag=True, help="Take a state folder on NFS and the like.")
 @standard(namespace=False)
@@ -25,6 +30,7 @@ def command(
     port: int | None,
     gpus: str | None,
     node_name: str | None,
+    images: str | None,
     detach: bool,
     allow_network_filesystem: bool,
 ) -> int:
@@ -33,6 +39,8 @@ def command(
     for flag, value in (("--port", port), ("--gpus", gpus), ("--node-name", node_name)):
         if value is not None:
             arguments += [flag, str(value)]
+    if images is not None:
+        arguments += ["--images", os.path.abspath(images)]
     if allow_network_filesystem:
         arguments.append("--allow-network-filesystem")
     state = invocation.target.state
