@@ -1,0 +1,40 @@
+"""The table at the end of `make bench` says what was measured."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_PATH = Path(__file__).resolve().parent.parent / "benchmarks" / "goals.py"
+
+
+def _goals() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("benchmark_goals", _PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _run(pods_per_second: int, get_p99_ms: float) -> dict[str, Any]:
+    return {
+        "pods": 2000,
+        "pods_per_second": pods_per_second,
+        "get_p99_ms": get_p99_ms,
+        "processes": {"server": {"cpu_seconds": 1.0}},
+    }
+
+
+def test_the_median_of_several_runs_is_held_against_the_goal() -> None:
+    runs = [("end_to_end", _run(*figures)) for figures in ((750, 10.0), (3000, 40.0), (1500, 5.0))]
+    _, _, throughput, latency, cost = _goals().table(runs)
+    assert throughput == "| pods from create to bound | 1 500/s | 750 to 3 000 | ≥ 1 500/s | 1.00 |"
+    assert latency == "| GET meanwhile, p99 | 10 ms | 5 to 40 | ≤ 20 ms | 2.00 |"
+    assert cost == "| server CPU per pod | 500 us | 500 to 500 |  |  |"
+
+
+def test_benchmarks_without_a_goal_add_no_row() -> None:
+    assert len(_goals().table([("engine", {})])) == 2
