@@ -64,3 +64,23 @@ def test_every_kind_and_reason_is_on_its_page(generator: ModuleType):
     kinds, reasons = generator.kinds(), generator.reasons()
     assert all(f"| {resource.kind} | `{resource.api_version}` |" in kinds for resource in ALL)
     assert all(f"| `{reason.value}` |" in reasons for reason in Reason)
+
+
+def test_every_label_and_annotation_has_a_text_of_its_own(generator: ModuleType):
+    rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", generator.wire_names(), re.MULTILINE)
+    texts = dict(rows)
+    assert len(texts) == len(rows) == len(set(texts.values()))
+    assert all(len(text) > 20 for text in texts.values()), texts
+    assert {"windlass.dev/isolation", "windlass.dev/limits", "windlass.dev/outbound"} <= set(texts)
+
+
+def test_own_wire_names_are_spelled_in_one_place():
+    """A name of ours that stands elsewhere in the source would be missing on the page."""
+    source = ROOT / "src" / "windlass"
+    stray = {
+        f"{path.relative_to(source)}: {name}"
+        for path in source.rglob("*.py")
+        if path != source / "api" / "annotations.py"
+        for name in re.findall(r'"(windlass\.dev/[a-z-]+)"', path.read_text())
+    }
+    assert stray == set()

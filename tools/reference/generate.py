@@ -175,22 +175,16 @@ def wire_names() -> str:
 
 
 def _documented(module: object) -> Iterator[tuple[str, str]]:
-    """Module constants with the text or the comment that explains them; a comment holds for those below it."""
-    source = Path(getattr(module, "__file__", "")).read_text()
-    tree = ast.parse(source)
-    lines = source.splitlines()
-    comment = ""
+    """Module constants with the text below each; empty where there is none (a test refuses that)."""
+    tree = ast.parse(Path(getattr(module, "__file__", "")).read_text())
     for at, node in enumerate(tree.body):
         if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
             continue
-        above = lines[node.lineno - 2].strip() if node.lineno > 1 else ""
-        if above.startswith("#"):
-            comment = above.lstrip("# ")
         after = tree.body[at + 1] if at + 1 < len(tree.body) else None
         text = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             text = str(after.value.value)
-        yield node.targets[0].id, text or comment
+        yield node.targets[0].id, text
 
 
 def _cell(text: str) -> str:

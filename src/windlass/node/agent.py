@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.api import annotations
 from windlass.api.resources import NODES, PODS, SERVICES
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
@@ -34,8 +35,9 @@ from windlass.node.names import NamedPod, NamedService, hostname_of
 from windlass.node.network import NO_ISOLATION, Network, NetworkError, find_capabilities
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
+from windlass.node.podevents import Event, Kind
 from windlass.node.podrecord import PodDecoder, PodRecord
-from windlass.node.podstate import Event, Impossible, Kind
+from windlass.node.podstate import Impossible
 from windlass.node.podworker import PodWorker, read_pod_record
 from windlass.node.runner import ProcessRunner, Runner
 from windlass.node.simulated import SimulatedNodes, decode_simulated
@@ -199,13 +201,15 @@ class NodeAgent:
             found, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
         )
         words = {
-            machine.ISOLATION: ", ".join((*capabilities.namespaces, *(["pid"] if capabilities.pid else [])))
+            annotations.ISOLATION: ", ".join(
+                (*capabilities.namespaces, *(["pid"] if capabilities.pid else []))
+            )
             or "none",
-            machine.LIMITS: limiter.words,
-            machine.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
+            annotations.LIMITS: limiter.words,
+            annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
         }
         if inventory.note:
-            words[machine.DEVICES_NOTE] = inventory.note
+            words[annotations.DEVICES_NOTE] = inventory.note
         self.node = OwnNode(
             self._client,
             self._clock,

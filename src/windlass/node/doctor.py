@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from windlass.api import annotations
 from windlass.node import devices, machine
 from windlass.node.limits import CgroupLimiter, find_limiter
 from windlass.node.network import Capabilities, capabilities_of
@@ -48,9 +49,9 @@ def facts(
     told = told or {}
     found = machine.find_machine(_existing(folder))
     capabilities = capabilities_of(probe())
-    yield from isolation_facts(capabilities, told.get(machine.ISOLATION, ""))
-    yield outbound_fact(capabilities, told.get(machine.OUTBOUND, ""))
-    yield limits_fact(told.get(machine.LIMITS, "") or limits_words(folder, found.cores))
+    yield from isolation_facts(capabilities, told.get(annotations.ISOLATION, ""))
+    yield outbound_fact(capabilities, told.get(annotations.OUTBOUND, ""))
+    yield limits_fact(told.get(annotations.LIMITS, "") or limits_words(folder, found.cores))
     yield gpu_fact(devices.discover(options.gpus))
     yield capacity_fact(found, options)
     yield from image_facts(options)
@@ -202,9 +203,8 @@ def capacity_fact(found: machine.Machine, options: AgentOptions) -> Fact:
 def image_facts(options: AgentOptions) -> list[Fact]:
     """The map from images to environments, and entries of it that lead nowhere."""
     if not options.images:
-        return [
-            Fact("images", OK, "no image stands for anything here: commands run with the machine's own files")
-        ]
+        text = "commands run with the machine's own files whatever their image (windlass up --images maps images)"
+        return [Fact("images", OK, text)]
     found = [Fact("images", OK, f"images with an environment: {', '.join(sorted(options.images))}")]
     for image, entry in sorted(options.images.items()):
         missing = [folder for folder in (entry.path, entry.venv) if folder and not os.path.isdir(folder)]

@@ -11,19 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from windlass.api import annotations
 from windlass.api.nodes import KUBELET_VERSION, node_conditions
 from windlass.kits.timestamps import rfc3339
 from windlass.node import linux
 from windlass.node.devices import RESOURCE, Inventory
 from windlass.node.options import MIB
 
-BOX_LABEL = "windlass.dev/box"
-ISOLATION, LIMITS, OUTBOUND, DEVICES_NOTE = (
-    "windlass.dev/isolation",
-    "windlass.dev/limits",
-    "windlass.dev/outbound",
-    "windlass.dev/devices-note",
-)
 _ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -131,7 +125,7 @@ def labels(name: str, machine: Machine, inventory: Inventory) -> dict[str, str]:
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": machine.architecture,
         "kubernetes.io/os": "linux",
-        BOX_LABEL: "true",
+        annotations.BOX: "true",
         **inventory.labels,
     }
 
