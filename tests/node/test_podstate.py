@@ -9,24 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.node import podstate
+from windlass.node.podevents import (
+    DeleteObject,
+    Event,
+    Exit,
+    Kind,
+    Note,
+    Prepare,
+    Remind,
+    Start,
+    Stop,
+    TearDown,
+)
 from windlass.node.podstate import (
     CONTAINER_TABLE,
     POD_TABLE,
     Container,
-    DeleteObject,
-    Event,
-    Exit,
     Impossible,
-    Kind,
-    Note,
     PodMachine,
     PodStep,
-    Prepare,
-    Remind,
-    Start,
     Step,
-    Stop,
-    TearDown,
     machine_of,
 )
 from windlass.node.podstatus import phase, stamp_conditions, status

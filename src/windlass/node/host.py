@@ -26,7 +26,7 @@ from windlass.node.names import Directory, NamedPod, NamedService, name_switch
 from windlass.node.network import Capabilities, Network
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
-from windlass.node.podstate import Note
+from windlass.node.podevents import Note
 from windlass.node.runner import Runner
 
 _FETCHED = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}

@@ -8,7 +8,7 @@ from typing import Any
 from windlass.api.annotations import HOST_IMAGE
 from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
-from windlass.node.podstate import Note
+from windlass.node.podevents import Note
 
 
 def notices(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.kits.timestamps import rfc3339
-from windlass.node.podstate import Container, Exit, PodMachine, PodStep, Step
+from windlass.node.podevents import Exit
+from windlass.node.podstate import Container, PodMachine, PodStep, Step
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 

@@ -35,23 +35,21 @@ from windlass.node.names import NamedPod, hostname_of
 from windlass.node.network import NetworkError
 from windlass.node.notices import lost_files_note, notices
 from windlass.node.paths import numbers
-from windlass.node.podsandbox import PodSandbox
-from windlass.node.podstate import (
+from windlass.node.podevents import (
     DeleteObject,
     Event,
     Exit,
     Instruction,
     Kind,
     Note,
-    PodMachine,
-    PodStep,
     Prepare,
     Remind,
     Start,
     Stop,
     TearDown,
-    machine_of,
 )
+from windlass.node.podsandbox import PodSandbox
+from windlass.node.podstate import PodMachine, PodStep, machine_of
 from windlass.node.podstatus import is_ready
 from windlass.node.publisher import StatusPublisher
 from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, AttemptSpec, Handle, exit_of

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from windlass.kits.files import write_atomic
 from windlass.node import linux, records
 from windlass.node.blueprint import ATTEMPT_MARK
-from windlass.node.podstate import Exit
+from windlass.node.podevents import Exit
 from windlass.node.spawning import read_to_end, start_helper, wait_exit
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
