@@ -14,7 +14,7 @@ from windlass.engine.table import USED, NodeTable
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.resources import ResourcesFit
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
-from windlass.spi.objects import Needs, Node
+from windlass.spi.objects import Expression, Needs, Node, NodeTerm
 from windlass.spi.plugins import Footprint, Trend
 
 
@@ -212,3 +212,28 @@ def test_arrays_used_longest_ago_are_dropped_but_not_watched_ones() -> None:
     total = classes[1].total
     classes[1].refresh()
     assert (total, classes[1].total) == (0, 3 * 8)
+
+
+def test_a_product_stands_for_its_variants_only_while_no_node_has_it_exactly() -> None:
+    product = "nvidia.com/gpu.product"
+    asked = needs("gpu=1", node_terms=(NodeTerm(labels=(Expression(product, "In", ("H100",)),)),))
+
+    def runs_on(*nodes: str, before: str = "") -> dict[str, int]:
+        c = Cluster()
+        c.queues("default")
+        if before:
+            c.nodes(before)
+            c.gang("early", 1, asked)
+            c.cycle()
+            c.remove("early")
+            c.remove_node(before.split()[0])
+        c.nodes(*nodes)
+        c.gang("late", 1, asked)
+        c.cycle()
+        return c.where("late")
+
+    assert runs_on(f"variant gpu=8 {product}=H100-HBM3") == {"variant": 1}
+    assert runs_on(f"variant gpu=8 {product}=H100-HBM3", f"exact gpu=8 {product}=H100") == {"exact": 1}
+    assert runs_on(f"variant gpu=8 {product}=H100-HBM3", before=f"gone gpu=8 {product}=H100") == {
+        "variant": 1
+    }

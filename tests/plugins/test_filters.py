@@ -165,3 +165,10 @@ def test_resources_nobody_has_fit_nowhere_and_over_commitment_is_no_negative_roo
 def test_a_request_for_several_pods_counts_as_such(view) -> None:
     wants = Needs(request=(("pods", 2), ("cpu", 0)))
     assert ResourcesFit().capacity(wants, view("n1 pods=5")).tolist() == [2]
+
+
+def test_a_taint_with_the_name_of_a_missing_label_is_told(view) -> None:
+    nodes = view("n1 taint=gpu-type=A100:NoSchedule", "n2 gpu-type=T4", "n3 gpu-type=A100")
+    (found,) = NodeAffinity().findings(needs(node_selector={"gpu-type": "A100"}), nodes)
+    assert found.blocked.tolist() == [True, True, False]
+    assert found.detail == "gpu-type=A100; 1 node has a taint gpu-type, which is no label"

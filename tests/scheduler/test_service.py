@@ -72,11 +72,9 @@ async def test_a_gang_that_does_not_fit_waits_whole_says_why_and_runs_later(api:
         assert record["message"] == told["message"]
         assert record["position"] == 1
         on_pod = api.conditions(PODS, "default/second-1")["PodScheduled"]
-        assert (on_pod["status"], on_pod["reason"], on_pod["message"]) == (
-            "False",
-            "Unschedulable",
-            told["message"],
-        )
+        assert (on_pod["status"], on_pod["reason"]) == ("False", "Unschedulable")
+        summary = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu"
+        assert on_pod["message"] == f"{told['message']} ({summary})"
         assert running.reasons("second-1") == ["FailedScheduling"]
 
         api.end("first-0")

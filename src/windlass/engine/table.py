@@ -66,6 +66,7 @@ class NodeTable:
         self.improved: set[int] = set()
         """Rows on which something became possible since the engine last looked."""
         self.epoch = 0
+        self._asked_carried: set[str] = set()
         """Counts the events after which every cached array is void."""
         self.relabelled: set[int] = set()
         self.version = 0
@@ -248,7 +249,18 @@ class NodeTable:
         self.taint_codes[row] = self.taint_sets.code(node.taints if node else ())
         for key, (interner, codes) in self.labels.items():
             value = node.labels.get(key) if node else None
-            codes[row] = 0 if value is None else interner.code(value)
+            old, new = int(codes[row]), 0 if value is None else interner.code(value)
+            codes[row] = new
+            if old != new and key in self._asked_carried:
+                came, gone = new and int((codes == new).sum()) == 1, old and not (codes == old).any()
+                if came or gone:
+                    self.epoch += 1
+
+    def carried(self, key: str) -> NDArray[np.bool_]:
+        """By code of the label: whether a node carries it now. Whoever asked is judged anew when that changes."""
+        interner, codes = self.label_column(key)
+        self._asked_carried.add(key)
+        return np.bincount(codes, minlength=len(interner.values)) > 0
 
     def label_column(self, key: str) -> tuple[Interner[str], NDArray[np.int64]]:
         """The values of a label as codes; the column is made at the first question."""

@@ -77,6 +77,9 @@ class TableView:
     def label_values(self, key: str) -> Sequence[str]:
         return self._table.label_column(key)[0].values
 
+    def label_carried(self, key: str) -> BoolArray:
+        return self._table.carried(key)
+
     def taints(self) -> IntArray:
         return self._table.taint_codes[self._pick]
 

@@ -54,7 +54,8 @@ def expression_mask(expression: Expression, nodes: NodeView) -> BoolArray:
     texts = nodes.label_values(expression.key)
     values = expression.values
     if expression.operator == "In" and expression.key.endswith(PRODUCT_SUFFIX):
-        values = _with_variants(values, texts[1:])
+        carried = nodes.label_carried(expression.key)
+        values = _with_variants(values, [text for code, text in enumerate(texts) if code and carried[code]])
     verdicts = [value_matches(expression.operator, values, None)]
     verdicts += [value_matches(expression.operator, values, text) for text in texts[1:]]
     return np.array(verdicts, dtype=np.bool_)[nodes.label(expression.key)]

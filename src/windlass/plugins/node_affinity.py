@@ -41,7 +41,8 @@ class NodeAffinity:
             expression = Expression(key, "In", (value,))
             blocked = ~expression_mask(expression, nodes)
             if blocked.any():
-                found.append(Finding(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=describe(expression)))
+                detail = describe(expression) + _taint_is_no_label(key, blocked, nodes)
+                found.append(Finding(Reason.NODE_SELECTOR_MISMATCH, blocked, detail=detail))
         if needs.node_terms is not None:
             blocked = ~_any_term(needs.node_terms, nodes)
             if blocked.any():
@@ -70,3 +71,15 @@ def _any_term(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:
     for term in terms:
         mask |= term_mask(term, nodes)
     return mask
+
+
+def _taint_is_no_label(key: str, blocked: BoolArray, nodes: NodeView) -> str:
+    """Words for a common mistake: a node that lacks the label carries a taint of that name."""
+    named = np.array(
+        [any(taint.key == key for taint in taints) for taints in nodes.taint_sets()], dtype=np.bool_
+    )
+    count = int((named[nodes.taints()] & blocked).sum())
+    if not count:
+        return ""
+    who = "1 node has" if count == 1 else f"{count} nodes have"
+    return f"; {who} a taint {key}, which is no label"

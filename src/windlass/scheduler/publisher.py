@@ -29,6 +29,7 @@ from windlass.engine.decision import QueueUsage
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
+from windlass.model.kubewords import with_summary
 from windlass.model import podgroups
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import PHASES_ADMITTED, is_implicit
@@ -304,17 +305,18 @@ class Publisher:
         wait = self._waits.get(group)
         waits = not (pod.node_name or pod.finished or pod.deleted or key in self._model.assumed)
         told = wait.told if wait is not None and waits else None
-        if told is not None and not pod.shape.gates and pod.waiting_message != told.message:
+        if told is not None and not pod.shape.gates and pod.waiting_message != with_summary(told):
             await self._write_condition(pod, told)
         if is_implicit(group):
             await self._annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, _record(told))
 
     async def _write_condition(self, pod: views.Pod, told: Explanation) -> None:
+        message = with_summary(told)
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": told.message,
+            "message": message,
             "lastTransitionTime": rfc3339(self._clock.now()),
         }
         patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
@@ -323,7 +325,7 @@ class Publisher:
         )
         self._metrics.writes.labels("pod").inc()
         ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
-        self._recorder.event(ref, "Warning", "FailedScheduling", told.message)
+        self._recorder.event(ref, "Warning", "FailedScheduling", message)
 
     async def _annotate(
         self,

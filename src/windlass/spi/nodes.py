@@ -62,6 +62,13 @@ class NodeView(Protocol):
         """The value behind each code of ``key``; entry 0 stands for "absent"."""
         ...
 
+    def label_carried(self, key: str) -> BoolArray:
+        """By code of ``key``: whether any node of the cluster, covered or not, carries the value now.
+
+        A static filter that asks this is asked anew for all nodes when an answer changes.
+        """
+        ...
+
     def taints(self) -> IntArray:
         """The code of the node's set of taints; 0 is the empty set."""
         ...

@@ -1,0 +1,48 @@
+"""The summary that kube-scheduler would give, so that eyes and tools that look for its words find them.
+
+``0/3 nodes are available: 2 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable.`` Phrases as in
+kube-scheduler's plugins (Kubernetes 1.36). Unlike there, a node counts under every obstacle it has.
+"""
+
+from __future__ import annotations
+
+from windlass.api.reasons import Blocker, Explanation, Reason
+
+_PHRASES = {
+    Reason.NODE_SELECTOR_MISMATCH: "node(s) didn't match Pod's node affinity/selector",
+    Reason.NODE_AFFINITY_MISMATCH: "node(s) didn't match Pod's node affinity/selector",
+    Reason.TAINT_NOT_TOLERATED: "node(s) had untolerated taint(s)",
+    Reason.NODE_UNSCHEDULABLE: "node(s) were unschedulable",
+    Reason.NODE_NOT_READY: "node(s) were not ready",
+    Reason.POD_AFFINITY_MISMATCH: "node(s) didn't match pod affinity rules",
+    Reason.POD_ANTI_AFFINITY_CONFLICT: "node(s) didn't match pod anti-affinity rules",
+    Reason.HOST_PORT_TAKEN: "node(s) didn't have free ports for the requested pod ports",
+    Reason.TOO_MANY_PODS: "Too many pods",
+    Reason.VOLUME_UNAVAILABLE: "node(s) didn't find available persistent volumes to bind",
+}
+
+
+def with_summary(told: Explanation) -> str:
+    """The explanation's sentence, followed by kube-scheduler's summary where nodes are what it lacks."""
+    summary = node_summary(told)
+    return f"{told.message} ({summary})" if summary else told.message
+
+
+def node_summary(told: Explanation) -> str:
+    """The summary alone; empty when no node is to blame."""
+    phrases: dict[str, int] = {}
+    for blocker in told.blockers:
+        phrase = _phrase(blocker)
+        if blocker.nodes and phrase:
+            phrases[phrase] = max(phrases.get(phrase, 0), blocker.nodes)
+    if not phrases:
+        return ""
+    parts = sorted(phrases.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{nodes} {phrase}" for phrase, nodes in parts)
+    return f"0/{told.nodes_considered} nodes are available: {listed}"
+
+
+def _phrase(blocker: Blocker) -> str:
+    if blocker.resource and blocker.resource not in ("pods", "tasks"):
+        return f"Insufficient {blocker.resource}"
+    return _PHRASES.get(blocker.code, "")
