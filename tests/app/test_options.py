@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from windlass.api.errors import WindlassError
-from windlass.app.options import Gpus, child_options, parse_gpus, parser, remote_options, up_options
+from windlass.app.options import (
+    Gpus,
+    UpOptions,
+    child_options,
+    parse_gpus,
+    parser,
+    remote_options,
+    up_options,
+)
 from windlass.app.reporting import WordsReporter
-from windlass.app.running import differs, take_lock, wait_for_record
+from windlass.app.running import differs, resumed, take_lock, wait_for_record
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
 
@@ -145,3 +154,16 @@ def test_a_second_up_does_not_promise_to_stop_on_control_c(capsys: pytest.Captur
         "kubeconfig: /k\n"
         "windlass down stops it with everything that it runs.\n"
     )
+
+
+def test_choices_outlive_a_crash_but_not_an_orderly_end(tmp_path: Path):
+    state = StateFolder(tmp_path)
+    asked = {"gpus": "simulated:4", "nodeName": "box7", "images": {"torch:*": {"path": "/opt/torch/bin"}}}
+    bare = UpOptions(state)
+    assert resumed(bare) == bare
+    state.write_supervisor({"pid": 1, "port": 7443, "asked": asked})
+    assert (resumed(bare).gpus, resumed(bare).node_name) == ("simulated:4", "box7")
+    assert list(resumed(bare).images or ()) == ["torch:*"]
+    assert resumed(replace(bare, gpus="none")).gpus == "none"
+    state.write_supervisor({"port": 7443, "stopped": "2026-01-01T00:00:00Z", "asked": asked})
+    assert resumed(bare) == bare

@@ -254,8 +254,25 @@ def test_a_killed_process_comes_back_and_nothing_is_lost(box: Box, role: str):
     assert "was ended by SIGKILL" in events[0]["message"]
 
 
+def test_following_goes_on_when_the_server_ends_in_the_middle(box: Box):
+    script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.4; done; exit 3"
+    command = [WINDLASS, "run", "--quiet", "--name", "lines", "--", "sh", "-c", script]
+    with subprocess.Popen(command, env=box.environment, stdout=subprocess.PIPE, text=True) as following:
+        box.wait_for("its pod", lambda: box.items("pods", "-l", "volcano.sh/job-name=lines"))
+        box.wait_for("it runs", lambda: box.job_phase("lines") == "Running")
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            old = record(box)["processes"]["server"]["pid"]
+            os.kill(old, number)
+            box.wait_for(
+                "another", lambda old=old: record(box)["processes"]["server"]["pid"] not in (None, old)
+            )
+        out, _ = following.communicate(timeout=60)
+    assert out.splitlines() == [f"line {number}" for number in range(1, 11)]
+    assert following.returncode == 3
+
+
 def test_a_killed_supervisor_leaves_only_the_pods_which_are_taken_up_again():
-    with Box() as box:
+    with Box("--gpus", "simulated:2") as box:
         box.windlass("submit", "--name", "tough", "--", "sh", "-c", "echo $$ > pid; sleep 300")
         box.wait_for("it runs", lambda: (box.folder / "pid").exists() and box.job_phase("tough") == "Running")
         old = record(box)
@@ -267,6 +284,8 @@ def test_a_killed_supervisor_leaves_only_the_pods_which_are_taken_up_again():
         box.windlass("up", "--detach")
         (pod,) = box.items("pods")
         assert pod["status"]["phase"] == "Running"
+        (node,) = box.items("nodes")
+        assert node["status"]["allocatable"]["nvidia.com/gpu"] == "2", "the choices of the start are lost"
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
         assert set(shims) <= set(box.processes())
         assert record(box)["port"] == old["port"]

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _up(parsed: object) -> int:
-    from windlass.app.running import differs, take_lock, wait_for_record
+    from windlass.app.running import differs, resumed, take_lock, wait_for_record
     from windlass.app.supervisor import Supervisor
     from windlass.cli.starting import state_problem
     from windlass.kits.clock import SystemClock
@@ -57,7 +57,7 @@ def _up(parsed: object) -> int:
         reporter.error(error)
         return exit_status_of(error.code)
     try:
-        return Supervisor(options, reporter, clock, lock).run()
+        return Supervisor(resumed(options), reporter, clock, lock).run()
     finally:
         lock.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from windlass.api.errors import WindlassError
@@ -10,6 +11,7 @@ from windlass.cli.starting import state_problem
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock
 from windlass.kits.state import StateError, StateFolder
+from windlass.node.options import parse_images
 
 _PATIENCE_SECONDS = 10.0
 _WORDS = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name", "images": "--images"}
@@ -22,6 +24,24 @@ def take_lock(state: StateFolder) -> FileLock | None:
         return lock if lock.acquire() else None
     except OSError as error:
         raise state_problem(StateError.of(state.path, error)) from error
+
+
+def resumed(options: UpOptions) -> UpOptions:
+    """After a crash, what was chosen then holds unless it is chosen anew: running pods hold those devices.
+
+    A control plane that was stopped in order (``windlass down``) leaves no choices behind.
+    """
+    record = options.state.read_supervisor() or {}
+    before = record.get("asked") if "stopped" not in record else None
+    if not isinstance(before, dict):
+        return options
+    images = before.get("images")
+    return replace(
+        options,
+        gpus=options.gpus or before.get("gpus"),
+        node_name=options.node_name or before.get("nodeName"),
+        images=options.images if options.images is not None or not images else parse_images(images),
+    )
 
 
 def wait_for_record(state: StateFolder, clock: SystemClock) -> dict[str, Any] | None:

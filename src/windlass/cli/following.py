@@ -110,7 +110,7 @@ class Follower:
         self._changes = Changes(invocation)
         self._streams: dict[_Start, str] = {}
         self._feeds: dict[_Start, LogFeed] = {}
-        self._closed: dict[_Start, float] = {}
+        self._closed: dict[_Start, float] = {}  # whose output ended, but whose end is not yet seen
         self._open: set[_Start] = set()
         self._running_told = False
         self._hopeless_since: float | None = None
@@ -227,7 +227,7 @@ class Follower:
             if not state.get("running") and not state.get("terminated"):
                 continue
             start = _Start(pod["metadata"]["uid"], status["name"], int(status.get("restartCount") or 0))
-            if start in self._feeds and not (state.get("running") and self._was_cut(start)):
+            if start in self._feeds and not self._was_cut(start, running=bool(state.get("running"))):
                 continue
             self._streams[start] = rank_of(pod)
             name = pod["metadata"]["name"]
@@ -236,9 +236,15 @@ class Follower:
             self._open.add(start)
             threading.Thread(target=self._read, args=(start, self._feeds[start]), daemon=True).start()
 
-    def _was_cut(self, start: _Start) -> bool:
-        """Whether the output ended a while ago (with the server, say), and not because of the container."""
-        return self._looked_at - self._closed.get(start, self._looked_at) > _CUT_SECONDS
+    def _was_cut(self, start: _Start, *, running: bool) -> bool:
+        """Whether the output ended clearly before the container did: with the server, say."""
+        closed_at = self._closed.get(start)
+        if closed_at is None:
+            return False
+        cut = self._looked_at - closed_at > _CUT_SECONDS
+        if cut or not running:
+            del self._closed[start]
+        return cut
 
     def _read(self, start: _Start, feed: LogFeed) -> None:
         """In a thread: one container's output, until it ends."""
@@ -276,11 +282,11 @@ class Follower:
     @property
     def _waits_shortly(self) -> bool:
         """Whether something is awaited that no event announces."""
-        return self._hopeless_since is not None or self._job.finished or self._young
+        return self._hopeless_since is not None or self._job.finished or self._young or bool(self._closed)
 
     def _patience(self, finished_at: float | None) -> float:
         longest = 0.5 if finished_at is not None else _RESYNC_SECONDS
-        if self._hopeless_since is not None or self._young:
+        if self._hopeless_since is not None or self._young or self._closed:
             longest = min(longest, 0.5)
         due = self._printer.due
         if due is not None:
