@@ -22,7 +22,7 @@ class Scheduler:
     def __init__(self, cluster: Cluster, folder: Path, name: str, *options: str) -> None:
         self.log = folder / f"{name}.log"
         (self.port,) = free_ports(1)
-        command = [sys.executable, "-m", "windlass.scheduler.main", "--kubeconfig", str(cluster.kubeconfig)]
+        command = [sys.executable, "-m", "windlass.app", "scheduler", "--kubeconfig", str(cluster.kubeconfig)]
         command += ["--metrics-bind", f"127.0.0.1:{self.port}", *options]
         self.process = spawn(command, self.log)
 
@@ -76,7 +76,7 @@ def test_a_process_says_when_it_is_ready_and_ends_in_order(api: Cluster, tmp_pat
 def test_the_second_takes_over_when_the_leader_goes(api: Cluster, tmp_path: Path) -> None:
     namespace = api.new_namespace("lead")
     name = f"windlass-{namespace}"
-    options = ("--scheduler-name", name, "--leader-elect=true", "--leader-elect-namespace", namespace)
+    options = ("--scheduler-name", name, "--leader-elect=true")
     node = f"{namespace}-n"
     amounts = {"cpu": "4", "pods": "10"}
     conditions = [{"type": "Ready", "status": "True"}]
@@ -131,7 +131,7 @@ def test_the_second_takes_over_when_the_leader_goes(api: Cluster, tmp_path: Path
 
 def test_a_wrong_kubeconfig_and_address_are_told(tmp_path: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "windlass.scheduler.main", *options]
+        command = [sys.executable, "-m", "windlass.app", "scheduler", *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
         return done.returncode, done.stderr
 

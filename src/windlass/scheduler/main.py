@@ -5,13 +5,9 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import os
 import signal
 import socket
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -41,13 +37,11 @@ class ProcessOptions:
     leader_elect: bool = False
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
-    log_style: str = "text"
-    log_level: str = "info"
 
 
 def run(options: ProcessOptions) -> int:
     """Serve until told to stop. 0: stopped in order; 1: an error, told on standard error."""
-    logs.configure(style=options.log_style, level=options.log_level)
+    logs.configure()
     try:
         import uvloop
 
@@ -117,42 +111,3 @@ def _stop_signal() -> asyncio.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     return stopped
-
-
-def _switch(text: str) -> bool:
-    if text.lower() in ("true", "1", "yes"):
-        return True
-    if text.lower() in ("false", "0", "no"):
-        return False
-    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line of ``python -m windlass.scheduler.main``; ``windlass scheduler`` takes the same."""
-    parser = argparse.ArgumentParser(prog="windlass scheduler", description="Schedule pods on an API server.")
-    parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"))
-    parser.add_argument("--context")
-    parser.add_argument("--scheduler-name", action="append", help="serve pods that name it; may be repeated")
-    parser.add_argument("--leader-elect", type=_switch, default=False, metavar="BOOL", nargs="?", const=True)
-    parser.add_argument("--leader-elect-namespace", default=LeaseOptions.namespace)
-    parser.add_argument("--metrics-bind", default="", metavar="HOST:PORT")
-    parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--log-level", choices=logs.LEVELS, default="info")
-    given = parser.parse_args(arguments)
-    names = tuple(given.scheduler_name or ("windlass",))
-    return run(
-        ProcessOptions(
-            kubeconfig=given.kubeconfig,
-            context=given.context,
-            metrics_bind=given.metrics_bind,
-            leader_elect=given.leader_elect,
-            lease=LeaseOptions(namespace=given.leader_elect_namespace),
-            scheduler=SchedulerOptions(scheduler_names=names),
-            log_style=given.log_format,
-            log_level=given.log_level,
-        )
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())
