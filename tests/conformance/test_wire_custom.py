@@ -7,18 +7,10 @@ from typing import Any
 import pytest
 from clusters import APPLY, Cluster
 from deviations import deviates
+from volcanobodies import group, queue
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
-
-
-def queue(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"weight": 1, **spec},
-    }
 
 
 def job(name: str, **spec: Any) -> dict[str, Any]:
@@ -36,15 +28,6 @@ def job(name: str, **spec: Any) -> dict[str, Any]:
 @pytest.fixture
 def groups(ns: str) -> str:
     return f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{ns}/podgroups"
-
-
-def group(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": {"minMember": 1, **spec},
-    }
 
 
 class TestObjects:

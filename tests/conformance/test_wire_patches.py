@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 from clusters import APPLY, JSON_PATCH, MERGE, STRATEGIC, Cluster, config_map, pod, status_of
 from deviations import deviates
+from volcanobodies import group
 
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups"
-
-
-def group(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": {"minMember": 1, **spec},
-    }
 
 
 class TestMerge:

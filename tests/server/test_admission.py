@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_objects import Caller, World, pod
+from memory_objects import Caller, World, pod, refused
 
 from windlass.api import resources
 from windlass.api.errors import StatusError
@@ -19,12 +19,6 @@ Obj = dict[str, Any]
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def refused(act: Any, *arguments: Any) -> StatusError:
-    with pytest.raises(StatusError) as caught:
-        act(*arguments)
-    return caught.value
 
 
 def config_map(name: str = "c", namespace: str = "default") -> Obj:

@@ -6,10 +6,9 @@ import copy
 from typing import Any
 
 import pytest
-from memory_objects import World, job, pod, queue
+from memory_objects import World, job, pod, queue, refused
 
 from windlass.api import resources
-from windlass.api.errors import StatusError
 
 Obj = dict[str, Any]
 
@@ -17,12 +16,6 @@ Obj = dict[str, Any]
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def refused(act: Any, *arguments: Any) -> StatusError:
-    with pytest.raises(StatusError) as caught:
-        act(*arguments)
-    return caught.value
 
 
 def group(name: str = "g", **spec: Any) -> Obj:

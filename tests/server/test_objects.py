@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from serverkit import GROUPS, JOBS, MAPS, PODS, Api, config_map, group, pod
+from serverkit import GROUPS, JOBS, MAPS, PODS, Api, config_map, pod
+from volcanobodies import group
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 EVENTS = "/api/v1/namespaces/default/events"

@@ -9,7 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from windlass.api import decode, fields, resources
+from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
 from windlass.kits.clock import FakeClock
 from windlass.server.admission import Admission, AdmissionOptions, Reviewed
@@ -166,3 +169,10 @@ def job(name: str = "j", **spec: Any) -> Obj:
         "metadata": {"name": name},
         "spec": {"tasks": tasks, **spec},
     }
+
+
+def refused(act: Any, *arguments: Any) -> StatusError:
+    """What the act is refused with."""
+    with pytest.raises(StatusError) as caught:
+        act(*arguments)
+    return caught.value

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from volcanobodies import queue
+
 from windlass.client.transport import Request
 from windlass.kits.clock import FakeClock
 from windlass.server.apiserver import ApiServer
@@ -172,24 +174,6 @@ def pod(name: str = "", **members: Any) -> dict[str, Any]:
 
 def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def queue(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"weight": 1, **spec},
-    }
-
-
-def group(name: str, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": {"minMember": 1, **spec},
-    }
 
 
 def binding(name: str, node: str, **metadata: Any) -> dict[str, Any]:
