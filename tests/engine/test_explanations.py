@@ -63,7 +63,7 @@ CASES = [
         gang(1, "cpu=1", queue="q"),
         Reason.QUEUE_CLOSED,
         ["Queue q is closed and takes no new work."],
-        remedies=["Open the queue: windlass queue set q --state Open."],
+        remedies=["Open the queue: windlass queue set q state=Open."],
         queues=["q closed"],
     ),
     Case(

@@ -385,3 +385,26 @@ async def test_spreading_that_is_demanded_holds_the_pod_and_says_why(api: Schedu
         message = api.conditions(PODS, "default/spread")["PodScheduled"]["message"]
         assert "spec.topologySpreadConstraints[0]: Forbidden: spreading over zone" in message
         assert "podAntiAffinity" in message
+
+
+async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi) -> None:
+    api.add(queue("q"), queue("default"), node("n1", gpus=1), *gang("hog", 1))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        api.add(group("waits", 1, queue="q"), pod("waits-0", group="waits"))
+        await running.settle(2.0)
+        record = explanation(api.object(POD_GROUPS, "default/waits"))
+        assert record is not None
+        assert record["code"] == "InsufficientResources"
+        api.change(QUEUES, "q", status={"state": "Closing"})
+        await running.settle(1.0)  # another reason does not wait for its turn
+        record = explanation(api.object(POD_GROUPS, "default/waits"))
+        assert record is not None
+        assert record["code"] == "QueueClosed"
+        assert record["waitingHelps"] != "yes"
+        api.end("hog-0")
+        await running.settle(8.0)
+        assert api.bound() == ["hog-0"]
+        api.change(QUEUES, "q", status={"state": "Open"})
+        await running.settle(2.0)
+        assert api.bound() == ["hog-0", "waits-0"]

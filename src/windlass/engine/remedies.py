@@ -49,12 +49,12 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
             return [f"Create it: windlass queue create {missing}{use}."]
         case Reason.QUEUE_CLOSED:
             shut = next((a.name for a in queue.path if a.spec.state != "Open"), queue.name)
-            return [f"Open the queue: windlass queue set {shut} --state Open."]
+            return [f"Open the queue: windlass queue set {shut} state=Open."]
         case Reason.QUEUE_NOT_LEAF:
             leaves = sorted(e.name for e in world.queues if queue in e.path and closed_reason(e) is None)
             return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
         case Reason.EXCEEDS_QUEUE_LIMIT:
-            return [f"Ask for less, or raise the limit: windlass queue set {queue.name} --capability …"]
+            return [f"Ask for less, or raise the limit: windlass queue set {queue.name} capability.RESOURCE=AMOUNT."]
         case Reason.WAITING_FOR_QUOTA:
             return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
     return []

@@ -1,7 +1,7 @@
 """Shows why things wait, and how PodGroups and queues stand: conditions, annotations, phases, events.
 
-What is shown is true but calm. A reason is written once a group has waited for ``quiet_seconds``, and
-rewritten at most every ``rewrite_seconds``, only when its words changed; on pods of a gang, which may be
+What is shown is true but calm. A reason is written once a group has waited for ``quiet_seconds``, at once
+when it is another reason, and with other words at most every ``rewrite_seconds``; on pods of a gang, which may be
 thousands, every ``pod_rewrite_seconds``. A phase is written at once, mere counts once a second. What
 the informers show is compared first, so a restarted scheduler writes nothing again.
 
@@ -29,10 +29,10 @@ from windlass.engine.decision import QueueUsage
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
-from windlass.model.kubewords import with_summary
 from windlass.model import podgroups
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import PHASES_ADMITTED, is_implicit
+from windlass.model.kubewords import with_summary
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
@@ -187,7 +187,9 @@ class Publisher:
         """Look again at what is shown of a group, when its time has come."""
         wait = self._waits[key]
         now = self._clock.monotonic()
-        wait.due = max(now, wait.at + self._options.rewrite_seconds)
+        same = wait.told is not None and wait.told.code is wait.current.code
+        calm = self._options.rewrite_seconds if same else self._options.quiet_seconds
+        wait.due = max(now, wait.at + calm)
         wait.basis = None
         self._queue.wish(f"group {key}", wait.due - now)
 
