@@ -54,7 +54,9 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
             leaves = sorted(e.name for e in world.queues if queue in e.path and closed_reason(e) is None)
             return [f"Use a queue below it: {', '.join(leaves[:8])}."] if leaves else []
         case Reason.EXCEEDS_QUEUE_LIMIT:
-            return [f"Ask for less, or raise the limit: windlass queue set {queue.name} capability.RESOURCE=AMOUNT."]
+            return [
+                f"Ask for less, or raise the limit: windlass queue set {queue.name} capability.RESOURCE=AMOUNT."
+            ]
         case Reason.WAITING_FOR_QUOTA:
             return [f"Wait for work of queue {queue.name} to end, or raise its limit."]
     return []
