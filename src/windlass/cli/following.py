@@ -17,7 +17,7 @@ from windlass.api.reasons import Explanation
 from windlass.api.resources import POD_GROUPS, PODS
 from windlass.cli import failures
 from windlass.cli.invocation import Invocation
-from windlass.cli.jobs import Job, pod_phase, rank_of, refresh
+from windlass.cli.jobs import Job, pod_phase, rank_of, rank_words, refresh
 from windlass.cli.logfeed import Line, LogFeed
 from windlass.cli.loglines import LogOptions, Printer
 from windlass.cli.watching import Changes, Watched
@@ -197,6 +197,9 @@ class Follower:
         self._hopeless_since = None
         up = sum(1 for pod in job.pods if pod_phase(pod) != "Pending")
         if up < job.members:
+            if not job.nodes:
+                self._phases.show(f"{job.name}: {job.state.lower()}")
+                return
             what = f"ranks {up}/{job.members}" if job.members > 1 else f"on {places(job.nodes)}"
             self._phases.show(f"{job.name}: starting {what}")
         elif not self._running_told:
@@ -348,5 +351,5 @@ def summary(job: Job) -> str:
     if code == 0:
         return f"{job.name}: completed"
     failed = job.first_failure
-    who = f" ({rank_of(failed[0])} first)" if failed is not None and job.members > 1 else ""
+    who = f" ({rank_words(failed[0])} first)" if failed is not None and job.members > 1 else ""
     return f"{job.name}: {job.phase.lower()}, {exit_words(code)}{who}"

@@ -236,6 +236,12 @@ def rank_of(pod: Mapping[str, Any]) -> str:
     return f"{task}-{index}" if task and task != "main" else str(index)
 
 
+def rank_words(pod: Mapping[str, Any]) -> str:
+    """The rank in a sentence: ``rank 3``, or ``worker-3``."""
+    rank = rank_of(pod)
+    return f"rank {rank}" if rank.isdigit() else rank
+
+
 # Gathering.
 
 

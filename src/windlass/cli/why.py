@@ -6,7 +6,7 @@ import re
 
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
-from windlass.cli.jobs import Job, pod_phase, rank_of
+from windlass.cli.jobs import Job, pod_phase, rank_words
 from windlass.cli.words import about, joined, places, plural, resource_words
 
 _WHOLE_PODS = ("tasks", "pods")
@@ -93,7 +93,7 @@ def _ending(job: Job) -> str:
     failed = job.first_failure
     if failed is not None:
         pod, code = failed
-        who = f"{rank_of(pod)}: " if job.members > 1 else ""
+        who = f"{rank_words(pod)}: " if job.members > 1 else ""
         return f"{who}{exit_words(code)}"
     status = job.obj.get("status") or {}
     state = status.get("state") or status
