@@ -77,13 +77,26 @@ def test_the_record_of_an_attempt() -> None:
 def test_without_namespaces_names_and_mount_paths_are_replaced_as_whole_words() -> None:
     container = {
         "name": "c",
-        "command": ["cat", "/data/x", "/database", "--out=/data", "m-0:29500"],
+        "command": ["cat", "/data/x", "/database", "--out=/data", "m-0:29500", "data:1"],
+        "workingDir": "/data/sub",
         "env": [{"name": "DIR", "value": "/data"}, {"name": "PATH", "value": "/data/bin"}],
         "volumeMounts": [{"name": "v", "mountPath": "/data"}],
     }
-    record = made(container, capabilities=NO_ISOLATION, names={"m-0": "127.0.0.9"})
+    record = made(
+        container,
+        capabilities=NO_ISOLATION,
+        names={"m-0": "127.0.0.9", "data": "127.0.0.8", "v": "127.0.0.8"},
+    )
     here = "/state/pods/u/volumes/v"
-    assert record["argv"] == ["cat", f"{here}/x", "/database", f"--out={here}", "127.0.0.9:29500"]
+    assert record["argv"] == [
+        "cat",
+        f"{here}/x",
+        "/database",
+        f"--out={here}",
+        "127.0.0.9:29500",
+        "127.0.0.8:1",
+    ]
+    assert record["cwd"] == f"{here}/sub"
     assert record["env"]["DIR"] == here
     assert record["mount_namespace"] is False
 

@@ -72,6 +72,27 @@ def test_substitution_takes_whole_names_longest_first() -> None:
     assert substitute("x", {}) == "x"
 
 
+def test_paths_and_words_are_no_hosts() -> None:
+    table = {"digits": "127.1.0.9", "digits-w-0": "127.1.0.1", "digits-w-0.digits": "127.1.0.1"}
+    for kept in (
+        "/digits/train.py",
+        "digits/train.py",
+        "/data/digits-w-0/checkpoint",
+        "digits-w-0/out",
+        "digits = load(); print(digits)",
+        "echo the digits",
+        "/digits",
+    ):
+        assert substitute(kept, table) == kept
+    assert substitute("digits", table) == "127.1.0.9"
+    assert substitute("digits:80", table) == "127.1.0.9:80"
+    assert substitute("--host=digits --port=1", table) == "--host=127.1.0.9 --port=1"
+    assert substitute("http://digits/x", table) == "http://127.1.0.9/x"
+    assert substitute("me@digits", table) == "me@127.1.0.9"
+    assert substitute("digits,digits-w-0.digits", table) == "127.1.0.9,127.1.0.1"
+    assert substitute("curl digits:8080/x; ping digits-w-0", table) == "curl 127.1.0.9:8080/x; ping 127.1.0.1"
+
+
 def test_hostnames() -> None:
     assert hostname_of("pod", "") == "pod"
     assert hostname_of("pod", "h") == "h"

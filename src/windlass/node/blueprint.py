@@ -115,11 +115,14 @@ def blueprint(
     uid = setting.facts.pod["metadata"]["uid"]
     values[ATTEMPT_MARK] = f"{uid}/{container['name']}/{attempt}"
     folder = setting.folder / "containers" / container["name"] / str(attempt)
+    cwd = container.get("workingDir") or (entry.path if entry else "") or str(setting.folder / "work")
+    if not setting.capabilities.mounts:
+        cwd = _with_paths(cwd, mounted.paths)
     record: dict[str, Any] = {
         "attempt": attempt,
         "argv": argv,
         "env": values,
-        "cwd": container.get("workingDir") or (entry.path if entry else "") or str(setting.folder / "work"),
+        "cwd": cwd,
         "log": str(log),
         "grace_seconds": spec.get("terminationGracePeriodSeconds", 30),
         "join": _join(setting.sandbox),
@@ -185,15 +188,19 @@ def _substituted(
     """Names and mount paths of the pod replaced by what they are on this machine."""
 
     def replaced(text: str) -> str:
-        for path in sorted(paths, key=len, reverse=True):
-            text = _replace_path(text, path, paths[path])
-        return substitute(text, names)
+        return _with_paths(substitute(text, names), paths)  # in this order: no name within the pod's folder
 
     kept = ("PATH", "HOME", "HOSTNAME")
     return (
         [replaced(word) for word in argv],
         {name: text if name in kept else replaced(text) for name, text in values.items()},
     )
+
+
+def _with_paths(text: str, paths: Mapping[str, str]) -> str:
+    for path in sorted(paths, key=len, reverse=True):
+        text = _replace_path(text, path, paths[path])
+    return text
 
 
 def _replace_path(text: str, path: str, by: str) -> str:

@@ -109,12 +109,32 @@ def _selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 
 def substitute(text: str, table: Mapping[str, str]) -> str:
-    """Replace whole names (longest first) by their addresses; parts of longer words stay."""
+    """Replace whole names (longest first) by their addresses; parts of longer words and of paths stay.
+
+    A plain word that happens to be a name (a service ``train``, say) stands for the host only where it is
+    plainly one: alone or in a list, behind ``//``, ``@`` or ``=``, or in front of a port.
+    """
     if not table:
         return text
     names = sorted(table, key=len, reverse=True)
-    pattern = r"(?<![\w.-])(" + "|".join(re.escape(name) for name in names) + r")(?![\w-]|\.[\w])"
-    return re.sub(pattern, lambda match: table[match[1]], text)
+    pattern = r"(?:(?<=//)|(?<![\w./-]))(" + "|".join(re.escape(name) for name in names) + r")(?![\w-]|\.\w)"
+    listed = _LIST.fullmatch(text) is not None
+
+    def replaced(match: re.Match[str]) -> str:
+        name, before, after = match[1], text[: match.start()], text[match.end() :]
+        in_address = before.endswith("//")
+        if after.startswith("/") and not in_address:
+            return name  # the first part of a path
+        plain = "-" not in name and "." not in name
+        if plain and not (listed or in_address or before.endswith(("@", "=")) or _PORT.match(after)):
+            return name
+        return table[name]
+
+    return re.sub(pattern, replaced, text)
+
+
+_LIST = re.compile(r"[\w.-]+(?:[,:][\w.-]+)*")
+_PORT = re.compile(r":\d")
 
 
 def name_switch(own: str) -> str:
