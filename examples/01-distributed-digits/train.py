@@ -76,12 +76,17 @@ def peers(size: int) -> list[str]:
     return hosts if len(hosts) == size else ["localhost"] * size
 
 
+def named(host: str, address: str) -> str:
+    """``worker-1=10.0.0.3``; where the platform gave the address itself, just that."""
+    return address if host == address else f"{host.split('.')[0]}={address}"
+
+
 def introduce(rank: int, size: int, hosts: list[str]) -> None:
     """Name this rank and its peers with the addresses that the platform gave them."""
     from ring import resolve
 
     deadline = time.monotonic() + 60
-    known = [f"{host.split('.')[0]}={resolve(host, deadline)}" for i, host in enumerate(hosts) if i != rank]
+    known = [named(host, resolve(host, deadline)) for i, host in enumerate(hosts) if i != rank]
     device = os.environ.get("CUDA_VISIBLE_DEVICES", "none")
     own = resolve(hosts[rank], deadline)
     print(
