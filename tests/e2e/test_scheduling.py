@@ -311,6 +311,13 @@ async def test_a_queue_limit_is_the_reason_that_is_told(cluster: Cluster) -> Non
         await scene.node("a", 8)
         await scene.start()
         await scene.gang("one", 2)
+
+        async def one_runs() -> bool:
+            return sorted(await scene.bound()) == ["one-0", "one-1"]
+
+        await eventually(
+            one_runs, "the first gang bound"
+        )  # else equal ages would leave the order to the uids
         await scene.gang("two", 1)
         await scene.gang("never", 3)
 
