@@ -479,3 +479,16 @@ def test_doctor_says_how_to_mend(windlass, cluster):
     assert "      try: windlass up --detach\n" in done.out
     records = json.loads(windlass("doctor", "-o", "json").out)["checks"]
     assert {record["level"] for record in records} <= {"ok", "warn", "fail"}
+
+
+def test_a_container_that_no_rank_has(windlass, logged):
+    done = windlass("logs", "train", "-c", "zz")
+    assert done.code == 3
+    assert 'error[WL-RANK-404]: no rank of job "train" has a container zz\n' in done.err
+
+
+@pytest.mark.parametrize("group", ["queue", "node"])
+def test_a_group_without_a_command_shows_its_help(windlass, group):
+    done = windlass(group)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"Usage: windlass {group} ")

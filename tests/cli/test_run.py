@@ -11,7 +11,7 @@ import clusterscenes
 import pytest
 from fakecluster import FakeCluster, box, node, queue
 
-from windlass.api.resources import NODES, PODS, QUEUES, VOLCANO_JOBS
+from windlass.api.resources import NODES, PODS, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import starting
 from windlass.cli.submission import Wish, base_name, job_of, literal
 from windlass.node import devices
@@ -195,6 +195,22 @@ def test_a_job_that_waiting_cannot_help_is_given_up(windlass, cluster):
     around = Surroundings(connect=cluster.client, clock=Hurried())  # type: ignore[arg-type]
     assert main.run(["run", "--name", "n", "--", "true"], around) == 6
     assert (VOLCANO_JOBS, "default", "n") in cluster.objects
+
+
+def test_a_class_that_is_not_there_is_told_before(windlass, cluster):
+    cluster.add(PRIORITY_CLASSES, {"metadata": {"name": "high-priority"}, "value": 1})
+    done = windlass("run", "--priority", "high-prio", "--", "true")
+    assert done.code == 3
+    assert done.err.startswith('error[WL-PRIORITY-404]: there is no priority class "high-prio"\n')
+    assert "try: did you mean high-priority?\n" in done.err
+    assert not cluster.requests
+
+
+def test_more_ranks_than_all_nodes_have_places_for(windlass):
+    done = windlass("run", "--nodes", "251", "--", "true")
+    assert done.code == 6
+    assert "the cluster can never hold 251 ranks of this size at once" in done.err
+    assert "all nodes together, empty, hold 250" in done.err
 
 
 class TestSimulatedNodes:

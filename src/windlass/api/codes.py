@@ -200,8 +200,9 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     ),
     (
         "WL-RANK-404",
-        "the job has no such rank",
-        "--rank takes the index of a pod in its task, TASK-INDEX, or the pod's name; --task a task's name.",
+        "the job has no such rank or container",
+        "--rank takes the index of a pod in its task, TASK-INDEX, or the pod's name; --task a task's name; "
+        "--container one of the pod's containers.",
     ),
     (
         "WL-NODE-504",

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 
+from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
 
@@ -20,7 +21,7 @@ def run_remote(options: RemoteOptions) -> int:
             print(f"why: {error.evidence}", file=sys.stderr)
         for remedy in error.remedies:
             print(f"try: {remedy}", file=sys.stderr)
-        return 1
+        return exit_status_of(error.code)
 
 
 def _scheduler(options: RemoteOptions) -> int:

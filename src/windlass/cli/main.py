@@ -161,6 +161,9 @@ def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | Non
     try:
         result = windlass.main(given, prog_name="windlass", standalone_mode=False, obj=around)
         return result if isinstance(result, int) else failures.OK
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return failures.USAGE
     except click.UsageError as error:
         return report(usage_error(error), as_json=wants_json(given))
     except click.ClickException as error:

@@ -12,9 +12,9 @@ from typing import Any
 from windlass.api import quantities
 from windlass.api.annotations import HOST_IMAGE, SIMULATED, TASK_INDEX
 from windlass.api.errors import WindlassError
-from windlass.api.resources import NODES, QUEUES, VOLCANO_JOBS
+from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import amounts
-from windlass.cli.failures import missing
+from windlass.cli.failures import missing, nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import resource_words
 
@@ -231,6 +231,7 @@ def no_gpus(wanted: int, *, running: bool = True) -> WindlassError:
 def check_capacity(invocation: Invocation, wish: Wish) -> None:
     """What can never run is told before it is submitted. Raises :class:`WindlassError`."""
     _check_queue(invocation, wish)
+    _check_priority(invocation, wish)
     need = quantities.to_vector(wish.request)
     everywhere = invocation.client.list(NODES).items
     nodes = [node for node in everywhere if not (wish.followed and is_simulated(node))]
@@ -251,12 +252,13 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
             evidence=f"{_words(need)} at once; the largest nodes have one or the other, not together",
             remedies=("windlass node ls", "ask for less"),
         )
-    places = sum(_copies(need, free) for free in have.values())
-    if have and need and places < wish.nodes:
+    rank = {**need, "pods": quantities.to_units("pods", "1")}
+    places = sum(_copies(rank, free) for free in have.values())
+    if have and places < wish.nodes:
         raise WindlassError(
             "WL-JOB-413",
             f"the cluster can never hold {wish.nodes} ranks of this size at once",
-            evidence=f"each needs {_words(need)}; all nodes together, empty, hold {places}",
+            evidence=f"each needs {_words(need) or 'a place'}; all nodes together, empty, hold {places}",
             remedies=(f"windlass run --nodes {places} …" if places else "ask for less", "windlass node ls"),
         )
 
@@ -296,6 +298,22 @@ def _too_large(wish: Wish, name: str, units: int, largest: str | None, most: int
             f"{f', {largest},' if largest else ''} has {amount}; the job was not submitted"
         ),
         remedies=("windlass node ls", f"ask for at most {resource_words(name, amount)} a node"),
+    )
+
+
+def _check_priority(invocation: Invocation, wish: Wish) -> None:
+    """The server would take the job with priority 0; who names a class here wants that class."""
+    if not wish.priority or invocation.client.find(PRIORITY_CLASSES, wish.priority) is not None:
+        return
+    known = sorted(item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items)
+    raise WindlassError(
+        "WL-PRIORITY-404",
+        f'there is no priority class "{wish.priority}"',
+        evidence=f"classes there are: {', '.join(known)}; the job was not submitted",
+        remedies=(
+            *(f"did you mean {match}?" for match in nearest(wish.priority, known)),
+            "windlass get priorityclasses",
+        ),
     )
 
 

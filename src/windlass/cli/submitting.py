@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import PRIORITY_CLASSES, VOLCANO_JOBS
+from windlass.api.resources import VOLCANO_JOBS
 from windlass.cli.invocation import Invocation
 from windlass.cli.loglines import duration_seconds
 from windlass.cli.options import completer, queue_flag
@@ -118,17 +118,5 @@ def _create(invocation: Invocation, wish: Wish, on_box: bool) -> dict[str, Any]:
         except StatusError as error:
             if error.reason == "AlreadyExists" and not wish.name and attempt + 1 < _TRIES:
                 continue
-            if wish.priority and "priority" in error.message.lower() and error.code in (403, 404, 422):
-                raise _no_priority(invocation, wish, error) from error
             raise
     raise AssertionError("the last try returns or raises")
-
-
-def _no_priority(invocation: Invocation, wish: Wish, error: StatusError) -> WindlassError:
-    known = [item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items]
-    return WindlassError(
-        "WL-PRIORITY-404",
-        f'there is no priority class "{wish.priority}"',
-        evidence=f"{error.message}; classes there are: {', '.join(sorted(known))}",
-        remedies=("windlass get priorityclasses",),
-    )

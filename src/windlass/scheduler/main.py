@@ -11,7 +11,6 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from windlass.api.errors import WindlassError
 from windlass.client import kubeconfig
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
@@ -40,15 +39,11 @@ class ProcessOptions:
 
 
 def run(options: ProcessOptions) -> int:
-    """Serve until told to stop. 0: stopped in order; 1: an error, told on standard error."""
+    """Serve until told to stop; the exit status. Raises :class:`WindlassError`."""
     logs.configure()
-    try:
-        import uvloop
+    import uvloop
 
-        uvloop.run(serve(options))
-    except WindlassError as error:
-        log.error(error.message, code=error.code, evidence=error.evidence)
-        return 1
+    uvloop.run(serve(options))
     return 0
 
 

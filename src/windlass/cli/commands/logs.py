@@ -79,6 +79,8 @@ def _print(invocation: Invocation, job: Job, options: LogOptions) -> int:
     chosen = [pod for pod in job.pods if wanted(pod, options)]
     if not chosen and (options.rank is not None or options.task is not None) and job.pods:
         raise _no_such_rank(job, options)
+    if options.container is not None and chosen:
+        _check_container(job, chosen, options.container)
     started = [pod for pod in chosen if pod_phase(pod) != "Pending"]
     kept = keptlogs.find(invocation, job, options)
     if not started and not kept:
@@ -122,6 +124,23 @@ def _chunks(
         invocation.note(f"{pod}: {error.message}")
     finally:
         client.close()
+
+
+def _check_container(job: Job, pods: list[dict[str, object]], wanted_name: str) -> None:
+    anyone = LogOptions()
+    known = sorted({name for pod in pods for name in (*_containers(pod, anyone), *_first_containers(pod))})
+    if wanted_name not in known:
+        raise WindlassError(
+            "WL-RANK-404",
+            f'no rank of job "{job.name}" has a container {wanted_name}',
+            evidence=f"containers there are: {', '.join(known)}",
+            remedies=(f"windlass logs {job.name} -c {known[0]}",),
+        )
+
+
+def _first_containers(pod: dict[str, object]) -> list[str]:
+    spec: dict[str, list[dict[str, str]]] = pod.get("spec") or {}  # type: ignore[assignment]
+    return [container["name"] for container in spec.get("initContainers") or ()]
 
 
 def _no_such_rank(job: Job, options: LogOptions) -> WindlassError:
