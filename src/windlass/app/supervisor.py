@@ -309,7 +309,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         """Node agent first (it ends its pods and reports that), then control, then the server."""
-        hurry = signal.SIGQUIT in self._wake.signals
+        hurry = signal.SIGQUIT in self._wake.signals or self._never_served()
         for role, patience in STOP_ORDER:
             child = self._managed[role].child
             if child is None or child.poll() is not None:
@@ -330,6 +330,11 @@ class Supervisor:
             self._forget()
         signal.set_wakeup_fd(-1)
         self._log("stopped")
+
+    def _never_served(self) -> bool:
+        """The server gave up at the start: the agent has nobody to tell how its pods ended."""
+        server = self._managed["server"].child
+        return not self._ready and (server is None or server.poll() is not None)
 
     def _end_leftovers(self) -> None:
         """What an agent could not end itself, because it was killed or had only just begun."""

@@ -44,7 +44,7 @@ from windlass.node.simulated import SimulatedNodes, decode_simulated
 
 _log = logging.getLogger("windlass.node")
 _CHORES_SECONDS = 60.0
-_STOPPED_SLACK_SECONDS = 8.0
+_STOPPED_SLACK_SECONDS, _HURRIED_SLACK_SECONDS = 8.0, 3.0
 _LOCK_TRIES, _LOCK_RETRY_SECONDS = 20, 0.05
 
 
@@ -173,7 +173,8 @@ class NodeAgent:
                     Event(Kind.EVICT, now, reason="Terminated", message=message, grace_seconds=grace_seconds)
                 )
         try:
-            async with asyncio.timeout(grace_seconds + _STOPPED_SLACK_SECONDS):
+            slack = _STOPPED_SLACK_SECONDS if grace_seconds else _HURRIED_SLACK_SECONDS
+            async with asyncio.timeout(grace_seconds + slack):
                 for worker in tuple(self.workers.values()):
                     await worker.ended.wait()
                     await worker.publisher.settled()
