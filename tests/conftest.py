@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from windlass.kits.clock import FakeClock
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
     from clusters import Cluster
     from embeddedkube import EmbeddedKube
     from realkube import RealKube
+
+
+# Property tests draw the same examples in every run of continuous integration, and new ones elsewhere.
+settings.register_profile("fixed", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("fixed")
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ PROSE = {
     "docs/concepts/reasons.md",
     "docs/guides/volcano.md",
     "docs/operations/threat-model.md",
+    "docs/operations/benchmarks.md",
     "docs/operations/chaos.md",  # written by `make chaos`
 }
 """Pages without a console block. A page is either here or runs."""
