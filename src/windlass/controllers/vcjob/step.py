@@ -223,12 +223,14 @@ class _Look:
     ) -> dict[str, frozenset[int]]:
         """The pods that are there, and those that are going although nobody here wanted it."""
         found: dict[str, set[int]] = {task.name: set() for task in self.spec.tasks}
+        wanted = {task.name: task.replicas for task in self.spec.tasks}
         for name, member in self.seen.pods.items():
             if member.version != state.version or name in doomed or member.task not in found:
                 continue
             if targeted(member, state.targets):
                 continue
-            if not member.deleting or member.index in state.known.get(member.task, ()):
+            going = member.index < wanted[member.task] and member.index in state.known.get(member.task, ())
+            if not member.deleting or going:
                 found[member.task].add(member.index)
         for task, index in created:
             found[task.name].add(index)
