@@ -137,7 +137,7 @@ def test_a_wrong_kubeconfig_and_address_are_told(tmp_path: Path) -> None:
         return done.returncode, done.stderr
 
     code, said = run("--kubeconfig", str(tmp_path / "none"))
-    assert code == 1
+    assert code == 3
     assert str(tmp_path / "none") in said
     code, said = run("--leader-elect=perhaps")
     assert code == 2
