@@ -22,7 +22,7 @@ from windlass.engine.groups import GroupEntry, Step, TaskEntry, next_step
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
-FORMAT = 1
+FORMAT = 2
 
 
 class DumpError(ValueError):
@@ -50,6 +50,11 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     gated: bool = False
     preemptible: bool = True
     created: float = 0.0
+    subgroup: str = ""
+    started: float | None = None
+    run_limit: float | None = None
+    critical: bool = False
+    annotations: tuple[tuple[str, str], ...] = ()
     state: TaskState = TaskState.PENDING
     node: str = ""
     devices: tuple[int, ...] = ()
@@ -185,6 +190,11 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         gated=task.gated,
         preemptible=task.preemptible,
         created=task.created,
+        subgroup=task.subgroup,
+        started=task.started,
+        run_limit=task.run_limit,
+        critical=task.critical,
+        annotations=task.annotations,
         state=entry.state,
         node=names[entry.row] if entry.row >= 0 else "",
         devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
@@ -267,6 +277,11 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         gated=record.gated,
         preemptible=record.preemptible,
         created=record.created,
+        subgroup=record.subgroup,
+        started=record.started,
+        run_limit=record.run_limit,
+        critical=record.critical,
+        annotations=record.annotations,
     )
     engine.restore_task(task, record.state, record.node, record.devices)
     if record.promised:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from windlass.engine.queues import QueueEntry
 
 ACTIVE = frozenset({TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING})
-OCCUPYING = ACTIVE | {TaskState.RELEASING}
+OCCUPYING = ACTIVE | {TaskState.RELEASING, TaskState.STUCK}
 """States in which a task holds resources of its node."""
 
 

@@ -103,6 +103,7 @@ class Intake:
             or known.role != task.role
             or known.priority != task.priority
             or known.index != task.index
+            or known.subgroup != task.subgroup
         ):
             self._replace(entry, task)
             return
@@ -166,7 +167,7 @@ class Intake:
             else:
                 if task.devices:
                     ledger.rename_devices(entry, task.devices)
-                if before is after or before is TaskState.RELEASING:
+                if before is after or (before is TaskState.RELEASING and after is not TaskState.STUCK):
                     return
                 ledger.change_state(entry, after)
                 group = entry.group
@@ -217,7 +218,7 @@ class Intake:
 
 def _unplaced(state: TaskState) -> TaskState:
     """The state of a task that is on no node: one that ends without ever having run counts as failed."""
-    if state is TaskState.RELEASING:
+    if state in (TaskState.RELEASING, TaskState.STUCK):
         return TaskState.FAILED
     return PENDING if state in OCCUPYING else state
 

@@ -1,6 +1,6 @@
 """Carries out, for one pod, what its state machine (:mod:`windlass.node.podstate`) says.
 
-Instructions run one after the other; waiting for an end, timers and writing the status run beside. The
+Containers are started by :mod:`windlass.node.launcher`. Instructions run one after the other; waiting for an end, timers and writing the status run beside. The
 folder of the pod is the memory: ``pod.json`` (the object and when it began), the sandbox, the attempts.
 A worker made from a folder goes on where an earlier agent stopped.
 """
@@ -21,19 +21,17 @@ import msgspec
 
 from windlass.api import annotations
 from windlass.api.errors import StatusError
-from windlass.api.resources import PODS
 from windlass.client.errors import Unreachable
 from windlass.kits.files import write_atomic
 from windlass.node import blueprint as blueprints
-from windlass.node import logs, mounts, records, volumes
-from windlass.node.environment import ConfigError, Facts, Lookup
-from windlass.node.environment import references as environment_references
+from windlass.node import logs, records
+from windlass.node.environment import ConfigError
 from windlass.node.host import Host
+from windlass.node.launcher import ContainerLauncher
 from windlass.node.ledger import DeviceBusy
-from windlass.node.limits import limits_of
-from windlass.node.names import NamedPod, hostname_of
+from windlass.node.names import NamedPod
 from windlass.node.network import NetworkError
-from windlass.node.notices import lost_files_note, notices
+from windlass.node.notices import notices
 from windlass.node.paths import numbers
 from windlass.node.podevents import (
     DeleteObject,
@@ -48,11 +46,10 @@ from windlass.node.podevents import (
     Stop,
     TearDown,
 )
-from windlass.node.podsandbox import PodSandbox
 from windlass.node.podstate import PodMachine, PodStep, machine_of
 from windlass.node.podstatus import is_ready
 from windlass.node.publisher import StatusPublisher
-from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, AttemptSpec, Handle, exit_of
+from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
 
 _log = logging.getLogger("windlass.node")
 _RECORD = "pod.json"
@@ -73,10 +70,8 @@ class PodWorker:
         self._queue: asyncio.Queue[Instruction] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._handles: dict[str, Handle] = {}
-        self._volumes: dict[str, volumes.Volume] = {}
         self._object_gone = False
-        self._placeholders: set[str] = set()
-        self._sandbox = PodSandbox(host.network, self.uid, self.folder, pod["spec"], self._hostname)
+        self._launcher = ContainerLauncher(host, pod, self.folder, self._spawn)
         self.publisher = StatusPublisher(host.client, host.clock, pod, self.machine, host.host_address)
         self._spawn(self._work())
         self._spawn(self._publish())
@@ -104,10 +99,10 @@ class PodWorker:
                 attempts[name] = (known[-1], self._earlier_exit(name, known))
             elif lost and name in lost:
                 attempts[name] = (lost[name], None)
-        address = self._recall()
+        address = self._launcher.address = self._recall()
         self.machine.resume(now, attempts, address)
         if address:
-            if not self._host_network:
+            if not self._launcher.host_network:
                 self.host.network.adopt(self.uid, address)
             self._announce()
         else:
@@ -141,7 +136,7 @@ class PodWorker:
 
     def update(self, pod: dict[str, Any]) -> None:
         """The object changed. What counts here: deletion, and the annotations that a binding may add late."""
-        self.pod = pod
+        self.pod = self._launcher.pod = pod
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             self.delete(metadata.get("deletionGracePeriodSeconds"))
@@ -265,16 +260,6 @@ class PodWorker:
 
     # -- preparing -----------------------------------------------------------------------------
 
-    @property
-    def _host_network(self) -> bool:
-        return bool(self.pod["spec"].get("hostNetwork"))
-
-    @property
-    def _hostname(self) -> str:
-        if self._host_network:
-            return self.host.node_name
-        return hostname_of(self.pod["metadata"]["name"], self.pod["spec"].get("hostname") or "")
-
     async def _prepare(self) -> None:
         now = self.host.clock.now
         try:
@@ -323,24 +308,24 @@ class PodWorker:
         """Network, names, volumes, sandbox. Raises what :meth:`_prepare` tells."""
         host = self.host
         (self.folder / "work").mkdir(exist_ok=True)
-        address = host.machine_address if self._host_network else host.network.address(self.uid)
-        self.machine.address = address
+        address = host.machine_address if self._launcher.host_network else host.network.address(self.uid)
+        self.machine.address = self._launcher.address = address
         self._announce()
-        await self._prepare_volumes()
+        await self._launcher.prepare_volumes()
         await host.names_settled()
-        await self._sandbox.ensure(self._volumes.values())
+        await self._launcher.prepare_sandbox()
         return address
 
     def _announce(self) -> None:
         """Tell the others under which names and address this pod is found."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
-        if not self._host_network and self.uid not in self.host.hosts_files:
+        if not self._launcher.host_network and self.uid not in self.host.hosts_files:
             self.host.hosts_files[self.uid] = (self.folder / "hosts", spec.get("hostAliases") or [])
         named = NamedPod(
             uid=self.uid,
             namespace=metadata["namespace"],
             name=metadata["name"],
-            hostname=self._hostname if not self._host_network else metadata["name"],
+            hostname=self._launcher.hostname if not self._launcher.host_network else metadata["name"],
             subdomain=spec.get("subdomain") or "",
             address=self.machine.address,
             labels=metadata.get("labels") or {},
@@ -356,34 +341,12 @@ class PodWorker:
         mains = [c for c in machine.containers.values() if c.role == "main"]
         return machine.step is PodStep.RUNNING and all(is_ready(c) for c in mains)
 
-    def _facts(self) -> Facts:
-        return Facts(self.pod, self.machine.address, self.host.host_address, self.host.allocatable)
-
-    async def _lookup(self, container: Mapping[str, Any] | None) -> Lookup:
-        wanted = (
-            volumes.references(self.pod["spec"]) if container is None else environment_references(container)
-        )
-        found = await self.host.fetch(self.pod["metadata"]["namespace"], wanted)
-        return lambda kind, name: found.get((kind, name))
-
-    async def _prepare_volumes(self) -> None:
-        lookup = await self._lookup(None)
-        places = volumes.Places(self.folder, self.host.paths.claims)
-        laid_out = volumes.layout(self._facts(), lookup, places)
-        volumes.materialise(laid_out)
-        self._volumes = {volume.name: volume for volume in laid_out}
-
     # -- containers ----------------------------------------------------------------------------
-
-    def _container(self, name: str) -> Mapping[str, Any]:
-        spec = self.pod["spec"]
-        every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-        return next(c for c in every if c["name"] == name)
 
     async def _start(self, name: str, attempt: int) -> None:
         now = self.host.clock.now
         try:
-            handle = await self._launch(name, attempt)
+            handle = await self._launcher.launch(name, attempt)
         except ConfigError as error:
             self.send(Event(Kind.REFUSED, now(), name, reason=error.reason, message=error.message))
             return
@@ -419,7 +382,7 @@ class PodWorker:
         self._handles.pop(name, None)
         if not exit_.finished_at:
             exit_ = replace(exit_, finished_at=self.host.clock.now())
-        policy = self._container(name).get("terminationMessagePolicy")
+        policy = self._launcher.container(name).get("terminationMessagePolicy")
         if policy == "FallbackToLogsOnError" and exit_.code != 0 and not exit_.message:
             folder = self.host.paths.container_logs(self.pod["metadata"], name)
             exit_ = replace(exit_, message=logs.last_text(folder, self.machine.containers[name].attempt))
@@ -427,95 +390,11 @@ class PodWorker:
         self.publisher.learned(name)
         self._announce()
 
-    async def _launch(self, name: str, attempt: int) -> Handle:
-        host, container = self.host, self._container(name)
-        folder = host.paths.attempt(self.uid, name, attempt)
-        if not self.folder.is_dir():
-            raise FileNotFoundError(f"the pod's folder {self.folder} was removed")
-        (folder / "root").mkdir(parents=True, exist_ok=True)
-        adopted = host.runner.adopt(folder)
-        if adopted is not None:
-            return adopted  # an earlier agent's shim claimed it meanwhile
-        log = host.paths.container_logs(self.pod["metadata"], name) / f"{attempt}.log"
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not self._volumes and self.pod["spec"].get("volumes"):
-            await self._prepare_volumes()  # resumed: what is there stays
-        lookup = await self._lookup(container)
-        setting = await self._setting(lookup)
-        limits = host.limiter.apply(self.uid, name, limits_of(container))
-        plan = blueprints.blueprint(container, attempt, setting, limits, log)
-        self._tell_about(container, plan)
-        record = {
-            **plan.record,
-            "log_max_bytes": host.options.log_max_bytes,
-            "log_files": host.options.log_files,
-        }
-        return await host.runner.start(AttemptSpec(folder, record))
-
-    async def _setting(self, lookup: Lookup) -> blueprints.Setting:
-        host, spec = self.host, self.pod["spec"]
-        box = await self._sandbox.ensure(self._volumes.values())
-        own_network = not self._host_network
-        text = (self.pod["metadata"].get("annotations") or {}).get(annotations.DEVICES, "")
-        chosen = host.inventory.pick([int(part) for part in text.split(",") if part.strip()])
-        system: list[mounts.Mount] = []
-        if host.capabilities.mounts:
-            system = host.system_files(self.folder, self._hostname, own_network)
-            if "ipc" in host.capabilities.namespaces and not spec.get("hostIPC"):
-                system.append(mounts.Mount(str(self.folder / "shm"), "/dev/shm", optional=True))
-        return blueprints.Setting(
-            facts=self._facts(),
-            lookup=lookup,
-            folder=self.folder,
-            volumes=self._volumes,
-            hostname=self._hostname,
-            capabilities=host.capabilities,
-            devices=blueprints.share_devices(spec, chosen),
-            images=host.options.images,
-            own_environment=host.own_environment,
-            system_files=system,
-            names=host.directory.table(self.pod["metadata"]["namespace"]),
-            sandbox=box,
-            has_devices=bool(host.inventory.devices),
-        )
-
-    def _tell_about(self, container: Mapping[str, Any], plan: blueprints.Blueprint) -> None:
-        name = container["name"]
-        if plan.placeholder and name not in self._placeholders:
-            self._placeholders.add(name)
-            text = (
-                f"container {name} names no command and its image is not run here: a placeholder runs instead"
-            )
-            self.host.note(self.pod, Note("Warning", "Placeholder", text))
-            self._spawn(self._mark_placeholders())
-        if plan.record["mount_namespace"]:
-            wanted = [mounts.Mount(**record) for record in plan.record["mounts"]]
-            covered = mounts.shadows(wanted, mounts.Machine())
-            used = [
-                os.path.realpath(plan.record["cwd"]),
-                os.path.realpath(plan.record["env"].get("HOME", "/")),
-            ]
-            if note := lost_files_note(covered, used):
-                self.host.note(self.pod, note)
-
-    async def _mark_placeholders(self) -> None:
-        metadata = self.pod["metadata"]
-        change = {
-            "metadata": {
-                "uid": self.uid,
-                "annotations": {annotations.PLACEHOLDER: ",".join(sorted(self._placeholders))},
-            }
-        }
-        try:
-            await self.host.client.patch(PODS, metadata["name"], change, metadata["namespace"])
-        except (StatusError, Unreachable) as error:
-            _log.warning("pod %s: cannot mark its placeholder: %s", self.machine.key, error)
-
     # -- the end -------------------------------------------------------------------------------
 
     async def _tear_down(self) -> None:
         """No container runs: end the sandbox, give back devices, address, limits, scratch volumes."""
-        await self._sandbox.end()
+        await self._launcher.sandbox.end()
         self.host.ledger.release(self.uid)
         self.host.limiter.release(self.uid)
         self.host.hosts_files.pop(self.uid, None)

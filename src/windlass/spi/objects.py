@@ -95,9 +95,27 @@ class QueueState(StrEnum):
     CLOSED = "Closed"
 
 
+class Dialect(StrEnum):
+    """The queue API whose rules a queue, its groups and its pods follow.
+
+    ``WINDLASS`` also names the placement rules of pods with ``schedulerName: windlass``.
+    """
+
+    VOLCANO = "volcano"
+    KAI = "kai"
+    WINDLASS = "windlass"
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue of any API. ``None`` in an entry of ``capability`` never occurs: absent means no limit."""
+    """A queue of any API, under its engine key: Volcano's ``root/…`` names as they are, KAI's as ``kai/NAME``.
+
+    ``None`` in an entry of ``capability`` never occurs: absent means no limit. ``unlimited`` names the
+    resources of which the queue deserves any amount (KAI's quota -1). ``surplus_weights``: resource →
+    weight in the division of what is left after deserved amounts (KAI's ``overQuotaWeight``; 0 means no
+    share of it); a resource that is not named has ``weight``. Minimum run times are in seconds, ``None``
+    where the queue says nothing (its ancestors' then hold).
+    """
 
     name: str
     parent: str = ""
@@ -110,6 +128,27 @@ class Queue:
     state: QueueState = QueueState.OPEN
     created: float = 0.0
     uid: str = ""
+    dialect: Dialect = Dialect.VOLCANO
+    unlimited: tuple[str, ...] = ()
+    surplus_weights: Mapping[str, float] = field(default_factory=dict)
+    preempt_min_runtime: float | None = None
+    reclaim_min_runtime: float | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those that a policy reads (``volcano.sh/hierarchy`` and its weights, node groups)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroup:
+    """A part of a gang with a minimum of its own; parts form a tree by ``parent`` (empty: the group).
+
+    ``min_members``: of its own tasks. ``min_subgroups``: how many of its parts must reach theirs;
+    ``None`` means all of them.
+    """
+
+    name: str
+    parent: str = ""
+    min_members: int = 0
+    min_subgroups: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +156,15 @@ class Group:
     """A gang. ``key`` is ``namespace/name``; of a pod without a group (a group of one) ``namespace/pod:name``.
 
     ``admitted``: its phase is past Pending (Inqueue or later). ``min_task_member``: role → minimum.
+    ``min_subgroups``: how many of the parts directly below the group must reach their minimum (``None``:
+    all). Durations in seconds, times in Unix seconds:
+
+    * ``preemption_delay``: causes no eviction before this long after creation, or its last eviction.
+    * ``stale_grace``: how long it may hold less than its minimum before all of it is evicted; ``None``
+      or negative: for ever. ``stale_since``: since when it has, as far as an API object says.
+    * ``started``: when it last reached its minimum; ``last_eviction``: when a task of it was last evicted.
+    * ``run_estimate``: how long its tasks run, by its owner's word; ``None`` where nothing is known.
+    * ``waiting_limit``: Volcano's ``sla-waiting-time``.
     """
 
     key: str
@@ -131,16 +179,30 @@ class Group:
     uid: str = ""
     admitted: bool = False
     held: bool = False
+    dialect: Dialect = Dialect.VOLCANO
+    subgroups: tuple[SubGroup, ...] = ()
+    min_subgroups: int | None = None
+    preemption_delay: float = 0.0
+    stale_grace: float | None = None
+    stale_since: float | None = None
+    started: float | None = None
+    last_eviction: float | None = None
+    run_estimate: float | None = None
+    waiting_limit: float | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Only those that a policy reads (disruption budgets, revocable zones)."""
 
 
 class TaskState(StrEnum):
-    """``ASSUMED`` is a bind that was decided and is on its way."""
+    """``ASSUMED`` is a bind that was decided and is on its way. ``STUCK`` has been terminating for so
+    long that nobody counts on it: it holds its resources and promises none."""
 
     PENDING = "Pending"
     ASSUMED = "Assumed"
     BOUND = "Bound"
     RUNNING = "Running"
     RELEASING = "Releasing"
+    STUCK = "Stuck"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
@@ -160,6 +222,8 @@ class Needs:
     labels: tuple[tuple[str, str], ...] = ()
     """The pod's own labels, only where an affinity term of any pod could select on them."""
     namespace: str = ""
+    dialect: Dialect = Dialect.WINDLASS
+    """Whose placement rules (scores) hold for the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +243,13 @@ class Task:
     gated: bool = False
     preemptible: bool = True
     created: float = 0.0
+    subgroup: str = ""
+    """The part of the gang it belongs to; empty: directly to the group."""
+    started: float | None = None
+    """Since when it runs, Unix seconds."""
+    run_limit: float | None = None
+    """After how many seconds of running it is ended (``activeDeadlineSeconds``)."""
+    critical: bool = False
+    """Never a victim: of kube-system, or of a system-critical priority class."""
+    annotations: tuple[tuple[str, str], ...] = ()
+    """Only those that a policy reads (cooldown time, disruption budgets)."""
