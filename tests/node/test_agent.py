@@ -273,6 +273,25 @@ async def test_a_pod_without_a_command_gets_a_marked_placeholder(box: NodeBox) -
     assert marks[annotations.PLACEHOLDER] == "main"
 
 
+async def test_a_placeholder_that_would_be_restarted_runs_until_it_is_stopped(box: NodeBox) -> None:
+    init = {"name": "first", "image": "busybox"}
+    await box.create(
+        pod("server", restartPolicy="Always", initContainers=[init], terminationGracePeriodSeconds=20)
+    )
+    await box.phase("server", "Running")
+
+    async def told() -> bool:
+        return "runs until it is stopped" in await box.log("server")
+
+    await box.until(told)
+    assert "ends with 0" in await box.log("server", "first")  # or the pod would never come past it
+    found = await box.get("server")
+    assert state_of(found)["running"]
+    assert found["status"]["containerStatuses"][0]["restartCount"] == 0
+    await box.client.delete(PODS, "server", "default")
+    await box.gone("server", seconds=5)  # it heeds SIGTERM
+
+
 async def test_images_can_stand_for_environments(tmp_path: Path) -> None:
     (tmp_path / "env/bin").mkdir(parents=True)
     tool = tmp_path / "env/bin/tool"

@@ -111,6 +111,22 @@ def test_images_give_environment_folder_and_command() -> None:
     assert made({"name": "c", "image": "other"}, images=images)["argv"][0] == "/bin/sh"  # a placeholder
 
 
+@pytest.mark.parametrize(
+    ("of_the_pod", "of_the_container", "stays"),
+    [("Always", None, True), (None, None, True), ("Never", None, False), ("OnFailure", None, False),
+     ("Never", "Always", True), ("Always", "Never", False)],
+)  # fmt: skip
+def test_a_placeholder_stays_where_its_end_would_bring_it_back(
+    of_the_pod: str | None, of_the_container: str | None, stays: bool
+) -> None:
+    container = {"name": "c", "image": "x"} | (
+        {"restartPolicy": of_the_container} if of_the_container else {}
+    )
+    record = made(container, {"restartPolicy": of_the_pod} if of_the_pod else {})
+    assert ("sleep infinity" in record["argv"][2]) is stays
+    assert ("ends with 0" in record["argv"][2]) is not stays
+
+
 def test_users(monkeypatch: pytest.MonkeyPatch) -> None:
     context = {
         "securityContext": {"runAsUser": 12345, "runAsGroup": 99, "fsGroup": 7, "supplementalGroups": [3]}

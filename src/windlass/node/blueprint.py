@@ -109,7 +109,7 @@ def blueprint(
         argv = list(entry.command)
     placeholder = not argv
     if placeholder:
-        argv = _placeholder(container)
+        argv = _placeholder(container, spec)
     if not setting.capabilities.mounts:
         argv, values = _substituted(argv, values, setting.names, mounted.paths)
     uid = setting.facts.pod["metadata"]["uid"]
@@ -174,12 +174,19 @@ def _entry_environment(entry: ImageEntry, path: str) -> dict[str, str]:
     return values
 
 
-def _placeholder(container: Mapping[str, Any]) -> list[str]:
+def _placeholder(container: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
+    """Ends well after a second; where its end would only bring it back (``Always``), it stays until told."""
+    policy = container.get("restartPolicy") or ""
+    if container["name"] in [main["name"] for main in spec.get("containers") or ()]:
+        policy = policy or spec.get("restartPolicy") or "Always"
+    stays = policy == "Always"
     words = (
         f"container {container['name']} has no command and its image is not run on this machine: "
-        "this placeholder stands for it and ends with 0"
+        f"this placeholder stands for it and {'runs until it is stopped' if stays else 'ends with 0'}"
     )
-    return ["/bin/sh", "-c", f"echo '{words}'; sleep 1"]
+    # A trap, because the first process of a PID namespace ignores signals that it does not handle.
+    then = "trap 'kill $!; exit 0' TERM; sleep infinity & wait" if stays else "sleep 1"
+    return ["/bin/sh", "-c", f"echo '{words}'; {then}"]
 
 
 def _substituted(

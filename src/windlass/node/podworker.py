@@ -1,8 +1,9 @@
 """Carries out, for one pod, what its state machine (:mod:`windlass.node.podstate`) says.
 
-Containers are started by :mod:`windlass.node.launcher`. Instructions run one after the other; waiting for an end, timers and writing the status run beside. The
-folder of the pod is the memory: ``pod.json`` (the object and when it began), the sandbox, the attempts.
-A worker made from a folder goes on where an earlier agent stopped.
+Containers are started by :mod:`windlass.node.launcher`. Instructions run one after the other; waiting for
+an end, timers and writing the status run beside. The folder of the pod is the memory: ``pod.json`` (the
+object and when it began), the sandbox, the attempts. A worker made from a folder goes on where an earlier
+agent stopped.
 """
 
 from __future__ import annotations
