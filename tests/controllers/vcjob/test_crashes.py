@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from fakeapi import Crash
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jobworld import World, job, task, with_fresh_controller
 
@@ -131,6 +131,7 @@ def check_always(world: World) -> None:
     policies=st.lists(POLICY, max_size=3),
     history=st.lists(st.tuples(EVENTS, st.lists(st.integers(0, 6), max_size=3)), max_size=14),
 )
+@example(policies=[], history=[(("run", 1), []), (("scale", 0), [3])])
 def test_crashes_change_nothing(
     policies: list[Json], history: list[tuple[tuple[str, Any], list[int]]]
 ) -> None:
