@@ -1,0 +1,83 @@
+"""The scheduler's configuration: which actions run, and which policies in which tiers with which switches.
+
+The form is Volcano's (``volcano-scheduler.conf``), parsed and checked elsewhere. A switch that is not
+named has its default. Switches stand under their own spelling (``enableJobOrder``,
+``enabledAllocatable``); :func:`canonical_switch` finds it for either prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+SWITCHES: Mapping[str, bool] = {
+    "enableJobOrder": True,
+    "enableJobReady": True,
+    "enableJobPipelined": True,
+    "enableJobEnqueued": True,
+    "enableTaskOrder": True,
+    "enablePreemptable": True,
+    "enableReclaimable": True,
+    "enablePreemptive": True,
+    "enableQueueOrder": True,
+    "enablePredicate": True,
+    "enableBestNode": True,
+    "enableNodeOrder": True,
+    "enableTargetJob": True,
+    "enableReservedNodes": True,
+    "enabledVictim": True,
+    "enableJobStarving": True,
+    "enabledOverused": True,
+    "enabledAllocatable": True,
+    "enabledHyperNodeOrder": True,
+    "enabledSubJobReady": True,
+    "enabledSubJobPipelined": True,
+    "enabledSubJobOrder": True,
+    "enabledHyperNodeGradient": True,
+    "enableHierarchy": False,
+    "enabledClusterOrder": False,
+}
+"""Every switch of a plugin, under Volcano's spelling, with its default."""
+
+_BY_STEM = {name.removeprefix("enabled").removeprefix("enable"): name for name in SWITCHES}
+
+
+def canonical_switch(name: str) -> str | None:
+    """The switch that ``name`` means, spelled with either prefix; ``None`` if it is none."""
+    for prefix in ("enabled", "enable"):
+        if name.startswith(prefix):
+            return _BY_STEM.get(name.removeprefix(prefix))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginOption:
+    """A plugin of a tier. ``flags``: only what the file names, under canonical names."""
+
+    name: str
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def enabled(self, switch: str) -> bool:
+        """Whether a switch is on: as the file says, else its default. ``KeyError`` for no switch."""
+        default = SWITCHES[switch]
+        return self.flags.get(switch, default)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    plugins: tuple[PluginOption, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
+    default policy, restricted to the actions. ``configurations``: action → its arguments.
+    ``compatibility``: ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
+    """
+
+    actions: tuple[str, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+    configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    compatibility: str = ""
