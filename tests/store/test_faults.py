@@ -58,6 +58,47 @@ def test_a_file_that_is_no_database(tmp_path: Path, fake_clock: FakeClock) -> No
     Store.open(path, clock=fake_clock)._database.abandon()  # the lock was released
 
 
+@pytest.mark.parametrize(("how", "word"), [("truncate", "empty"), ("unlink", "missing")])
+async def test_a_database_that_lost_everything_does_not_start_as_a_new_one(
+    tmp_path: Path, fake_clock: FakeClock, how: str, word: str
+) -> None:
+    path = tmp_path / "w.db"
+    store = Store.open(path, clock=fake_clock)
+    await store.create("pods", "d", "p", pod("p"))
+    await store.close()
+    kept = path.read_bytes()
+    if how == "truncate":
+        os.truncate(path, 0)
+    else:
+        path.unlink()
+    error = refused(path, fake_clock)
+    assert error.code == errors.DAMAGED
+    assert error.message.endswith(f"is {word}")
+    assert any("backup" in remedy for remedy in error.remedies)
+    path.write_bytes(kept)  # the first remedy
+    store = Store.open(path, clock=fake_clock)
+    assert store.count("pods") == 1
+    await store.close()
+
+
+def test_a_file_that_was_not_filled_yet_is_a_new_database(tmp_path: Path, fake_clock: FakeClock) -> None:
+    """As a crash in the first moment of the first start leaves it."""
+    path = tmp_path / "w.db"
+    path.touch()
+    store = Store.open(path, clock=fake_clock)
+    assert store.count("pods") == 0
+    store._database.abandon()
+
+
+async def test_a_database_of_before_the_mark_gets_it(tmp_path: Path, fake_clock: FakeClock) -> None:
+    path = tmp_path / "w.db"
+    await Store.open(path, clock=fake_clock).close()
+    mark = path.with_name("w.db.made")
+    mark.unlink()
+    await Store.open(path, clock=fake_clock).close()
+    assert mark.exists()
+
+
 async def test_a_damaged_page(tmp_path: Path, fake_clock: FakeClock) -> None:
     path = tmp_path / "w.db"
     store = Store.open(path, clock=fake_clock)

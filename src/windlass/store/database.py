@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from windlass.kits.files import FileLock
+from windlass.kits.files import FileLock, write_atomic
 from windlass.kits.state import NETWORK_FILESYSTEMS, filesystem_of
 from windlass.store import errors, schema
 from windlass.store.families import StoreOptions
@@ -98,7 +98,9 @@ class Database:
             return Database(None, connection, None, True)
         lock = _take(path, options)
         try:
+            _require_content(path)
             connection = _prepare(path, options)
+            _mark_made(path)
             try:
                 clean = _clean(connection)
                 size = path.stat().st_size
@@ -111,6 +113,8 @@ class Database:
             lock.release()
             if isinstance(error, sqlite3.Error):
                 raise errors.from_sqlite(path, error) from error
+            if isinstance(error, OSError):
+                raise errors.from_os(path, error) from error
             raise
         return Database(path, connection, lock, clean)
 
@@ -275,6 +279,28 @@ def _take(path: Path, options: StoreOptions) -> FileLock:
     except OSError as error:
         raise errors.from_os(path, error) from error
     return lock
+
+
+def _mark_of(path: Path) -> Path:
+    """Beside a database that was made once: it must never be taken for a new one again."""
+    return path.with_name(path.name + ".made")
+
+
+def _require_content(path: Path) -> None:
+    """SQLite takes an empty or missing file for a new database: all objects would be gone without a word."""
+    if not _mark_of(path).exists():
+        return
+    if not path.exists():
+        raise errors.lost(path, "missing")
+    if path.stat().st_size == 0:
+        raise errors.lost(path, "empty")
+
+
+def _mark_made(path: Path) -> None:
+    mark = _mark_of(path)
+    if not mark.exists():
+        text = f"{path.name} was made here. If it is missing or empty, it was lost: Windlass then does not start.\n"
+        write_atomic(mark, text, durable=False)
 
 
 def _connect(path: str | Path, busy_seconds: float) -> sqlite3.Connection:

@@ -57,13 +57,24 @@ class Unindexable(StoreError):
 
 def damaged(path: Path, evidence: str) -> WindlassError:
     return WindlassError(
+        DAMAGED, f"the database {path} is damaged", evidence=evidence, remedies=_when_lost(path)
+    )
+
+
+def lost(path: Path, state: str) -> WindlassError:
+    """``state``: ``missing`` or ``empty``."""
+    return WindlassError(
         DAMAGED,
-        f"the database {path} is damaged",
-        evidence=evidence,
-        remedies=(
-            f"restore {path} from a backup",
-            f"start with an empty one: windlass down; mv {path.parent} {path.parent}.damaged; windlass up",
-        ),
+        f"the database {path} is {state}",
+        evidence=f"it was made here before, as {path}.made says; all its objects would be gone without a word",
+        remedies=_when_lost(path),
+    )
+
+
+def _when_lost(path: Path) -> tuple[str, str]:
+    return (
+        f"restore {path} from a backup",
+        f"start with an empty one: windlass down; mv {path.parent} {path.parent}.damaged; windlass up",
     )
 
 
