@@ -54,6 +54,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     started: float | None = None
     run_limit: float | None = None
     critical: bool = False
+    never_preempts: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
     state: TaskState = TaskState.PENDING
     node: str = ""
@@ -194,6 +195,7 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         started=task.started,
         run_limit=task.run_limit,
         critical=task.critical,
+        never_preempts=task.never_preempts,
         annotations=task.annotations,
         state=entry.state,
         node=names[entry.row] if entry.row >= 0 else "",
@@ -281,6 +283,7 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         started=record.started,
         run_limit=record.run_limit,
         critical=record.critical,
+        never_preempts=record.never_preempts,
         annotations=record.annotations,
     )
     engine.restore_task(task, record.state, record.node, record.devices)

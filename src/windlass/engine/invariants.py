@@ -135,22 +135,24 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
 def _queues(engine: Core, overcommitted: bool) -> list[str]:
     world = engine.world
     problems = []
-    sums: dict[str, list[Counter[str]]] = {q.name: [Counter(), Counter(), Counter()] for q in world.queues}
+    sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(4)] for q in world.queues}
     for group in world.groups.values():
         if group.queue is None:
             continue
         for entry in group.tasks.values():
             for ancestor in group.queue.path:
-                allocated, releasing, pending = sums[ancestor.name]
+                allocated, releasing, pending, promised = sums[ancestor.name]
                 if entry.state in OCCUPYING:
                     allocated.update(entry.cls.request)
                 if entry.state is TaskState.RELEASING:
                     releasing.update(entry.cls.request)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
+                    if entry.promised >= 0:
+                        promised.update(entry.cls.request)
     for queue in world.queues:
         for kept, right in zip(
-            (queue.allocated, queue.releasing, queue.pending), sums[queue.name], strict=True
+            (queue.allocated, queue.releasing, queue.pending, queue.promised), sums[queue.name], strict=True
         ):
             if {n: u for n, u in kept.items() if u} != {n: u for n, u in right.items() if u}:
                 problems.append(f"the sums of queue {queue.name} are wrong")

@@ -108,15 +108,21 @@ class Ledger:
         self.table.planes[row, PROMISED] += entry.cls.vector
         self.table.touch(row)
         entry.promised = row
-        if entry.group is not None:
-            entry.group.promises += 1
+        group = entry.group
+        if group is not None:
+            group.promises += 1
+            if group.queue is not None:
+                self.queues.promise(group.queue, entry.cls.items, 1)
 
     def unpromise(self, entry: TaskEntry) -> None:
         row, entry.promised = entry.promised, -1
         self.table.planes[row, PROMISED] -= entry.cls.vector
         self.table.touch(row)
-        if entry.group is not None:
-            entry.group.promises -= 1
+        group = entry.group
+        if group is not None:
+            group.promises -= 1
+            if group.queue is not None:
+                self.queues.promise(group.queue, entry.cls.items, -1)
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -197,6 +203,8 @@ class Ledger:
             row = entry.promised
             self.unpromise(entry)
             self.table.improved.add(row)
+            if entry.group is not None and entry.group.queue is not None:
+                self.queues.mark_freed(entry.group.queue)
         self._count_group(entry, entry.state, -1)
 
     # ------------------------------------------------------------------ queues
@@ -260,6 +268,8 @@ class Ledger:
                 self.queues.release(queue, entry.cls.items, sign)
         elif state is PENDING and not entry.task.gated:
             self.queues.ask(queue, entry.cls.items, sign)
+            if entry.promised >= 0:
+                self.queues.promise(queue, entry.cls.items, sign)
 
     def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
         left = cls.placed.get(row, 0) + n

@@ -34,6 +34,7 @@ class QueueEntry:
         "parent",
         "path",
         "pending",
+        "promised",
         "releasing",
         "reported",
         "sibling_weight",
@@ -54,6 +55,7 @@ class QueueEntry:
         self.allocated: dict[str, int] = {}
         self.releasing: dict[str, int] = {}
         self.pending: dict[str, int] = {}
+        self.promised: dict[str, int] = {}
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
         self._cluster = cluster
@@ -145,6 +147,7 @@ class QueueTree:
             _subtract(ancestor.allocated, entry.allocated.items())
             _subtract(ancestor.releasing, entry.releasing.items())
             _subtract(ancestor.pending, entry.pending.items())
+            _subtract(ancestor.promised, entry.promised.items())
         old = entry.parent
         if old is not None:
             del old.children[entry.name]
@@ -161,6 +164,7 @@ class QueueTree:
             _add(ancestor.allocated, entry.allocated.items())
             _add(ancestor.releasing, entry.releasing.items())
             _add(ancestor.pending, entry.pending.items())
+            _add(ancestor.promised, entry.promised.items())
             self._mark(ancestor)
         if old is not entry.parent:
             self._weigh_siblings(old)
@@ -231,6 +235,19 @@ class QueueTree:
             for name, units in items:
                 sums[name] = sums.get(name, 0) + units * count
             self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def promise(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """Room is kept for ``count`` waiting tasks; negative: no longer."""
+        for entry in leaf.path:
+            sums = entry.promised
+            for name, units in items:
+                sums[name] = sums.get(name, 0) + units * count
+            self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def mark_freed(self, leaf: QueueEntry) -> None:
+        """The queue gave something back, for good."""
+        for entry in leaf.path:
+            self._mark_freed(entry)
 
     def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """``count`` tasks wait; negative: they wait no longer."""

@@ -135,6 +135,8 @@ class Statement:
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
                     out.nominations.append(Nomination(entry.key, entry.task.uid, table.names[row]))
-                case _Unpromised(_, row):
+                case _Unpromised(entry, row):
                     table.improved.add(row)
+                    if entry.group is not None and entry.group.queue is not None:
+                        self._ledger.queues.mark_freed(entry.group.queue)
         self._log.clear()

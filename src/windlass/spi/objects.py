@@ -251,5 +251,7 @@ class Task:
     """After how many seconds of running it is ended (``activeDeadlineSeconds``)."""
     critical: bool = False
     """Never a victim: of kube-system, or of a system-critical priority class."""
+    never_preempts: bool = False
+    """Its own ``preemptionPolicy`` is Never: nothing is evicted for it."""
     annotations: tuple[tuple[str, str], ...] = ()
     """Only those that a policy reads (cooldown time, disruption budgets)."""

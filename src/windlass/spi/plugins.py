@@ -99,6 +99,11 @@ class QueueView(Protocol):
         ...
 
     @property
+    def promised(self) -> Mapping[str, int]:
+        """What is kept, on room that is being freed, for waiting tasks of the subtree; part of none of the others."""
+        ...
+
+    @property
     def requested(self) -> Mapping[str, int]:
         """``allocated`` and what the subtree's pending tasks ask for."""
         ...
