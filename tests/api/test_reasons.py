@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
+from windlass.api.reasons import FACTS, Blocker, Change, ChangeKind, Explanation, NearMiss, Reason
 
 
 def test_every_reason_has_its_facts() -> None:
@@ -35,19 +35,24 @@ _names = st.text("abc/-", min_size=1, max_size=6)
 _blockers = st.builds(
     Blocker, st.sampled_from(Reason), st.integers(0, 9), _names, _names, _names, st.text(max_size=5)
 )
+_changes = st.builds(
+    Change, st.sampled_from(ChangeKind), _names, _names, _names, _names, st.floats(0, 1), _names
+)
 _explanations = st.builds(
     Explanation,
     st.sampled_from(Reason),
     st.text(max_size=20),
-    st.lists(_blockers, max_size=3).map(tuple),
-    st.none() | st.builds(NearMiss, _names, _names),
-    st.lists(_names, max_size=2).map(tuple),
-    st.integers(0, 9),
-    st.lists(_names, max_size=2).map(tuple),
-    st.none() | st.integers(1, 10**6).map(float),
-    st.lists(_names, max_size=2).map(tuple),
-    st.integers(0, 100),
-    st.dictionaries(_names, _names, max_size=2),
+    blockers=st.lists(_blockers, max_size=3).map(tuple),
+    nearest=st.none() | st.builds(NearMiss, _names, _names),
+    holders=st.lists(_names, max_size=2).map(tuple),
+    position=st.integers(0, 9),
+    ahead=st.lists(_names, max_size=2).map(tuple),
+    estimate_seconds=st.none() | st.integers(1, 10**6).map(float),
+    estimate_basis=_names,
+    changes=st.lists(_changes, max_size=2).map(tuple),
+    remedies=st.lists(_names, max_size=2).map(tuple),
+    nodes_considered=st.integers(0, 100),
+    extra=st.dictionaries(_names, _names, max_size=2),
 )
 
 

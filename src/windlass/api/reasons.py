@@ -311,12 +311,43 @@ class NearMiss:
     lacks: str
 
 
+class ChangeKind(StrEnum):
+    """What would be changed; see :class:`Change`."""
+
+    MIN_MEMBER = "min-member"
+    REQUEST = "request"
+    QUEUE_LIMIT = "queue-limit"
+    ADD_NODES = "add-nodes"
+    UNCORDON = "uncordon"
+    TOLERATE = "tolerate"
+    SELECTOR = "selector"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change after which the group starts in the next cycle, while one unit less of it does not do.
+
+    ``target`` is what is changed (the group, a queue, nodes) in ``field`` from ``current`` to ``wanted``
+    (quantities as text). ``size`` is the part of it that changes, for comparison: 0.25 is a quarter.
+    ``sentence`` says it in words.
+    """
+
+    kind: ChangeKind
+    target: str
+    field: str
+    current: str
+    wanted: str
+    size: float
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a group waits. ``code`` is the most severe blocker; ``blockers`` names all of them.
 
     ``position`` counts from 1 inside the queue (0: unknown); ``estimate_seconds`` is the time to the
-    start, ``None`` when nothing can be said; ``holders`` are the groups that hold what it needs.
+    start, ``None`` when nothing can be said, and ``estimate_basis`` what it depends on; ``holders`` are
+    the groups that hold what it needs. Each of ``changes``, the smallest first, would admit it on its own.
     """
 
     code: Reason
@@ -327,6 +358,8 @@ class Explanation:
     position: int = 0
     ahead: tuple[str, ...] = ()
     estimate_seconds: float | None = None
+    estimate_basis: str = ""
+    changes: tuple[Change, ...] = ()
     remedies: tuple[str, ...] = ()
     nodes_considered: int = 0
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -352,6 +385,8 @@ class Explanation:
             }
             for b in self.blockers
         ]
+        if self.changes:
+            record["changes"] = [{**asdict(change), "kind": str(change.kind)} for change in self.changes]
         return record
 
     @staticmethod
@@ -377,6 +412,19 @@ class Explanation:
             position=record.get("position", 0),
             ahead=tuple(record.get("ahead") or ()),
             estimate_seconds=record.get("estimate_seconds"),
+            estimate_basis=record.get("estimate_basis", ""),
+            changes=tuple(
+                Change(
+                    ChangeKind(c["kind"]),
+                    c["target"],
+                    c["field"],
+                    c["current"],
+                    c["wanted"],
+                    c["size"],
+                    c["sentence"],
+                )
+                for c in record.get("changes") or ()
+            ),
             remedies=tuple(record.get("remedies") or ()),
             nodes_considered=record.get("nodes_considered", 0),
             extra=dict(record.get("extra") or {}),

@@ -33,9 +33,11 @@ class Attempt:
 
 
 class Allocation:
-    def __init__(self, table: NodeTable, policies: Policies, placer: Placer) -> None:
+    """``gated`` is false for a trial that asks no queue and no policy for its consent."""
+
+    def __init__(self, table: NodeTable, policies: Policies, placer: Placer, *, gated: bool = True) -> None:
         self._placer = placer
-        self._admissions = policies.admissions
+        self._admissions = policies.admissions if gated else []
         self._nodes = TableView(table)
 
     def attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:

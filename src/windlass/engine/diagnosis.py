@@ -24,6 +24,7 @@ from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.positions import Positions
 from windlass.engine.remedies import remedies_for
+from windlass.engine.smallest_change import SmallestChange
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
@@ -65,6 +66,8 @@ class Diagnosis:
         self._statement = statement
         self._positions = Positions(world, _waits)
         self._who_holds = Holders(world)
+        ungated = Allocation(world.table, world.policies, placer, gated=False)
+        self._changes = SmallestChange(world, placer, allocation, ungated)
         self._verdicts: _Verdicts = {}
         self._version = -1
         self._lasting: _Verdicts = {}
@@ -116,7 +119,9 @@ class Diagnosis:
 
     def _with_position(self, group: GroupEntry, explanation: Explanation) -> Explanation:
         position, ahead = self._positions.find(group)
-        return replace(explanation, position=position, ahead=ahead)
+        step = next_step(group) if group.group is not None else None
+        changes = self._changes.find(self._statement, group, step)
+        return replace(explanation, position=position, ahead=ahead, changes=changes)
 
     # ------------------------------------------------------------------ the group
 

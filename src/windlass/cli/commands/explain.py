@@ -76,6 +76,9 @@ def waiting_text(job: Job, record: Explanation) -> str:
     """Everything the record says, the two questions first: will it run, and what must change."""
     place = f"#{record.position} in {job.queue}" if record.position else ""
     estimate = f"starts in {about(record.estimate_seconds)}" if record.estimate_seconds is not None else ""
+    if estimate and record.estimate_basis:
+        estimate = f"{estimate} ({record.estimate_basis})"
+    changes = "\n".join(change.sentence for change in record.changes)
     nearest = f"{record.nearest.node}, which lacks {record.nearest.lacks}" if record.nearest else ""
     considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
     blockers = "\n".join(blocker_line(blocker) for blocker in record.blockers)
@@ -89,7 +92,8 @@ def waiting_text(job: Job, record: Explanation) -> str:
             ("nearest node", nearest),
             ("held by", joined(map(group_title, record.holders))),
             *((name, value) for name, value in sorted(record.extra.items())),
-            ("what helps", "\n".join(record.remedies)),
+            ("smallest change" if len(record.changes) == 1 else "smallest changes", changes),
+            ("what helps", "\n".join(r for r in record.remedies if r not in changes)),
         ],
         indent="  ",
     )

@@ -1,0 +1,307 @@
+"""The smallest changes that would admit a group that waits.
+
+Each candidate is one kind of change, taken as small as it does: fewer members, a smaller request, a
+higher limit, more nodes, nodes uncordoned, a taint tolerated, a selector dropped. A candidate is stated
+only if the same code that places groups says that the group starts with it, and with one unit less does
+not (a property test applies them). What others who wait would take first is not foreseen: a change to
+nodes or limits helps the first in the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.api.reasons import Change, ChangeKind, Reason
+from windlass.engine.allocate import Allocation, Attempt
+from windlass.engine.classes import UNLIMITED, TaskClass
+from windlass.engine.devices import WHOLE
+from windlass.engine.groups import GroupEntry, Run, Shortage, Step
+from windlass.engine.placing import Placer
+from windlass.engine.statement import Statement
+from windlass.engine.table import PODS
+from windlass.engine.view import TableView
+from windlass.engine.world import World
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import Finding, StepView
+from windlass.spi.quantities import from_units, is_device
+
+_LIMITS = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_QUEUE_LIMIT})
+_LIFTED: dict[Reason, tuple[ChangeKind, str, str]] = {
+    Reason.TAINT_NOT_TOLERATED: (ChangeKind.TOLERATE, "spec.tolerations", "Tolerate the taint {}"),
+    Reason.NODE_SELECTOR_MISMATCH: (ChangeKind.SELECTOR, "spec.nodeSelector", "Drop the node selector {}"),
+}
+_NAMED = 8
+"""At most as many nodes are named in a change."""
+
+
+class SmallestChange:
+    """``open_allocation`` places as ``allocation`` does, but asks no queue."""
+
+    def __init__(
+        self, world: World, placer: Placer, allocation: Allocation, open_allocation: Allocation
+    ) -> None:
+        self._world = world
+        self._placer = placer
+        self._allocation = allocation
+        self._open = open_allocation
+
+    def find(
+        self, statement: Statement, group: GroupEntry, step: Step | Shortage | None
+    ) -> tuple[Change, ...]:
+        """All that help on their own, the smallest first. ``statement`` is used and left as it was."""
+        spec = group.group
+        if spec is None or spec.held or not group.pending or step is None or group.queue is None:
+            return ()
+        found = [self._fewer_members(statement, group, step)]
+        if isinstance(step, Step):
+            found.append(self._higher_limit(statement, group, step))
+            found += self._with_nodes(group, step)
+        changes = [change for change in found if change is not None]
+        return tuple(sorted(changes, key=lambda change: (change.size, change.kind, change.target)))
+
+    # ------------------------------------------------------------------ the gang
+
+    def _fewer_members(self, statement: Statement, group: GroupEntry, step: Step | Shortage) -> Change | None:
+        """The largest minimum with which the gang would start now."""
+        spec = group.spec
+        if group.roles_enforced or spec.subgroups or spec.min_member <= 1:
+            return None
+        if isinstance(step, Shortage):
+            runs, missing = _runs(group), spec.min_member - group.held_members
+            least = min(missing - 1, len(group.pending))
+        elif step.extra:
+            return None
+        else:
+            runs, missing = step.runs, step.members
+            least = self._tries(statement, group, runs, missing).reached
+        while least > 0:
+            attempt = self._tries(statement, group, runs, least)
+            if attempt.done:
+                break
+            least = min(attempt.reached, least - 1)
+        if least <= 0:
+            return None
+        more = least + 1 < missing and isinstance(step, Step)
+        if more and self._tries(statement, group, runs, least + 1).done:
+            return None  # placing is not monotone here: nothing certain can be said
+        wanted = group.held_members + least
+        return Change(
+            ChangeKind.MIN_MEMBER,
+            group.key,
+            "minMember",
+            str(spec.min_member),
+            str(wanted),
+            (spec.min_member - wanted) / spec.min_member,
+            f"With minAvailable (minMember) {wanted} instead of {spec.min_member} it would start now.",
+        )
+
+    def _tries(self, statement: Statement, group: GroupEntry, runs: Sequence[Run], members: int) -> Attempt:
+        mark = statement.checkpoint()
+        attempt = self._allocation.attempt(statement, group, Step(list(runs), members, {}))
+        statement.rollback(mark)
+        return attempt
+
+    # ------------------------------------------------------------------ the queue
+
+    def _higher_limit(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
+        """The limits that would have to be raised, if nothing but limits is in the way."""
+        view = self._asked(group, step)
+        refusals = self._allocation.refusals_of(group, view)
+        if not refusals or any(refusal.code not in _LIMITS for refusal in refusals):
+            return None
+        over = [
+            (queue, resource, limit, queue.allocated.get(resource, 0) + units)
+            for queue in (group.queue.path if group.queue is not None else ())
+            for resource, limit in sorted(queue.spec.capability.items())
+            if (units := view.request.get(resource, 0)) > 0
+            and queue.allocated.get(resource, 0) + units > limit
+        ]
+        mark = statement.checkpoint()
+        fits = self._open.attempt(statement, group, step).done
+        statement.rollback(mark)
+        if not over or not fits:
+            return None
+        words = [f"{name} of queue {q.name} to {from_units(name, to)}" for q, name, _, to in over]
+        return Change(
+            ChangeKind.QUEUE_LIMIT,
+            ",".join(queue.name for queue, *_ in over),
+            ",".join(f"capability[{name}]" for _, name, *_ in over),
+            ",".join(from_units(name, limit) for _, name, limit, _ in over),
+            ",".join(from_units(name, to) for _, name, _, to in over),
+            max((to - limit) / max(limit, 1) for _, _, limit, to in over),
+            f"Raise the limit on {' and on '.join(words)}.",
+        )
+
+    def _asked(self, group: GroupEntry, step: Step) -> StepView:
+        run = step.runs[0]
+        request: dict[str, int] = {}
+        left = step.members
+        for run in step.runs:
+            n = min(left, len(run.entries))
+            left -= n
+            for name, units in run.cls.items:
+                request[name] = request.get(name, 0) + units * n
+            if not left:
+                break
+        return StepView(group.spec, request, step.members, step.extra)
+
+    # ------------------------------------------------------------------ the nodes
+
+    def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
+        """Changes that rest on counting what each node holds: for one class that may be counted."""
+        world = self._world
+        if len(group.pending_classes) != 1 or step.roles or group.spec.subgroups:
+            return []
+        (cls,) = group.pending_classes
+        if self._placer.constraints(cls) or not world.policies.countable:
+            return []
+        cls.refresh()
+        found: list[Change | None] = [self._smaller_request(group, cls, step, name) for name, _ in cls.items]
+        if cls.total >= step.members or self._allocation.refusals_of(group, self._asked(group, step)):
+            return found
+        lacking = step.members - cls.total
+        found.append(self._more_nodes(cls, lacking))
+        return found + self._lifted(cls, lacking)
+
+    def _smaller_request(self, group: GroupEntry, cls: TaskClass, step: Step, resource: str) -> Change | None:
+        """The largest request of one resource with which the step would do, all else as it is."""
+        units = cls.request[resource]
+        unit = WHOLE if is_device(resource) else 1
+        if resource == PODS or units <= unit:
+            return None
+        rows = self._rows(cls)
+        members = step.members
+
+        def does(n: int) -> bool:
+            request = {**cls.request, resource: n * unit}
+            needs = replace(cls.needs, request=tuple(sorted(request.items())))
+            if int(np.minimum(self._count(needs, rows), members).sum()) < members:
+                return False
+            whole = {name: each * members for name, each in request.items()}
+            view = StepView(group.spec, whole, members, step.extra)
+            return not self._allocation.refusals_of(group, view)
+
+        most = _largest(does, (units - 1) // unit)
+        if not most:
+            return None
+        wanted, now = from_units(resource, most * unit), from_units(resource, units)
+        return Change(
+            ChangeKind.REQUEST,
+            group.key,
+            f"resources.requests[{resource}]",
+            now,
+            wanted,
+            (units - most * unit) / units,
+            f"With {wanted} {resource} per pod instead of {now} it would start now.",
+        )
+
+    def _more_nodes(self, cls: TaskClass, lacking: int) -> Change | None:
+        """How many nodes like the one that holds most pods, when empty, would have to be added."""
+        rows = self._rows(cls)
+        if not len(rows):
+            return None
+        holds = self._count(cls.needs, rows, empty=True)
+        best = int(holds.argmax())
+        each = int(holds[best])
+        if each <= 0:
+            return None
+        name = self._world.table.names[int(rows[best])]
+        n = -(-lacking // each)
+        live = int(self._world.table.live.sum())
+        nodes = f"{n} node" if n == 1 else f"{n} nodes"
+        return Change(
+            ChangeKind.ADD_NODES,
+            name,
+            "nodes",
+            str(live),
+            str(live + n),
+            n / live,
+            f"With {nodes} more like {name}, empty, it would start.",
+        )
+
+    def _lifted(self, cls: TaskClass, lacking: int) -> list[Change | None]:
+        """Nodes with room that only one thing keeps from the group: a cordon, a taint, a selector."""
+        world = self._world
+        live = np.flatnonzero(world.table.live[: world.table.height])
+        view = TableView(world.table, live)
+        findings = [f for plugin in world.policies.static_findings for f in plugin.findings(cls.needs, view)]
+        if not findings:
+            return []
+        obstacles = np.sum([finding.blocked for finding in findings], axis=0)
+        holds = self._count(cls.needs, live)
+        found: list[Change | None] = []
+        for finding in findings:
+            alone = np.flatnonzero(finding.blocked & (obstacles == 1) & (holds > 0))
+            if not len(alone) or int(holds[alone].sum()) < lacking:
+                continue
+            if finding.code is Reason.NODE_UNSCHEDULABLE:
+                found.append(self._uncordoned(live[alone], holds[alone], lacking))
+            elif finding.code in _LIFTED:
+                found.append(_dropped(finding))
+        return found
+
+    def _uncordoned(self, rows: NDArray[np.int64], holds: NDArray[np.int64], lacking: int) -> Change:
+        names = self._world.table.names
+        order = sorted(range(len(rows)), key=lambda at: (-int(holds[at]), names[int(rows[at])]))
+        chosen, room = [], 0
+        for at in order:
+            chosen.append(names[int(rows[at])])
+            room += int(holds[at])
+            if room >= lacking:
+                break
+        shown = ", ".join(chosen[:_NAMED]) + (" …" if len(chosen) > _NAMED else "")
+        return Change(
+            ChangeKind.UNCORDON,
+            ",".join(chosen),
+            "spec.unschedulable",
+            "true",
+            "false",
+            len(chosen) / int(self._world.table.live.sum()),
+            f"Uncordon {shown}: windlass node uncordon {chosen[0]}.",
+        )
+
+    def _rows(self, cls: TaskClass) -> NDArray[np.int64]:
+        live = np.flatnonzero(self._world.table.live[: self._world.table.height])
+        return live[cls.static[live]]
+
+    def _count(self, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False) -> NDArray[np.int64]:
+        """How many tasks of such needs each of the rows takes, on its amounts alone."""
+        view = TableView(self._world.table, rows, empty=empty)
+        count = np.full(len(rows), UNLIMITED, dtype=np.int64)
+        for plugin in self._world.policies.capacities:
+            limit = plugin.capacity(needs, view)
+            if limit is not None:
+                np.minimum(count, limit, out=count)
+        return np.maximum(count, 0)
+
+
+def _dropped(finding: Finding) -> Change:
+    kind, field, words = _LIFTED[finding.code]
+    sentence = words.format(finding.detail) + ": nodes that have the room differ in nothing else."
+    return Change(kind, finding.detail, field, "", finding.detail, 0.5, sentence)
+
+
+def _largest(does: Callable[[int], bool], most: int) -> int:
+    """The largest n from 1 to ``most`` for which ``does(n)`` holds, 0 if none; it falls with n."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if does(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _runs(group: GroupEntry) -> list[Run]:
+    runs: list[Run] = []
+    for entry in group.waiting():
+        if runs and runs[-1].cls is entry.cls:
+            runs[-1].entries.append(entry)
+        else:
+            runs.append(Run(entry.cls, "", [entry]))
+    return runs
