@@ -8,6 +8,14 @@ becomes an entry of ``problems``; only something that is not an object with a na
 from __future__ import annotations
 
 from windlass.api.views.cluster import Namespace, ResourceQuota, decode_namespace, decode_resource_quota
+from windlass.api.views.kai import (
+    KaiPodGroup,
+    KaiQueue,
+    KaiSubGroup,
+    decode_kai_pod_group,
+    decode_kai_queue,
+)
+from windlass.api.views.native import NativeGroup, decode_native_group, decode_workload
 from windlass.api.views.node import Node, TaintView, decode_node
 from windlass.api.views.pod import DEFAULT_SCHEDULER, ContainerExit, Pod, decode_pod
 from windlass.api.views.podshape import PodShape
@@ -26,7 +34,11 @@ __all__ = [
     "DEFAULT_SCHEDULER",
     "Condition",
     "ContainerExit",
+    "KaiPodGroup",
+    "KaiQueue",
+    "KaiSubGroup",
     "Namespace",
+    "NativeGroup",
     "Node",
     "Owner",
     "Pod",
@@ -37,12 +49,16 @@ __all__ = [
     "ResourceQuota",
     "TaintView",
     "controller_of",
+    "decode_kai_pod_group",
+    "decode_kai_queue",
     "decode_namespace",
+    "decode_native_group",
     "decode_node",
     "decode_pod",
     "decode_pod_group",
     "decode_priority_class",
     "decode_queue",
     "decode_resource_quota",
+    "decode_workload",
     "encode",
 ]

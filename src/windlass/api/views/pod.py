@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.podshape import PodShape, PodSpecWire, shape_of
+from windlass.api.views.podshape import PodShape, PodSpecWire, scheduling_group, shape_of
 from windlass.api.views.wire import (
     Owner,
     controller_of,
@@ -39,7 +39,10 @@ class Pod(msgspec.Struct, gc=False):
 
     ``waiting_message`` is the message of a ``PodScheduled=False`` condition, with ``waiting_reason``.
     ``exits`` tell of terminated containers, ``restarts`` is the sum over containers and init containers,
-    ``ended`` the end of the last terminated container.
+    ``ended`` the end of the last terminated container. ``started`` is ``status.startTime``, ``run_limit``
+    ``spec.activeDeadlineSeconds``. ``scheduling_group`` names the pod's gang in Kubernetes' own API:
+    ``spec.schedulingGroup.podGroupName``, or of ``spec.workloadRef`` ``WORKLOAD.PODGROUP`` and, after a
+    colon, the replica's key.
     """
 
     key: str
@@ -71,6 +74,9 @@ class Pod(msgspec.Struct, gc=False):
     ended: float
     finalizers: tuple[str, ...]
     problems: tuple[FieldError, ...]
+    started: float = 0.0
+    run_limit: int | None = None
+    scheduling_group: str = ""
 
     @property
     def controller(self) -> Owner | None:
@@ -111,6 +117,7 @@ class _ContainerStatusWire(msgspec.Struct, gc=False, rename="camel"):
 class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
     phase: str | None = None
     reason: str | None = None
+    start_time: str | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
     conditions: list[_ConditionWire] | None = None
     container_statuses: list[_ContainerStatusWire] | None = None
@@ -166,6 +173,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         ended=_ended(containers),
         finalizers=tuple(intern(f) for f in meta.finalizers) if meta.finalizers else (),
         problems=(*problems, *shape.problems) if problems else shape.problems,
+        started=moment(status.start_time),
+        run_limit=spec.active_deadline_seconds,
+        scheduling_group=scheduling_group(spec),
     )
 
 

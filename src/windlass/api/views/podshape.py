@@ -122,6 +122,16 @@ class ContainerWire(msgspec.Struct, gc=False, rename="camel"):
     restart_policy: str | None = None
 
 
+class _SchedulingGroup(msgspec.Struct, gc=False, rename="camel"):
+    pod_group_name: str | None = None
+
+
+class _WorkloadRef(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str | None = None
+
+
 class PodSpecWire(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     scheduler_name: str | None = None
@@ -129,6 +139,9 @@ class PodSpecWire(msgspec.Struct, gc=False, rename="camel"):
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
+    scheduling_group: _SchedulingGroup | None = None
+    workload_ref: _WorkloadRef | None = None
     containers: list[ContainerWire] | None = None
     init_containers: list[ContainerWire] | None = None
     overhead: msgspec.Raw = EMPTY
@@ -196,6 +209,17 @@ def shape_of(spec: PodSpecWire) -> PodShape:
         shape = _build(spec)
         _shapes[key] = shape
     return shape
+
+
+def scheduling_group(spec: PodSpecWire) -> str:
+    """The gang that a spec names in Kubernetes' own API (see ``views.Pod.scheduling_group``)."""
+    if spec.scheduling_group is not None:
+        return intern(spec.scheduling_group.pod_group_name or "")
+    reference = spec.workload_ref
+    if reference is None or not reference.name:
+        return ""
+    key = reference.pod_group_replica_key
+    return intern(f"{reference.name}.{reference.pod_group}" + (f":{key}" if key else ""))
 
 
 def shapes_alive() -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from windlass.controllers import durations
+from windlass.kits import durations
 
 DEFAULT_QUEUE = "default"
 DEFAULT_SCHEDULER = "volcano"

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.api.views.wire import moment
-from windlass.controllers import durations
 from windlass.controllers.vcjob.members import parse_spans, spans
 from windlass.controllers.vcjob.spec import JobSpec
 from windlass.controllers.vcjob.table import FINAL, Phase
+from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
 
 RESTART = "restart"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.controllers import durations
+from windlass.kits import durations
 
 
 @pytest.mark.parametrize(
