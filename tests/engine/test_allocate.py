@@ -11,7 +11,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.allocate import Allocation
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.nodes import NodeView
-from windlass.spi.objects import Expression, PodTerm, TaskState
+from windlass.spi.objects import Expression, HostPort, PodTerm, TaskState
 from windlass.spi.plugins import QueueView, Refusal, StepView
 
 
@@ -281,11 +281,11 @@ def test_a_gang_with_affinity_to_itself_stays_in_one_zone() -> None:
 
 def test_a_host_port_is_given_once_per_node() -> None:
     c = Cluster().queues("default").nodes("n1", "n2")
-    c.gang("g", 3, needs("cpu=1", host_ports=(("TCP", 80),)), min=1)
+    c.gang("g", 3, needs("cpu=1", host_ports=(HostPort("TCP", 80),)), min=1)
     c.settle()
     assert c.where("g") == {"n1": 1, "n2": 1}
     c.finish("g")
-    c.gang("h", 1, needs("cpu=1", host_ports=(("TCP", 80),)))
+    c.gang("h", 1, needs("cpu=1", host_ports=(HostPort("TCP", 80),)))
     c.cycle()
     assert c.placed("h") == 1
 

@@ -9,7 +9,7 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Blocker, Explanation, NearMiss, Reason
-from windlass.spi.objects import Device, Expression, Needs, NodeTerm, PodTerm, TaskState
+from windlass.spi.objects import Device, Expression, HostPort, Needs, NodeTerm, PodTerm, TaskState
 
 Build = Callable[[Cluster], object]
 
@@ -220,9 +220,9 @@ CASES = [
         "a host port in use",
         ["n1"],
         lambda c: [
-            c.gang("busy", 1, needs("cpu=1", host_ports=(("TCP", 80),))),
+            c.gang("busy", 1, needs("cpu=1", host_ports=(HostPort("TCP", 80),))),
             c.cycle(),
-            c.gang("g", 1, needs("cpu=2", host_ports=(("TCP", 80),))),
+            c.gang("g", 1, needs("cpu=2", host_ports=(HostPort("TCP", 80),))),
         ],
         Reason.HOST_PORT_TAKEN,
         ["1 has the host port in use (80/TCP)"],

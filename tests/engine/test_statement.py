@@ -14,14 +14,16 @@ from windlass.engine.deltas import EvictionFailed
 from windlass.engine.groups import TaskEntry
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.view import TableView
-from windlass.spi.objects import Expression, PodTerm, TaskState
+from windlass.spi.objects import Expression, HostPort, PodTerm, TaskState
 
 
 def cluster() -> Cluster:
     c = Cluster().queues("top", "a parent=top", "default").nodes("n1 gpu=4 cpu=8", "n2 gpu=4 cpu=8")
     c.running("old", "n1", "gpu=2", queue="a", devices=(0, 1))
     anti = PodTerm((Expression("app", "In", ("x",)),), "kubernetes.io/hostname")
-    c.gang("g", 3, needs("gpu=1", anti_affinity=(anti,), labels={"app": "x"}, host_ports=(("TCP", 80),)))
+    c.gang(
+        "g", 3, needs("gpu=1", anti_affinity=(anti,), labels={"app": "x"}, host_ports=(HostPort("TCP", 80),))
+    )
     c.gang("roles", 2, "gpu=1", queue="a", roles={"w": 2}, role="w")
     return c
 

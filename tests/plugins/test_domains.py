@@ -13,7 +13,7 @@ from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.plugins.host_ports import HostPorts
 from windlass.plugins.pod_affinity import PodAffinity
-from windlass.spi.objects import Expression, Needs, PodTerm
+from windlass.spi.objects import Expression, HostPort, Needs, PodTerm
 
 NODES = ("n1 zone=a", "n2 zone=a", "n3 zone=b", "n4")
 HOST = "kubernetes.io/hostname"
@@ -247,8 +247,8 @@ def ports() -> Harness:
     return Harness(HostPorts())
 
 
-def asks(*numbers: int, protocol: str = "TCP") -> Needs:
-    return needs("cpu=1", host_ports=tuple((protocol, n) for n in numbers))
+def asks(*numbers: int, protocol: str = "TCP", address: str = "") -> Needs:
+    return needs("cpu=1", host_ports=tuple(HostPort(protocol, n, address) for n in numbers))
 
 
 def test_a_port_is_taken_per_node_and_protocol(ports: Harness) -> None:
@@ -264,6 +264,19 @@ def test_a_port_is_taken_per_node_and_protocol(ports: Harness) -> None:
     ports.add(both, 2, -1)
     assert ports.open(both) == [0, 1, 2, 3]
     assert ports.plugin._taken == {}  # type: ignore[union-attr]
+    assert ports.plugin.touched(web, 1) == [("", 1)]  # type: ignore[union-attr]
+
+
+def test_a_port_of_one_address_is_in_the_way_of_that_address_and_of_all(ports: Harness) -> None:
+    one, other, every = (ports.learn(asks(80, address=a)) for a in ("10.0.0.1", "10.0.0.2", ""))
+    ports.add(one, 1)
+    assert ports.open(one) == ports.open(every) == [0, 2, 3]
+    assert ports.open(other) == [0, 1, 2, 3]
+    ports.add(every, 2)
+    assert ports.open(other) == [0, 1, 3]
+    assert set(ports.plugin.listens(one)) == {one, every}
+    (finding,) = ports.plugin.findings(ports.needs[one], ports.nodes)
+    assert finding.detail == "80/TCP on 10.0.0.1"
 
 
 def test_each_port_is_a_finding_of_its_own(ports: Harness) -> None:

@@ -117,7 +117,13 @@ class Naive:
 
     def ports(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
         taken = {p for task, _, where in self.placed if where == node.name for p in task.needs.host_ports}
-        return [("HostPortTaken", "", f"{n}/{proto}") for proto, n in needs.host_ports if (proto, n) in taken]
+        found = []
+        for port in needs.host_ports:
+            rivals = [t for t in taken if (t.protocol, t.number) == (port.protocol, port.number)]
+            if any(not t.address or not port.address or t.address == port.address for t in rivals):
+                where = f" on {port.address}" if port.address else ""
+                found.append(("HostPortTaken", "", f"{port.number}/{port.protocol}{where}"))
+        return found
 
     def relations(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
         found = []

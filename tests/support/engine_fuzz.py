@@ -15,7 +15,7 @@ from cluster_dsl import GPU, NAMESPACE, Cluster, needs, node
 from hypothesis import strategies as st
 
 from windlass.engine.decision import Decision
-from windlass.spi.objects import Device, Expression, Needs, NodeTerm, PodTerm, TaskState, Toleration
+from windlass.spi.objects import Device, Expression, HostPort, Needs, NodeTerm, PodTerm, TaskState, Toleration
 
 ZONES = ("a", "b", "c")
 
@@ -47,8 +47,8 @@ RELATED: tuple[Needs, ...] = (
     near("zone", "x", "z"),
     near("zone", "z", "z"),
     needs("cpu=1", labels={"app": "x"}),
-    needs("cpu=1", host_ports=(("TCP", 80),)),
-    needs("gpu=1", host_ports=(("TCP", 80), ("TCP", 81))),
+    needs("cpu=1", host_ports=(HostPort("TCP", 80),)),
+    needs("gpu=1", host_ports=(HostPort("TCP", 80), HostPort("TCP", 81))),
 )
 QUEUES = (
     ("top", "top limit.gpu=12"),

@@ -11,7 +11,7 @@ from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import LabelSelector, NodeSelectorTerm, PodAffinityTerm, Requirement
 from windlass.api.views.podshape import Toleration as WireToleration
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
-from windlass.spi.objects import Expression, Needs, NodeTerm, PodTerm, Toleration, WeightedNodeTerm
+from windlass.spi.objects import Expression, HostPort, Needs, NodeTerm, PodTerm, Toleration, WeightedNodeTerm
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
@@ -91,7 +91,7 @@ def _translate(
         tolerations=_tolerations(shape.tolerations, problems),
         affinity=affinity,
         anti_affinity=anti,
-        host_ports=shape.host_ports,
+        host_ports=tuple(HostPort(protocol, number) for protocol, number in shape.host_ports),
         labels=labels,
         namespace=namespace,
     )

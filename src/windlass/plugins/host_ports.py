@@ -1,4 +1,8 @@
-"""A host port is given once per node, and not twice to pods of one gang either."""
+"""A host port is given once per node, and not twice to pods of one gang either.
+
+Ports are told apart by protocol, number and address; one without an address is bound to all of them
+and so is in the way of every other of its number, as in Kubernetes (``0.0.0.0`` and ``::`` mean the same).
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,22 @@ import numpy as np
 
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
-from windlass.spi.objects import Needs
+from windlass.spi.objects import HostPort, Needs
 from windlass.spi.plugins import Finding
 
-Port = tuple[str, int]
+Number = tuple[str, int]
 
 
 class HostPorts:
-    """Ports are (protocol, number); host addresses are not told apart."""
+    """Holders are kept by number and then by port: few ports share a number."""
 
     name = "host-ports"
 
     def __init__(self) -> None:
-        self._ports: dict[int, frozenset[Port]] = {}
+        self._ports: dict[int, frozenset[HostPort]] = {}
         """Class → ports, only for classes that ask for any."""
-        self._taken: dict[Port, dict[int, int]] = {}
-        """Port → row → holders."""
+        self._taken: dict[Number, dict[HostPort, dict[int, int]]] = {}
+        """(protocol, number) → port → row → holders."""
 
     def attach(self, nodes: NodeView) -> None:
         return
@@ -40,14 +44,17 @@ class HostPorts:
         if ports is None:
             return
         for port in ports:
-            rows = self._taken.setdefault(port, {})
+            holders = self._taken.setdefault((port.protocol, port.number), {})
+            rows = holders.setdefault(port, {})
             left = rows.get(row, 0) + count
             if left:
                 rows[row] = left
-            else:
-                del rows[row]
-                if not rows:
-                    del self._taken[port]
+                continue
+            del rows[row]
+            if not rows:
+                del holders[port]
+                if not holders:
+                    del self._taken[port.protocol, port.number]
 
     def constrains(self, number: int) -> bool:
         return number in self._ports
@@ -56,11 +63,18 @@ class HostPorts:
         ports = self._ports.get(number)
         return None if ports is None else ~self._blocked(ports, nodes)
 
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        return [("", row)] if number in self._ports else []
+
     def listens(self, number: int) -> Collection[int]:
         ports = self._ports.get(number)
         if ports is None:
             return ()
-        return [other for other, theirs in self._ports.items() if not ports.isdisjoint(theirs)]
+        return [
+            other
+            for other, theirs in self._ports.items()
+            if any(collide(mine, port) for mine in ports for port in theirs)
+        ]
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         return
@@ -70,11 +84,22 @@ class HostPorts:
         for port in sorted(set(needs.host_ports)):
             blocked = self._blocked((port,), nodes)
             if blocked.any():
-                found.append(Finding(Reason.HOST_PORT_TAKEN, blocked, detail=f"{port[1]}/{port[0]}"))
+                where = f" on {port.address}" if port.address else ""
+                detail = f"{port.number}/{port.protocol}{where}"
+                found.append(Finding(Reason.HOST_PORT_TAKEN, blocked, detail=detail))
         return found
 
-    def _blocked(self, ports: Iterable[Port], nodes: NodeView) -> BoolArray:
+    def _blocked(self, ports: Iterable[HostPort], nodes: NodeView) -> BoolArray:
         taken: set[int] = set()
         for port in ports:
-            taken.update(self._taken.get(port, ()))
+            for other, rows in self._taken.get((port.protocol, port.number), {}).items():
+                if collide(port, other):
+                    taken.update(rows)
         return np.isin(nodes.rows, list(taken))
+
+
+def collide(one: HostPort, other: HostPort) -> bool:
+    """Whether one node cannot give both."""
+    if (one.protocol, one.number) != (other.protocol, other.number):
+        return False
+    return not one.address or not other.address or one.address == other.address

@@ -7,8 +7,9 @@ memory in bytes, others 1. Times are Unix seconds. Keys are ``namespace/name`` u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 Resources = Mapping[str, int]
 NOTHING: Resources = {}
@@ -44,6 +45,80 @@ class PodTerm:
     selector: tuple[Expression, ...] | None
     topology_key: str
     namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedPodTerm:
+    weight: int
+    term: PodTerm
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadTerm:
+    """A topology spread constraint. ``selector``: as of :class:`PodTerm`, always in the pod's namespace.
+
+    ``hard``: a filter (``DoNotSchedule``), else a wish. ``min_domains`` only of a hard one. Domains are
+    counted on nodes that meet the pod's selector and affinity (``honor_affinity``) and whose taints it
+    tolerates (``honor_taints``).
+    """
+
+    topology_key: str
+    max_skew: int
+    hard: bool
+    selector: tuple[Expression, ...] | None
+    min_domains: int | None = None
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class HostPort(NamedTuple):
+    """``address``: the node's address it is bound to; empty stands for all of them."""
+
+    protocol: str
+    number: int
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeOption:
+    """A persistent volume that could serve a claim: its name and the nodes that reach it (``None``: all)."""
+
+    volume: str
+    terms: tuple[NodeTerm, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeNeed:
+    """A volume of a pod, as far as it says where the pod can go.
+
+    * ``claim``: ``namespace/name`` of the claim, or what the pod calls the volume.
+    * ``terms``: of the volume it is bound to, or of the topologies that its class allows: on nodes that
+      satisfy one of them it can be used. ``None``: on all.
+    * ``options``: for a claim that waits for its first consumer and is served by volumes that exist: it
+      takes one of them, which nobody else has. ``None``: it is not served that way.
+    * ``exclusive``: one pod in the whole cluster may use it (ReadWriteOncePod).
+    * ``limit``: the resource of the node that counts attached volumes of its driver; empty: unlimited.
+      ``identity``: volumes of equal identity are attached to a node once.
+    * ``problem``: why no node will do now, in words; empty if some may.
+    """
+
+    claim: str
+    terms: tuple[NodeTerm, ...] | None = None
+    options: tuple[VolumeOption, ...] | None = None
+    exclusive: bool = False
+    limit: str = ""
+    identity: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroups:
+    """Which groups of nodes (by label ``volcano.sh/nodegroup-name``) a queue may or would rather use."""
+
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+    anti_required: tuple[str, ...] = ()
+    anti_preferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +293,50 @@ class Needs:
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[PodTerm, ...] = ()
     anti_affinity: tuple[PodTerm, ...] = ()
-    host_ports: tuple[tuple[str, int], ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     """The pod's own labels, only where an affinity term of any pod could select on them."""
     namespace: str = ""
     dialect: Dialect = Dialect.WINDLASS
     """Whose placement rules (scores) hold for the pod."""
+    preferred_affinity: tuple[WeightedPodTerm, ...] = ()
+    preferred_anti_affinity: tuple[WeightedPodTerm, ...] = ()
+    spread: tuple[SpreadTerm, ...] = ()
+    volumes: tuple[VolumeNeed, ...] = ()
+    node_groups: NodeGroups | None = None
+    """What the pod's queue says about groups of nodes."""
+    revocable_zone: str = ""
+    """Volcano's ``volcano.sh/revocable-zone``: ``*`` for a pod that may use nodes only for a time."""
+
+    def node_part(self) -> Needs:
+        """What filters, capacities and scores see: all but what relates the pod to other pods.
+
+        Classes that differ in the rest share what is known about the nodes.
+        """
+        if not (
+            self.labels
+            or self.namespace
+            or self.affinity
+            or self.anti_affinity
+            or self.preferred_affinity
+            or self.preferred_anti_affinity
+            or self.spread
+            or self.host_ports
+            or self.volumes
+        ):
+            return self
+        return replace(
+            self,
+            affinity=(),
+            anti_affinity=(),
+            preferred_affinity=(),
+            preferred_anti_affinity=(),
+            spread=(),
+            host_ports=(),
+            volumes=(),
+            labels=(),
+            namespace="",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ reference to what it is handed, none raises for a legal input.
 * ``ROW``: also on the node's amounts (allocatable, used, releasing, available). Asked again for a
   row whose amounts changed; answers are shared between rows with equal amounts, unless the plugin
   has an attribute ``reads_labels`` that is true.
-* A policy about pods in relation to one another (affinity, spread, ports) implements
-  :class:`Domain` instead; a class of tasks that it constrains is placed one by one.
+* A policy about pods in relation to one another (affinity, spread, ports, volumes) implements
+  :class:`Domain` instead; a class of tasks that it constrains is placed one by one. Filters,
+  capacities and scores are shown needs without what is about other pods
+  (:meth:`~windlass.spi.objects.Needs.node_part`).
 """
 
 from __future__ import annotations
@@ -137,12 +139,26 @@ class GroupView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepView:
-    """What a group asks for next: ``request`` in sum, by ``tasks`` tasks. ``extra``: beyond its minimum."""
+    """What a group asks for next: ``request`` in sum, by ``tasks`` tasks. ``extra``: beyond its minimum.
+
+    ``future``: it would wait for room that is being given back, so what terminates counts as gone.
+    """
 
     group: Group
     request: Mapping[str, int]
     tasks: int
     extra: bool = False
+    future: bool = False
+
+    def standing(self, queue: QueueView, resource: str) -> int:
+        """What of a resource the queue's subtree counts as holding when this step is judged: what it
+        holds and what is promised to others; promises are first met from what terminates."""
+        held = queue.allocated.get(resource, 0)
+        leaving = queue.releasing.get(resource, 0)
+        promised = queue.promised.get(resource, 0)
+        if self.future:
+            return held - leaving + promised
+        return held + max(promised - leaving, 0)
 
 
 @runtime_checkable
@@ -224,8 +240,56 @@ class Domain(Protocol):
 
 
 @runtime_checkable
+class Stepwise(Protocol):
+    """For a :class:`Domain`: what one placement can change, so that the rest is not asked again."""
+
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        """A task of the class has just come to ``row``: where :meth:`Domain.verdict` on this class may
+        differ now. Pairs of a label and a code of it (all nodes of that value), or of ``""`` and a row;
+        ``None``: anywhere."""
+        ...
+
+
+@runtime_checkable
+class RelativeScore(Protocol):
+    """A score that depends on other nodes or on pods elsewhere: it is made anew for each placement.
+
+    The plugin may also be a :class:`Domain`. A class on which it has an opinion is placed one by one.
+    """
+
+    name: str
+    weight: float
+
+    def opines(self, number: int, needs: Needs) -> bool:
+        """Whether it prefers any node to another for the class (``number``) as things stand."""
+        ...
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        """From 0 to 100 per node; what it says where ``rivals`` (the nodes to choose from) is false does
+        not matter. At least one node is a rival."""
+        ...
+
+
+@runtime_checkable
+class Varies(Protocol):
+    """A filter or a score whose answers change by themselves: with the time, or with what it is fed."""
+
+    def changed(self, now: float) -> bool:
+        """Asked once at the beginning of every cycle: whether to ask for all its answers again."""
+        ...
+
+    def due(self, now: float) -> float | None:
+        """When a cycle is needed for its sake; ``None`` if no time is known."""
+        ...
+
+
+@runtime_checkable
 class Score(Protocol):
-    """How good a node is for a task, from 0 to 100. ``weight`` says how much the opinion counts."""
+    """How good a node is for a task, from 0 to 100. ``weight`` says how much the opinion counts.
+
+    Room that is free now goes before room that is being vacated, whatever the scores, unless a plugin
+    has an attribute ``outranks_vacancy`` that is true: its opinion goes before that.
+    """
 
     name: str
     footprint: Footprint
