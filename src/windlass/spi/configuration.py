@@ -73,11 +73,12 @@ class Tier:
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
     """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
-    default policy, restricted to the actions. ``configurations``: action → its arguments.
-    ``compatibility``: ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
+    default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
+    action → its arguments. ``compatibility``: ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
     """
 
     actions: tuple[str, ...] = ()
     tiers: tuple[Tier, ...] = ()
     configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compatibility: str = ""
+    plugins: tuple[PluginOption, ...] = ()

@@ -1,0 +1,228 @@
+"""Votes of tiered policies: what Volcano's actions ask beside orders, filters and scores.
+
+A *voter* implements any of the small Protocols below; a scheduler configuration puts voters into tiers
+and switches each vote on or off. How votes combine (the first tier that names victims decides, inside a
+tier the victims are those that all name, …) is the business of :class:`Tiers`, which the actions ask.
+
+Sums that a voter reads are those of the moment: what is promised counts as held, what is being given
+back does not (:func:`holding`), also while an action only tries something out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol, runtime_checkable
+
+from windlass.spi.objects import Resources, Task
+from windlass.spi.plugins import GroupView, QueueView, Refusal
+
+
+class Vote(IntEnum):
+    """``PERMIT`` ends the walk through the tiers, one ``REJECT`` of its tier decides."""
+
+    REJECT = -1
+    ABSTAIN = 0
+    PERMIT = 1
+
+
+class Cause(IntEnum):
+    """On whose account a pod would be evicted."""
+
+    PREEMPT = 1
+    """For work of the same queue."""
+    RECLAIM = 2
+    """For work of another queue."""
+
+
+class GangView(GroupView, Protocol):
+    """A group as voters see it: also with what it holds and what waits."""
+
+    @property
+    def path(self) -> Sequence[QueueView]:
+        """From its queue to the root."""
+        ...
+
+    @property
+    def promised_members(self) -> int:
+        """Pending tasks that room is kept for."""
+        ...
+
+    @property
+    def members(self) -> int:
+        """All its tasks that have not failed and do not terminate: held and pending."""
+        ...
+
+    @property
+    def holding(self) -> Resources:
+        """What its tasks hold or are promised; what is being given back left out."""
+        ...
+
+    def role_members(self, role: str) -> int:
+        """Of ``held_members``, those of a role."""
+        ...
+
+
+class TaskView(Protocol):
+    """A pod as voters see it: one that waits and claims, or one that holds and may have to go."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def request(self) -> Resources: ...
+
+    @property
+    def gang(self) -> GangView: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A group that asks to be let in: may its controller create pods and may it be placed.
+
+    ``booked``: by queue, what groups that were let in and do not run yet have reserved beyond what they
+    hold, less what others hold beyond their reservation (``cluster``: full reservations, all queues
+    together). ``namespace_booked``: what the groups of its namespace let in during this cycle reserve.
+    """
+
+    gang: GangView
+    now: float
+    booked: Mapping[str, Resources] = field(default_factory=dict)
+    cluster_booked: Resources = field(default_factory=dict)
+    cluster_used: Resources = field(default_factory=dict)
+    namespace_booked: Resources = field(default_factory=dict)
+    namespace_used: Resources = field(default_factory=dict)
+
+
+@runtime_checkable
+class Starves(Protocol):
+    """Whether a group lacks so much that others may be evicted for it."""
+
+    def starving(self, gang: GangView) -> bool: ...
+
+
+@runtime_checkable
+class Admitting(Protocol):
+    """Whether a group is let in."""
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        """A :class:`Refusal` is a ``REJECT`` that says why."""
+        ...
+
+
+@runtime_checkable
+class Spares(Protocol):
+    """Which of the candidates may be evicted for a claimer. ``candidates`` come in the order in which
+    they would go."""
+
+    def victims(
+        self, cause: Cause, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        """Those that may go; ``None``: no opinion."""
+        ...
+
+
+@runtime_checkable
+class SparesParts(Protocol):
+    """As :class:`Spares`, for actions that take whole parts of gangs for whole gangs."""
+
+    def part_victims(
+        self, cause: Cause, claimer: GangView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None: ...
+
+
+@runtime_checkable
+class Claims(Protocol):
+    """Whether a queue may take back room from other queues for a task."""
+
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+
+
+@runtime_checkable
+class Overuse(Protocol):
+    """Whether a queue has so much that it is passed over."""
+
+    def overused(self, queue: QueueView) -> bool: ...
+
+
+@runtime_checkable
+class Allots(Protocol):
+    """Whether a queue and its ancestors may hold a request on top of what they hold."""
+
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+
+
+@runtime_checkable
+class VictimQueues(Protocol):
+    """The order in which queues give room back."""
+
+    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any:
+        """Any totally ordered value of one type; the smaller goes first. Paths run to the root."""
+        ...
+
+
+@runtime_checkable
+class Evicts(Protocol):
+    """Pods that are to go for their own sake, without a claimer (``shuffle``)."""
+
+    def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
+
+    def next_due(self, now: float) -> float | None:
+        """When to be asked again, if nothing else happens before."""
+        ...
+
+
+@runtime_checkable
+class Tiers(Protocol):
+    """All votes of a configuration, combined. The engine's Volcano actions ask the one that it is given."""
+
+    name: str
+
+    def serves(self, queue: QueueView) -> bool:
+        """Whether the configuration holds for the queue's work."""
+        ...
+
+    @property
+    def arguments(self) -> Mapping[str, Mapping[str, Any]]:
+        """Action → its arguments."""
+        ...
+
+    @property
+    def gang_must_fit(self) -> bool:
+        """Whether nothing is evicted for a gang that still could not start."""
+        ...
+
+    def starving(self, gang: GangView) -> bool: ...
+
+    def admit(self, admission: Admission) -> Refusal | None: ...
+
+    def victims(
+        self, cause: Cause, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView]: ...
+
+    def part_victims(
+        self, cause: Cause, claimer: GangView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView]: ...
+
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+
+    def overused(self, queue: QueueView) -> bool: ...
+
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
+
+    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> Any: ...
+
+    def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
+
+    def next_due(self, now: float) -> float | None: ...
+
+
+def holding(queue: QueueView) -> dict[str, int]:
+    """What a queue has for keeps: allocated and promised, less what is being given back."""
+    found = dict(queue.allocated)
+    for name, units in queue.promised.items():
+        found[name] = found.get(name, 0) + units
+    for name, units in queue.releasing.items():
+        found[name] = found.get(name, 0) - units
+    return found
