@@ -1,13 +1,16 @@
 """The SQLite file: opening it (or saying clearly why not), loading it, and writing batches.
 
-One connection, used by one thread at a time. A batch is one transaction; rows are written by a few
-statements with many rows each, because every statement hands the interpreter lock away and back.
+One connection, used by one thread at a time. Every statement hands the interpreter lock away and has
+to win it back from the event loop, which may take longer than the statement itself. So what is
+committed together is one statement where it can be: an INSERT of changes into a temporary view, whose
+triggers write the log and the table of objects, in a transaction of its own.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +20,8 @@ from windlass.store import errors, schema
 from windlass.store.families import StoreOptions
 
 MEMORY = ":memory:"
-_ROWS_PER_STATEMENT = 32
+_ROWS_PER_STATEMENT = 64
+_FRAMES_PER_CHANGE = 4
 _WAL_IDLE_PAGES = 1_000
 _WAL_PAGES = 4_000
 _FREE_PAGES_KEPT = 4_096
@@ -34,7 +38,9 @@ class ObjectRow(NamedTuple):
     data: bytes
 
 
-class LogRow(NamedTuple):
+class ChangeRow(NamedTuple):
+    """One change: a row of the log, and what becomes of the object's row (``op`` as in ``records.Op``)."""
+
     rv: int
     resource: str
     namespace: str
@@ -44,6 +50,7 @@ class LogRow(NamedTuple):
     previous: int
     reindexed: int
     data: bytes
+    written_at: float
 
 
 class ReplayRow(NamedTuple):
@@ -61,12 +68,10 @@ class ReplayRow(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one family gets in one transaction. ``upserts`` has at most one row per id."""
+    """What one family gets in one transaction, in order of versions."""
 
     family: str
-    upserts: Sequence[ObjectRow]
-    deletes: Sequence[int]
-    log: Sequence[LogRow]
+    changes: Sequence[ChangeRow]
 
 
 class LogSummary(NamedTuple):
@@ -87,7 +92,7 @@ class Database:
         self._connection = connection
         self._lock = lock
         self._frames = 0
-        self._statements: dict[tuple[str, str, int], str] = {}
+        self._statements: dict[tuple[str, int], str] = {}
 
     @staticmethod
     def open(path: Path | None, options: StoreOptions) -> Database:
@@ -95,6 +100,7 @@ class Database:
         if path is None:
             connection = _connect(MEMORY, 0.0)
             schema.migrate(connection)
+            schema.prepare_writing(connection)
             return Database(None, connection, None, True)
         lock = _take(path, options)
         try:
@@ -165,53 +171,37 @@ class Database:
 
     def write(self, batches: Iterable[Batch], meta: Iterable[tuple[str, int]] = ()) -> None:
         """All of it in one transaction, durable when this returns."""
+        statements = [*self._inserts(batches)]
+        upsert = "INSERT INTO meta VALUES(?,?) ON CONFLICT DO UPDATE SET value=excluded.value"
+        statements += [(upsert, entry) for entry in meta]
         execute = self._connection.execute
-        execute("BEGIN IMMEDIATE")
-        try:
-            for batch in batches:
-                self._many("upsert", batch.family, batch.upserts)
-                for row in batch.deletes:
-                    execute(f"DELETE FROM objects_{batch.family} WHERE id=?", (row,))
-                self._many("log", batch.family, batch.log)
-                self._frames += 2 * len(batch.upserts) + 2 * len(batch.log)
-            for key, value in meta:
-                execute(
-                    "INSERT INTO meta VALUES(?,?) ON CONFLICT DO UPDATE SET value=excluded.value",
-                    (key, value),
-                )
-            execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                execute("ROLLBACK")
-            raise
+        if len(statements) == 1:
+            execute(*statements[0])
+        elif statements:
+            execute("BEGIN IMMEDIATE")
+            try:
+                for statement, values in statements:
+                    execute(statement, values)
+                execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    execute("ROLLBACK")
+                raise
         if self._frames >= _WAL_PAGES:
             self.checkpoint()
 
-    def _many(self, kind: str, family: str, rows: Sequence[tuple[object, ...]]) -> None:
-        position, total = 0, len(rows)
-        while position < total:
-            size = min(_ROWS_PER_STATEMENT, 1 << ((total - position).bit_length() - 1))
-            chunk = rows[position : position + size]
-            flat = [value for row in chunk for value in row]
-            self._connection.execute(self._statement(kind, family, size), flat)
-            position += size
+    def _inserts(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[object]]]:
+        for family, changes in batches:
+            self._frames += _FRAMES_PER_CHANGE * len(changes)
+            for start in range(0, len(changes), _ROWS_PER_STATEMENT):
+                chunk = changes[start : start + _ROWS_PER_STATEMENT]
+                yield self._insert(family, len(chunk)), [*chain.from_iterable(chunk)]
 
-    def _statement(self, kind: str, family: str, size: int) -> str:
-        key = (kind, family, size)
-        found = self._statements.get(key)
+    def _insert(self, family: str, rows: int) -> str:
+        found = self._statements.get((family, rows))
         if found is None:
-            if kind == "upsert":
-                values = ",".join(["(?,?,?,?,?,?,?)"] * size)
-                found = (
-                    f"INSERT INTO objects_{family}(id,resource,namespace,name,rv,written_at,data)"
-                    f" VALUES {values}"
-                    " ON CONFLICT(id) DO UPDATE SET rv=excluded.rv, written_at=excluded.written_at,"
-                    " data=excluded.data"
-                )
-            else:
-                values = ",".join(["(?,?,?,?,?,?,?,?,?)"] * size)
-                found = f"INSERT INTO log_{family} VALUES {values}"
-            self._statements[key] = found
+            values = ",".join(["(?,?,?,?,?,?,?,?,?,?)"] * rows)
+            found = self._statements[family, rows] = f"INSERT INTO changes_{family} VALUES {values}"
         return found
 
     def compact(self, family: str, upto: int, limit: int) -> int:
@@ -308,6 +298,7 @@ def _connect(path: str | Path, busy_seconds: float) -> sqlite3.Connection:
         path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=busy_seconds
     )
     connection.execute("PRAGMA cache_size=-32000")
+    connection.execute("PRAGMA temp_store=MEMORY")
     return connection
 
 
@@ -326,6 +317,7 @@ def _prepare(path: Path, options: StoreOptions) -> sqlite3.Connection:
         if found > known:
             raise errors.newer_schema(path, found, known)
         schema.migrate(connection, schema.STEPS)
+        schema.prepare_writing(connection)
         path.chmod(0o600)
     except BaseException:
         connection.close()

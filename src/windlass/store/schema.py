@@ -23,8 +23,34 @@ CREATE TABLE log_{family}(
   data BLOB NOT NULL);
 """
 
+_FAMILIES = ("main", "events", "leases")
 _STEP_1 = "CREATE TABLE meta(key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;" + "".join(
-    _FAMILY_TABLES.format(family=family) for family in ("main", "events", "leases")
+    _FAMILY_TABLES.format(family=family) for family in _FAMILIES
+)
+
+# Of this connection only: not part of the file, so free to differ between releases.
+_WRITING = (
+    """
+CREATE TEMP VIEW changes_{family} AS SELECT
+  0 AS rv, '' AS resource, '' AS namespace, '' AS name, 0 AS op, 0 AS id, 0 AS previous,
+  0 AS reindexed, x'' AS data, 0.0 AS written_at
+""",
+    """
+CREATE TEMP TRIGGER put_{family} INSTEAD OF INSERT ON changes_{family} WHEN NEW.op < 2 BEGIN
+  INSERT INTO log_{family} VALUES(NEW.rv, NEW.resource, NEW.namespace, NEW.name, NEW.op, NEW.id,
+    NEW.previous, NEW.reindexed, NEW.data);
+  INSERT INTO objects_{family}(id, resource, namespace, name, rv, written_at, data)
+    VALUES(NEW.id, NEW.resource, NEW.namespace, NEW.name, NEW.rv, NEW.written_at, NEW.data)
+    ON CONFLICT(id) DO UPDATE SET rv=excluded.rv, written_at=excluded.written_at, data=excluded.data;
+END
+""",
+    """
+CREATE TEMP TRIGGER remove_{family} INSTEAD OF INSERT ON changes_{family} WHEN NEW.op = 2 BEGIN
+  INSERT INTO log_{family} VALUES(NEW.rv, NEW.resource, NEW.namespace, NEW.name, NEW.op, NEW.id,
+    NEW.previous, NEW.reindexed, NEW.data);
+  DELETE FROM objects_{family} WHERE id = NEW.id;
+END
+""",
 )
 
 STEPS: tuple[str, ...] = (_STEP_1,)
@@ -52,3 +78,11 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str] = STEPS) -> int
             connection.execute("ROLLBACK")
             raise
     return found
+
+
+def prepare_writing(connection: sqlite3.Connection) -> None:
+    """Per family a view ``changes_F`` of this connection: a row put into it goes to the log, and to or out
+    of the objects (``op`` 2 is a deletion). Raises ``sqlite3.Error``."""
+    for family in _FAMILIES:
+        for statement in _WRITING:
+            connection.execute(statement.format(family=family))

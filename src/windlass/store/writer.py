@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from windlass.store.database import Batch, Database, LogRow, ObjectRow
-from windlass.store.records import Entry, Event, Op
+from windlass.store.database import Batch, ChangeRow, Database
+from windlass.store.records import Entry, Event
 
 _MAX_BATCH = 1_024
 
@@ -149,37 +149,25 @@ def _settle(future: asyncio.Future[Any], result: Any, failure: BaseException | N
 
 
 def _batches(writes: Sequence[Write]) -> list[Batch]:
-    """Rows per family; of several writes to one object only the last state is put into the table."""
-    by_family: dict[str, tuple[dict[int, ObjectRow], dict[int, None], list[LogRow]]] = {}
-    for write in writes:
-        found = by_family.get(write.family)
-        if found is None:
-            found = by_family[write.family] = ({}, {}, [])
-        upserts, deletes, log = found
-        event = write.event
-        entry = event.entry
-        previous = event.previous.rv if event.previous is not None else 0
-        if event.op is Op.DELETED:
-            upserts.pop(entry.row, None)
-            deletes[entry.row] = None
-        else:
-            upserts[entry.row] = ObjectRow(
-                entry.row, write.resource, entry.namespace, entry.name, entry.rv, write.written_at, entry.data
-            )
-        log.append(
-            LogRow(
+    """Rows per family, in order."""
+    by_family: dict[str, list[ChangeRow]] = {}
+    for family, resource, event, written_at, _ in writes:
+        rows = by_family.get(family)
+        if rows is None:
+            rows = by_family[family] = []
+        entry, previous = event.entry, event.previous
+        rows.append(
+            ChangeRow(
                 event.rv,
-                write.resource,
+                resource,
                 entry.namespace,
                 entry.name,
                 int(event.op),
                 entry.row,
-                previous,
+                0 if previous is None else previous.rv,
                 int(event.reindexed),
                 entry.data,
+                written_at,
             )
         )
-    return [
-        Batch(family, list(upserts.values()), list(deletes), log)
-        for family, (upserts, deletes, log) in by_family.items()
-    ]
+    return [Batch(family, rows) for family, rows in by_family.items()]
