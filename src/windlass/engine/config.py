@@ -9,7 +9,10 @@ from dataclasses import dataclass
 class EngineConfig:
     """``binds_per_cycle`` bounds one cycle's work (0: no bound); what is left runs in the next, asked
     for through ``Decision.wake_at``. A group whose binds fail pauses ``backoff_seconds`` times two to
-    the number of failures before, at most ``backoff_cap_seconds``."""
+    the number of failures before, at most ``backoff_cap_seconds``.
+
+    ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
+    """
 
     binds_per_cycle: int = 0
     backoff_seconds: float = 1.0
@@ -17,3 +20,4 @@ class EngineConfig:
     explain_holders: int = 5
     explain_ahead: int = 5
     class_caches: int = 1024
+    actions: tuple[str, ...] = ("allocate",)

@@ -13,19 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from windlass.api.reasons import Explanation
+from windlass.engine.actions.registry import make_actions
 from windlass.engine.allocate import Allocation, waits_for
 from windlass.engine.config import EngineConfig
+from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta
 from windlass.engine.diagnosis import Diagnosis
 from windlass.engine.enrolment import Enrolment
 from windlass.engine.groups import GroupEntry
 from windlass.engine.intake import Intake
-from windlass.engine.parking import Bucket, ParkingLot
+from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.report import Reporter
 from windlass.engine.reviews import Reviews
+from windlass.engine.running import RunningGroups
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
@@ -47,6 +50,18 @@ class Core:
         self.lot = ParkingLot(self.world.table, self.world.queues, policies.domains)
         self._turns = Turns(self.world.queues, policies)
         self.enrolment = Enrolment(self.world, self.lot, self._turns)
+        self._machinery = Machinery(
+            world=self.world,
+            policies=policies,
+            statement=self._statement,
+            placer=self._placer,
+            allocation=self._allocation,
+            lot=self.lot,
+            turns=self._turns,
+            enrolment=self.enrolment,
+            running=RunningGroups(self.world.groups),
+        )
+        self._actions = make_actions(self.config.actions, self._machinery)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)
@@ -63,23 +78,28 @@ class Core:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
         self.cycles += 1
         self.world.stamp += 1
-        out = Outbox.empty()
-        touched = self.settle(now)
-        parked: dict[Bucket, None] = {}
-        unfinished = self._allocate(out, touched, parked, now)
-        touched.update(self.reviews.tell(parked, now))
+        improved = frozenset(self.world.table.improved)
+        ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved)
+        for action in self._actions:
+            action.run(ctx)
+        self._park_untried(ctx)
+        touched = ctx.touched
+        touched.update(self.reviews.tell(ctx.parked, now))
         touched.update(self.reviews.review(now))
         self.world.table.amounts.trim()
         self.world.table.statics.trim()
         self.world.classes.trim(self.lot.by_class)
+        ctx.wake(self.enrolment.next_due())
+        if ctx.unfinished or self.reviews.open or self.world.ledger.dirty:
+            ctx.wake(now)
         return Decision(
             cycle=self.cycles,
-            binds=tuple(out.binds),
-            evictions=tuple(out.evictions),
-            nominations=tuple(out.nominations),
+            binds=tuple(ctx.out.binds),
+            evictions=tuple(ctx.out.evictions),
+            nominations=tuple(ctx.out.nominations),
             groups=self.reporter.groups(touched.values(), now),
             queues=self.reporter.queues(),
-            wake_at=now if unfinished or self.reviews.open else self.enrolment.next_due(),
+            wake_at=ctx.wake_at,
         )
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
@@ -131,29 +151,14 @@ class Core:
             self.resume_turns()
         return touched
 
-    def _allocate(
-        self, out: Outbox, touched: dict[str, GroupEntry], parked: dict[Bucket, None], now: float
-    ) -> bool:
-        """Let groups take steps, in turn, until none can. True if the cycle's bound cut it short."""
-        bound = self.config.binds_per_cycle
-        turns = self._turns
-        while (turn := turns.pop()) is not None:
+    def _park_untried(self, ctx: CycleContext) -> None:
+        """Where no action allocates, what waits has had its turn all the same."""
+        if any(action.name == "allocate" for action in self._actions):
+            return
+        while (turn := self._turns.pop()) is not None:
             bucket, group = turn
-            if bound and len(out.binds) >= bound:
-                turns.push(bucket)
-                return True
             if group.step is None:
                 raise RuntimeError(f"{bucket!r} has nothing to try")
-            touched[group.key] = group
-            attempt = self._allocation.attempt(self._statement, group, group.step)
-            if attempt.done:
-                self._statement.commit(out)
-                self.enrolment.settle(group, now)
-                if bucket.members:
-                    turns.push(bucket)
-            else:
-                for run in group.step.runs:
-                    self.world.classes.touch(run.cls)
-                self.lot.park(bucket, waits_for(group, group.step, attempt.refusals, self._placer))
-                parked[bucket] = None
-        return False
+            self.lot.park(bucket, waits_for(group, group.step, (), self._placer))
+            ctx.parked[bucket] = None
+            ctx.touched[group.key] = group

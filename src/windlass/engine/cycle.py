@@ -1,0 +1,82 @@
+"""One cycle: what its actions share, and what an action is.
+
+An *action* is one pass over the groups that wait (or over those that run): ``allocate``, ``reclaim``, …
+:class:`~windlass.engine.config.EngineConfig` names those of a cycle, in order. An action decides through
+the one :class:`~windlass.engine.statement.Statement` and leaves it empty; what it decides takes effect on
+the books at once, so that the next action builds on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from windlass.engine.allocate import Allocation
+from windlass.engine.enrolment import Enrolment
+from windlass.engine.groups import GroupEntry
+from windlass.engine.parking import Bucket, ParkingLot
+from windlass.engine.placing import Placer
+from windlass.engine.policies import Policies
+from windlass.engine.running import RunningGroups
+from windlass.engine.statement import Outbox, Statement
+from windlass.engine.turns import Turns
+from windlass.engine.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Machinery:
+    """What actions work with. Lives as long as the engine."""
+
+    world: World
+    policies: Policies
+    statement: Statement
+    placer: Placer
+    allocation: Allocation
+    lot: ParkingLot
+    turns: Turns
+    enrolment: Enrolment
+    running: RunningGroups
+
+
+@dataclass(slots=True)
+class CycleContext:
+    """One cycle. ``now`` in Unix seconds."""
+
+    machinery: Machinery
+    now: float
+    out: Outbox
+    touched: dict[str, GroupEntry]
+    """Groups whose standing may have changed: they are reported on."""
+    improved: frozenset[int]
+    """Rows on which something has become possible since the last cycle."""
+    parked: dict[Bucket, None] = field(default_factory=dict)
+    """Buckets that were parked in this cycle: they are explained."""
+    wake_at: float | None = None
+    unfinished: bool = False
+    """Whether the cycle's bound cut it short: the rest runs in the next, at once."""
+
+    def wake(self, moment: float | None) -> None:
+        """Have the next cycle no later than ``moment``: time alone changes something then."""
+        if moment is not None and (self.wake_at is None or moment < self.wake_at):
+            self.wake_at = moment
+
+    def commit(self) -> None:
+        """Decide what the statement holds, and bring the groups concerned in line at once."""
+        self.machinery.statement.commit(self.out)
+        self.settle_dirty()
+
+    def settle_dirty(self) -> None:
+        """Bring the groups that decisions have touched in line with their new state."""
+        ledger, enrolment = self.machinery.world.ledger, self.machinery.enrolment
+        dirty, ledger.dirty = ledger.dirty, {}
+        for key, group in dirty.items():
+            self.touched[key] = group
+            enrolment.settle(group, self.now)
+
+
+class Action(Protocol):
+    """A pass of the cycle. One instance serves one engine and may remember what it has tried."""
+
+    name: str
+
+    def run(self, ctx: CycleContext) -> None: ...
