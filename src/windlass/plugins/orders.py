@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from windlass.spi.objects import Task
-from windlass.spi.plugins import GroupView, QueueView
+from windlass.spi.plugins import GroupView, QueueView, StepView
 
 
 class QueuePriority:
@@ -11,7 +11,7 @@ class QueuePriority:
 
     name = "queue-priority"
 
-    def queue_key(self, queue: QueueView) -> int:
+    def queue_key(self, queue: QueueView, step: StepView | None) -> int:
         return -queue.spec.priority
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windlass.spi.plugins import QueueView
+from windlass.spi.plugins import QueueView, StepView
 
 SHIFT = 128
 """Shares are fractions of integers below 2^64; scaled by 2^128 and rounded down they keep their order
@@ -21,7 +21,7 @@ class DominantShare:
 
     name = "share"
 
-    def queue_key(self, queue: QueueView) -> int:
+    def queue_key(self, queue: QueueView, step: StepView | None) -> int:
         deserved = queue.spec.deserved
         share = 0
         if deserved:

@@ -120,6 +120,52 @@ class QueueView(Protocol):
         """What all nodes have together."""
         ...
 
+    @property
+    def subqueues(self) -> Sequence[QueueView]:
+        """The children that are known, by name."""
+        ...
+
+    @property
+    def demand(self) -> Mapping[str, int]:
+        """What the subtree's tasks hold and do not give back, and what its pending tasks ask for."""
+        ...
+
+    @property
+    def committed(self) -> Mapping[str, int]:
+        """What the subtree holds once all that is being given back is gone and all promises are met."""
+        ...
+
+    @property
+    def allocated_nonpreemptible(self) -> Mapping[str, int]:
+        """The part of ``committed`` that groups hold which no one may evict."""
+        ...
+
+    @property
+    def fair_share(self) -> Mapping[str, int]:
+        """What the queue is due, of all that is divided (:class:`~windlass.spi.shares.Share`). It stands
+        still during a cycle: evictions and binds do not move it."""
+        ...
+
+    @property
+    def allocatable_share(self) -> Mapping[str, int]:
+        """Up to where its holdings are safe from others below their share; not named: no bound."""
+        ...
+
+    @property
+    def real_capability(self) -> Mapping[str, int]:
+        """What it can ever hold, reservations of others taken off; not named: no bound."""
+        ...
+
+    @property
+    def usage(self) -> Mapping[str, int]:
+        """Its part of the past usage among all queues of its level's API, in parts per million."""
+        ...
+
+    @property
+    def mixed(self) -> bool:
+        """Whether its siblings follow more than one API: only queues at the top ever do."""
+        ...
+
 
 class GroupView(Protocol):
     """A group as an ordering sees it."""
@@ -310,8 +356,11 @@ class QueueOrder(Protocol):
 
     name: str
 
-    def queue_key(self, queue: QueueView) -> Any:
-        """Any totally ordered value of one type; the smaller goes first. Ties go on to the next plugin."""
+    def queue_key(self, queue: QueueView, step: StepView | None) -> Any:
+        """Any totally ordered value of one type; the smaller goes first. Ties go on to the next plugin.
+
+        ``step``: what would be placed next in the queue's subtree; ``None`` where that is not known.
+        """
         ...
 
 
