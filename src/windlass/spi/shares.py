@@ -1,0 +1,78 @@
+"""Fair shares: how an amount is divided among the queues of one level of the tree.
+
+A :class:`Division` is asked once for every level of which the total, the demand or the rules changed,
+from the top down: what a queue gets is what its children then divide. Amounts are exact integers in
+engine units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import QueueView
+
+
+class Cause(StrEnum):
+    """Why a part of a share was given."""
+
+    GUARANTEED = "guaranteed"
+    """Reserved for the queue."""
+    DESERVED = "deserved"
+    """Stated as the queue's due."""
+    SURPLUS = "surplus"
+    """By weight, of what the stated amounts leave over."""
+    ROUNDING = "rounding"
+    """A whole unit for the largest fraction that rounding had cut off (negative: cut off)."""
+    REST = "rest"
+    """What the queues of the other API leave over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``units`` of a share, given for one ``cause``. ``weight`` of ``weights``: the queue's weight and
+    that of all it shared with, where the cause is the surplus."""
+
+    cause: Cause
+    units: int
+    weight: float = 0.0
+    weights: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a queue is due. All mappings are resource → engine units.
+
+    ``fair``: the fair share; a resource that is not named has none. ``allocatable``: up to where the
+    queue's holdings are safe from others that are below their share; a resource that is not named has
+    no bound. ``real_capability``: what it can ever hold, with what is reserved for others taken off;
+    a resource that is not named has no bound. ``parts``: how ``fair`` came about.
+    """
+
+    fair: Mapping[str, int] = field(default_factory=dict)
+    allocatable: Mapping[str, int] = field(default_factory=dict)
+    real_capability: Mapping[str, int] = field(default_factory=dict)
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Division(Protocol):
+    """Divides an amount among queues. The first one given for a ``dialect`` is used for its queues.
+
+    ``flat``: it is asked once for all queues that have no children, wherever they stand in the tree
+    (the share of an inner queue is then the sum over those below it); else level by level.
+    """
+
+    name: str
+    dialect: Dialect
+    flat: bool
+
+    def divide(
+        self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
+    ) -> Sequence[Share]:
+        """One share for each of ``queues``, in their order. ``parent`` is ``None`` for the top level and
+        for a flat division; ``total`` is the parent's fair share, at the top what there is."""
+        ...
