@@ -7,10 +7,25 @@ from collections.abc import Iterable, Mapping
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
+from windlass.kits import durations
 from windlass.spi.objects import Group
 
 PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
-_PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
+PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
+KAI_SCHEDULER = "kai-scheduler"
+IMPLICIT = "pod:"
+KAI = "kai:"
+NATIVE = "native:"
+"""What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes'
+own API. Volcano's have nothing: the APIs may use one name for two groups."""
+_READ = (
+    "volcano.sh/preemptable",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
+    "volcano.sh/cooldown-time",
+)
+"""Annotations of a PodGroup that a policy reads."""
 
 
 def group_name(pod: views.Pod) -> str:
@@ -19,15 +34,44 @@ def group_name(pod: views.Pod) -> str:
     return found.get(names.GROUP_NAME) or found.get(names.GROUP_NAME_VOLCANO) or ""
 
 
+def kai_group_name(pod: views.Pod) -> str:
+    """The PodGroup of KAI that the pod names, ``""`` if none."""
+    return pod.annotations.get(names.GROUP_NAME_KAI, "")
+
+
 def group_key(pod: views.Pod) -> str:
-    """``namespace/name`` of its PodGroup, or ``namespace/pod:name`` of a pod without one."""
-    name = group_name(pod)
-    return f"{pod.namespace}/{name}" if name else f"{pod.namespace}/pod:{pod.name}"
+    """The group's key: ``namespace/name`` of its PodGroup, with ``pod:``, ``kai:`` or ``native:`` before the
+    name as the group is of another kind. Of several named groups that of the pod's scheduler is meant."""
+    volcano, kai = group_name(pod), kai_group_name(pod)
+    if kai and (not volcano or pod.scheduler_name == KAI_SCHEDULER):
+        return f"{pod.namespace}/{KAI}{kai}"
+    if volcano:
+        return f"{pod.namespace}/{volcano}"
+    if pod.scheduling_group:
+        return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
+    return f"{pod.namespace}/{IMPLICIT}{pod.name}"
+
+
+def names_group(pod: views.Pod) -> bool:
+    """Whether the pod names a group of any API."""
+    return not is_implicit(group_key(pod))
 
 
 def is_implicit(key: str) -> bool:
     """Whether a group key is that of a pod without a PodGroup."""
-    return key.partition("/")[2].startswith("pod:")
+    return key.partition("/")[2].startswith(IMPLICIT)
+
+
+def kind_prefix(key: str) -> str:
+    """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE` or ``""`` for Volcano's."""
+    name = key.partition("/")[2]
+    return next((prefix for prefix in (IMPLICIT, KAI, NATIVE) if name.startswith(prefix)), "")
+
+
+def shown_key(key: str) -> str:
+    """``namespace/name`` as a person calls the group (or the pod without one)."""
+    namespace, _, name = key.partition("/")
+    return f"{namespace}/{name.removeprefix(kind_prefix(key))}"
 
 
 def role_of(pod: views.Pod) -> str:
@@ -44,7 +88,7 @@ def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
     text = annotations.get(names.PREEMPTABLE) or labels.get(names.PREEMPTABLE)
     if text is not None and text not in ("1", "t", "T", "TRUE", "true", "True"):
         return False
-    return labels.get(_PREEMPTIBILITY_KAI) != "non-preemptible"
+    return labels.get(PREEMPTIBILITY_KAI) != "non-preemptible"
 
 
 def queue_named(pod: views.Pod) -> str:
@@ -78,6 +122,10 @@ class Classes:
         """An undefined class counts 0; no class means the global default, if there is one."""
         found = self._find(name)
         return found.value if found else 0
+
+    def defined(self, name: str) -> bool:
+        """Whether the class exists; for ``""``, whether there is a global default."""
+        return self._find(name) is not None
 
     def never_preempts(self, name: str) -> bool:
         found = self._find(name)
@@ -123,7 +171,19 @@ def group_of(view: views.PodGroup, classes: Classes) -> Group:
         uid=view.uid,
         admitted=view.phase in PHASES_ADMITTED,
         held=bool(group_problems(view)),
+        waiting_limit=_waiting_limit(view.annotations.get(names.WAITING_TIME)),
+        annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
     )
+
+
+def _waiting_limit(text: str | None) -> float | None:
+    """Seconds; an annotation that is no duration says nothing."""
+    if not text:
+        return None
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return None
 
 
 def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") -> Group:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.api import selectors
 from windlass.api.errors import FieldError
@@ -11,7 +11,16 @@ from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import LabelSelector, NodeSelectorTerm, PodAffinityTerm, Requirement
 from windlass.api.views.podshape import Toleration as WireToleration
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
-from windlass.spi.objects import Expression, HostPort, Needs, NodeTerm, PodTerm, Toleration, WeightedNodeTerm
+from windlass.spi.objects import (
+    Dialect,
+    Expression,
+    HostPort,
+    Needs,
+    NodeTerm,
+    PodTerm,
+    Toleration,
+    WeightedNodeTerm,
+)
 
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
@@ -26,7 +35,7 @@ class Translated:
     problems: tuple[FieldError, ...] = ()
 
 
-_Key = tuple[PodShape, str, tuple[tuple[str, str], ...]]
+_Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect]
 
 
 class NeedsTable:
@@ -42,8 +51,8 @@ class NeedsTable:
         """Forget what depended on the labels of namespaces."""
         self._table = {key: entry for key, entry in self._table.items() if not selects_namespaces(key[0])}
 
-    def of(self, pod: Pod) -> Translated:
-        """The needs of a pod. ``vocabulary`` must have learned the pod's shape."""
+    def of(self, pod: Pod, dialect: Dialect = Dialect.WINDLASS) -> Translated:
+        """The needs of a pod, placed by the rules of ``dialect``. ``vocabulary`` must have learned its shape."""
         vocabulary = self._vocabulary
         if vocabulary.version != self._version:
             self._table.clear()
@@ -54,10 +63,11 @@ class NeedsTable:
             found = pod.labels
             labels = tuple((key, found[key]) for key in vocabulary.keys if key in found)
             namespace = pod.namespace
-        key = (pod.shape, namespace, labels)
+        key = (pod.shape, namespace, labels, dialect)
         entry = self._table.get(key)
         if entry is None:
-            entry = self._table[key] = _translate(pod.shape, namespace, labels, self._namespaces)
+            entry = _translate(pod.shape, namespace, labels, self._namespaces)
+            entry = self._table[key] = replace(entry, needs=replace(entry.needs, dialect=dialect))
         return entry
 
     def retain(self, shapes: set[int]) -> None:

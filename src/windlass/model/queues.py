@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from windlass.api import views
-from windlass.spi.objects import Queue, QueueState
+from windlass.spi.objects import Dialect, Queue, QueueState
 
 ROOT = "root"
 DEFAULT = "default"
+KAI = "kai/"
+VOLCANO = "volcano/"
+_READ = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights", "volcano.sh/nodegroup-resource-limits")
+"""Annotations of a queue that a policy reads."""
 
 _STATES = {
     "": QueueState.OPEN,
@@ -33,7 +39,49 @@ def queue_of(view: views.Queue) -> Queue:
         state=_STATES.get(view.state, QueueState.CLOSED),
         created=view.created,
         uid=view.uid,
+        annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
     )
+
+
+def kai_queue_of(view: views.KaiQueue) -> Queue:
+    """KAI's roots have no parent: they stand beside Volcano's ``root``."""
+    return Queue(
+        name=KAI + view.name,
+        parent=KAI + view.parent if view.parent else "",
+        priority=view.priority,
+        deserved={name: units for name, units in view.quota.items() if units > 0},
+        capability=view.limit,
+        created=view.created,
+        uid=view.uid,
+        dialect=Dialect.KAI,
+        unlimited=view.unlimited,
+        surplus_weights=view.weights,
+        preempt_min_runtime=view.preempt_min_runtime,
+        reclaim_min_runtime=view.reclaim_min_runtime,
+    )
+
+
+def is_kai(key: str) -> bool:
+    """Whether an engine key is that of a queue of KAI."""
+    return key.startswith(KAI)
+
+
+def plain(key: str) -> str:
+    """The queue's own name."""
+    return key.removeprefix(KAI)
+
+
+def shown(key: str, both: bool) -> str:
+    """A queue's name for people: plain, or ``kai/x`` and ``volcano/x`` where ``both`` APIs have queues."""
+    if not both or not key:
+        return plain(key)
+    return key if is_kai(key) else VOLCANO + key
+
+
+def both_apis(keys: Iterable[str]) -> bool:
+    """Whether queues of both APIs are among these. ``root`` and ``default`` say nothing: they may be implied."""
+    kinds = {is_kai(key) for key in keys if key not in (ROOT, DEFAULT)}
+    return len(kinds) > 1
 
 
 def implied(name: str) -> Queue:

@@ -7,8 +7,18 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.model.groups import Classes, index_of, preemptible, role_of
-from windlass.spi.objects import Needs, Task, TaskState
+from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
+STUCK_SECONDS = 120.0
+"""A pod that should have been gone for longer than this is stuck in its termination."""
+_CRITICAL_CLASSES = ("system-cluster-critical", "system-node-critical")
+_READ = (
+    "volcano.sh/cooldown-time",
+    "volcano.sh/revocable-zone",
+    "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable",
+)
+"""Annotations (or labels) of a pod that a policy reads."""
 FOREIGN = ""
 """The group of pods that another scheduler placed: they only hold room."""
 
@@ -24,8 +34,8 @@ def devices_of(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(found)))
 
 
-def state_of(pod: views.Pod) -> TaskState:
-    """A terminating pod that is bound still holds its room."""
+def state_of(pod: views.Pod, now: float = 0.0) -> TaskState:
+    """A terminating pod that is bound still holds its room. ``now``: Unix seconds; 0.0: nothing is stuck."""
     if pod.phase == "Succeeded":
         return TaskState.SUCCEEDED
     if pod.phase == "Failed":
@@ -33,12 +43,30 @@ def state_of(pod: views.Pod) -> TaskState:
     if not pod.node_name:
         return TaskState.PENDING
     if pod.deleted:
-        return TaskState.RELEASING
+        return TaskState.STUCK if is_stuck(pod, now) else TaskState.RELEASING
     return TaskState.RUNNING if pod.phase == "Running" else TaskState.BOUND
 
 
-def task_of(pod: views.Pod, group: str, needs: Needs, classes: Classes) -> Task:
-    """``group`` :data:`FOREIGN` for a pod of another scheduler."""
+def is_stuck(pod: views.Pod, now: float) -> bool:
+    """Whether nobody counts any more on the pod's end."""
+    return pod.phase == "Running" and pod.deleted > 0 and now - pod.deleted > STUCK_SECONDS
+
+
+def task_of(
+    pod: views.Pod,
+    group: str,
+    needs: Needs,
+    classes: Classes,
+    *,
+    now: float = 0.0,
+    dialect: Dialect = Dialect.VOLCANO,
+    subgroup: str = "",
+) -> Task:
+    """``group`` :data:`FOREIGN` for a pod of another scheduler. ``dialect``: that of its queue."""
+    if dialect is Dialect.KAI:
+        priority = _number(pod.labels.get(names.TASK_PRIORITY_KAI, ""))
+    else:
+        priority = pod.priority if pod.priority is not None else classes.value(pod.priority_class)
     return Task(
         key=pod.key,
         uid=pod.uid,
@@ -46,11 +74,27 @@ def task_of(pod: views.Pod, group: str, needs: Needs, classes: Classes) -> Task:
         needs=needs,
         role=role_of(pod),
         index=index_of(pod),
-        priority=pod.priority if pod.priority is not None else classes.value(pod.priority_class),
-        state=state_of(pod),
+        priority=priority,
+        state=state_of(pod, now),
         node=pod.node_name,
         devices=devices_of(pod.annotations.get(names.DEVICES, "")) if pod.node_name else (),
         gated=bool(pod.shape.gates),
         preemptible=preemptible(pod.labels, pod.annotations),
         created=pod.created,
+        subgroup=subgroup or (pod.labels.get(names.SUBGROUP_KAI, "") if dialect is Dialect.KAI else ""),
+        started=pod.started or None,
+        run_limit=None if pod.run_limit is None else float(pod.run_limit),
+        critical=pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES,
+        annotations=_read(pod),
     )
+
+
+def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
+    found = {name: pod.annotations.get(name) or pod.labels.get(name) for name in _READ}
+    return tuple((name, text) for name, text in found.items() if text)
+
+
+def _number(text: str) -> int:
+    """An integer; 0 for what is none."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0

@@ -1,0 +1,185 @@
+"""Groups of other APIs than Volcano's → the engine's group: KAI's PodGroup, Kubernetes' own, bare pods of KAI.
+
+KAI's rules: a group without a priority class has that of its kind, ``train`` (50); one whose preemptibility
+is not stated is preemptible below priority 100. A gang that holds less than its minimum is given 60 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.kits import durations
+from windlass.kits.timestamps import parse_rfc3339
+from windlass.model.groups import PREEMPTIBILITY_KAI, Classes, group_key, preemptible
+from windlass.spi.objects import Dialect, Group, SubGroup
+
+TRAIN_PRIORITY = 50
+NOT_PREEMPTIBLE_FROM = 100
+STALE_GRACE_SECONDS = 60.0
+_CLASS_LABEL = "priorityClassName"
+_PREEMPTIBILITIES = ("", "preemptible", "non-preemptible")
+
+
+def kai_problems(view: views.KaiPodGroup) -> tuple[FieldError, ...]:
+    """What is wrong with a KAI PodGroup's own fields."""
+    problems = list(view.problems)
+    for field, number in (("minMember", view.min_member), ("minSubGroup", view.min_sub_group)):
+        if number is not None and number < 0:
+            problems.append(FieldError.invalid(f"spec.{field}", number, "must be at least 0"))
+    if view.preemptibility not in _PREEMPTIBILITIES:
+        problems.append(
+            FieldError.not_supported("spec.preemptibility", view.preemptibility, _PREEMPTIBILITIES[1:])
+        )
+    known = {part.name for part in view.subgroups}
+    for position, part in enumerate(view.subgroups):
+        place = f"spec.subGroups[{position}]"
+        if part.parent and part.parent not in known:
+            problems.append(
+                FieldError.invalid(f"{place}.parent", part.parent, "is no sub-group of the group")
+            )
+        if _loops(part, view.subgroups):
+            problems.append(FieldError.invalid(f"{place}.parent", part.parent, "is below itself"))
+    if len(known) != len(view.subgroups):
+        problems.append(
+            FieldError.invalid("spec.subGroups", len(view.subgroups), "have names that occur twice")
+        )
+    return tuple(problems)
+
+
+def _loops(part: views.KaiSubGroup, parts: tuple[views.KaiSubGroup, ...]) -> bool:
+    above = {one.name: one.parent for one in parts}
+    at = part.parent
+    for _ in parts:
+        if not at:
+            return False
+        if at == part.name:
+            return True
+        at = above.get(at, "")
+    return bool(at)
+
+
+def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -> Group:
+    """A group whose fields contradict themselves is held. ``queue``: the engine's key of its queue."""
+    priority = kai_priority(view.priority_class, classes)
+    delay = view.preemption_delay
+    if delay is None:
+        delay = _duration(view.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
+    grace = view.staleness_grace
+    if grace is None:
+        grace = _duration(view.annotations.get(names.STALENESS_GRACE_KAI))
+    return Group(
+        key=key,
+        queue=queue,
+        priority=priority,
+        min_member=max(0, _minimum(view)),
+        preemptible=_preemptible(view.preemptibility, priority),
+        created=view.created,
+        uid=view.uid,
+        admitted=True,
+        held=bool(kai_problems(view)),
+        dialect=Dialect.KAI,
+        subgroups=tuple(
+            SubGroup(part.name, part.parent, max(0, part.min_member or 0), part.min_sub_group)
+            for part in view.subgroups
+        ),
+        min_subgroups=view.min_sub_group,
+        preemption_delay=max(0.0, delay),
+        stale_grace=STALE_GRACE_SECONDS if grace is None else grace,
+        stale_since=_moment(view.annotations.get(names.STALE_SINCE_KAI)),
+        started=_moment(view.annotations.get(names.LAST_START_KAI)),
+        last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
+    )
+
+
+def _minimum(view: views.KaiPodGroup) -> int:
+    """With parts and no number of its own the group asks only for its parts."""
+    if view.min_member is not None:
+        return view.min_member
+    return 0 if view.subgroups or view.min_sub_group is not None else 1
+
+
+def kai_priority(name: str, classes: Classes) -> int:
+    """The class's value; without a class the global default's, else that of class ``train``."""
+    if name or classes.defined(""):
+        return classes.value(name)
+    return TRAIN_PRIORITY
+
+
+def _preemptible(stated: str, priority: int) -> bool:
+    if stated in ("preemptible", "non-preemptible"):
+        return stated == "preemptible"
+    return priority < NOT_PREEMPTIBLE_FROM
+
+
+def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
+    """The group of one of a pod that names a queue of KAI and no PodGroup."""
+    priority = kai_priority(pod.labels.get(_CLASS_LABEL) or pod.priority_class, classes)
+    delay = _duration(pod.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
+    return Group(
+        key=group_key(pod),
+        queue=queue,
+        priority=priority,
+        min_member=1,
+        preemptible=_preemptible(pod.labels.get(PREEMPTIBILITY_KAI, ""), priority),
+        created=pod.created,
+        uid=pod.uid,
+        admitted=True,
+        dialect=Dialect.KAI,
+        preemption_delay=max(0.0, delay),
+        started=pod.started or None,
+    )
+
+
+def native_group(
+    view: views.NativeGroup, key: str, queue: str, dialect: Dialect, classes: Classes, pod: views.Pod | None
+) -> Group:
+    """``pod``: a pod of the group, whose priority is the group's where the object names no class."""
+    named = view.priority_class or (pod.priority_class if pod is not None else "")
+    priority = classes.value(named)
+    if not named and pod is not None and pod.priority is not None:
+        priority = pod.priority
+    return Group(
+        key=key,
+        queue=queue,
+        priority=priority,
+        min_member=view.min_count,
+        preemptible=preemptible(view.labels, view.annotations),
+        never_preempts=classes.never_preempts(named),
+        created=view.created,
+        uid=view.uid,
+        admitted=True,
+        held=bool(view.problems),
+        dialect=dialect,
+    )
+
+
+def native_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The queue that an object of Kubernetes' own API names by KAI's label or Volcano's annotation."""
+    return (
+        annotations.get(names.QUEUE_NAME_VOLCANO)
+        or labels.get(names.QUEUE_NAME_KAI)
+        or labels.get(names.QUEUE_NAME_LABEL)
+        or ""
+    )
+
+
+def _duration(text: str | None) -> float | None:
+    """An annotation that is no duration says nothing, as in KAI."""
+    if not text:
+        return None
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return None
+
+
+def _moment(text: str | None) -> float | None:
+    if not text:
+        return None
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError):
+        return None
