@@ -240,7 +240,7 @@ def test_every_turn_goes_to_the_queue_that_a_plain_walk_finds(seed: int) -> None
                 open_ones = [
                     q for q in level if any(waiting[n] for n in leaves if q in rig.queues.get(n).path)
                 ]
-                best = min(open_ones, key=lambda q: (*[o.queue_key(q) for o in orders], q.name))
+                best = min(open_ones, key=lambda q: (*[o.queue_key(q, None) for o in orders], q.name))
                 if not best.children:
                     break
                 level = list(best.children.values())

@@ -7,16 +7,20 @@ subtree. A queue that is only named (by a group, or as a parent) but not known i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from windlass.spi.objects import Queue
+from windlass.spi.objects import Dialect, Queue
+from windlass.spi.shares import Share
 
 if TYPE_CHECKING:
     from windlass.engine.groups import GroupEntry
     from windlass.engine.parking import Bucket
 
 Items = Iterable[tuple[str, int]]
+NO_SHARE = Share()
+SUMS = ("allocated", "releasing", "pending", "promised", "firm")
+"""What every queue sums up over its subtree."""
 
 
 class QueueEntry:
@@ -27,9 +31,11 @@ class QueueEntry:
         "active",
         "allocated",
         "children",
+        "firm",
         "groups",
         "heap",
         "missing",
+        "mixed",
         "name",
         "parent",
         "path",
@@ -37,9 +43,11 @@ class QueueEntry:
         "promised",
         "releasing",
         "reported",
+        "share",
         "sibling_weight",
         "spec",
         "ticket",
+        "usage",
         "waiting",
     )
 
@@ -56,6 +64,13 @@ class QueueEntry:
         self.releasing: dict[str, int] = {}
         self.pending: dict[str, int] = {}
         self.promised: dict[str, int] = {}
+        self.firm: dict[str, int] = {}
+        """What groups hold that no one may evict: held, promised, and not being given back."""
+        self.share = NO_SHARE
+        """Kept by ``shares``."""
+        self.usage: Mapping[str, int] = {}
+        """Kept by ``usage``."""
+        self.mixed = False
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
         self._cluster = cluster
@@ -71,10 +86,39 @@ class QueueEntry:
 
     @property
     def requested(self) -> Mapping[str, int]:
-        total = dict(self.allocated)
-        for name, units in self.pending.items():
-            total[name] = total.get(name, 0) + units
+        return _total(self.allocated, self.pending)
+
+    @property
+    def demand(self) -> Mapping[str, int]:
+        total = _total(self.allocated, self.pending)
+        _subtract(total, self.releasing.items())
         return total
+
+    @property
+    def committed(self) -> Mapping[str, int]:
+        total = _total(self.allocated, self.promised)
+        _subtract(total, self.releasing.items())
+        return total
+
+    @property
+    def allocated_nonpreemptible(self) -> Mapping[str, int]:
+        return self.firm
+
+    @property
+    def fair_share(self) -> Mapping[str, int]:
+        return self.share.fair
+
+    @property
+    def allocatable_share(self) -> Mapping[str, int]:
+        return self.share.allocatable
+
+    @property
+    def real_capability(self) -> Mapping[str, int]:
+        return self.share.real_capability
+
+    @property
+    def subqueues(self) -> Sequence[QueueEntry]:
+        return [child for _, child in sorted(self.children.items()) if not child.missing]
 
     def __repr__(self) -> str:
         return f"<QueueEntry {self.name}{' missing' if self.missing else ''}>"
@@ -93,6 +137,12 @@ class QueueTree:
         """Queues whose place in the order may have changed."""
         self.reshaped: dict[str, QueueEntry] = {}
         """Queues whose rules or place in the tree changed since the engine last looked."""
+        self.demanding: dict[str, QueueEntry] = {}
+        """Queues whose demand may have changed since shares were last divided."""
+        self.redivide = True
+        """Whether everything is to be divided anew: rules or the tree have changed."""
+        self.foreign: dict[str, int] = {}
+        """What tasks without a group hold: work of other schedulers."""
 
     def __iter__(self) -> Iterator[QueueEntry]:
         return iter(self.entries.values())
@@ -140,14 +190,13 @@ class QueueTree:
             self.freed.pop(entry.name, None)
             self.unsorted.pop(entry.name, None)
             self.reshaped.pop(entry.name, None)
+            self.demanding.pop(entry.name, None)
 
     def _move(self, entry: QueueEntry, parent_name: str) -> None:
         """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
         for ancestor in entry.path[1:]:
-            _subtract(ancestor.allocated, entry.allocated.items())
-            _subtract(ancestor.releasing, entry.releasing.items())
-            _subtract(ancestor.pending, entry.pending.items())
-            _subtract(ancestor.promised, entry.promised.items())
+            for sums in SUMS:
+                _subtract(getattr(ancestor, sums), getattr(entry, sums).items())
         old = entry.parent
         if old is not None:
             del old.children[entry.name]
@@ -161,10 +210,8 @@ class QueueTree:
             if neighbour is not None:  # it may have become a leaf, or ceased to be one
                 self.reshaped[neighbour.name] = neighbour
         for ancestor in entry.path[1:]:
-            _add(ancestor.allocated, entry.allocated.items())
-            _add(ancestor.releasing, entry.releasing.items())
-            _add(ancestor.pending, entry.pending.items())
-            _add(ancestor.promised, entry.promised.items())
+            for sums in SUMS:
+                _add(getattr(ancestor, sums), getattr(entry, sums).items())
             self._mark(ancestor)
         if old is not entry.parent:
             self._weigh_siblings(old)
@@ -185,6 +232,16 @@ class QueueTree:
             if sibling.sibling_weight != weight:
                 sibling.sibling_weight = weight
                 self._mark(sibling)
+        if parent is None:
+            known = [sibling for sibling in siblings if not sibling.missing]
+            mixed = len({sibling.spec.dialect is Dialect.KAI for sibling in known}) > 1
+            for sibling in siblings:
+                if sibling.mixed is not (mixed and not sibling.missing):
+                    sibling.mixed = not sibling.mixed
+                    self._mark_rules_changed(sibling)
+        else:
+            for sibling in siblings:
+                sibling.mixed = False
 
     def mark_all(self) -> None:
         """What all queues are measured by has changed: the cluster's total."""
@@ -194,6 +251,7 @@ class QueueTree:
     def _mark_rules_changed(self, entry: QueueEntry) -> None:
         self._mark(entry)
         self._mark_freed(entry)
+        self.redivide = True
         self.reshaped[entry.name] = entry
         for child in entry.children.values():
             self._mark_rules_changed(child)
@@ -206,19 +264,20 @@ class QueueTree:
 
     # ------------------------------------------------------------------ sums
 
-    def allocate(self, leaf: QueueEntry, items: Items, count: int) -> None:
-        """``count`` tasks of request ``items`` hold resources; negative: they let go."""
+    def allocate(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+        """``count`` tasks of request ``items`` hold resources; negative: they let go. ``firm``: of a
+        group that no one may evict."""
         for entry in leaf.path:
-            sums = entry.allocated
-            for name, units in items:
-                sums[name] = sums.get(name, 0) + units * count
-            self.changed[entry.name] = self.unsorted[entry.name] = entry
+            _count(entry.allocated, items, count)
+            if firm:
+                _count(entry.firm, items, count)
+            self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
             if count < 0:
                 self.freed[entry.name] = entry
 
-    def start(self, leaf: QueueEntry, items: Items, count: int) -> None:
+    def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
-        does not count as giving back."""
+        does not count as giving back. The demand stays the same."""
         for entry in leaf.path:
             allocated = entry.allocated
             pending = entry.pending
@@ -226,22 +285,24 @@ class QueueTree:
                 units *= count
                 allocated[name] = allocated.get(name, 0) + units
                 pending[name] = pending.get(name, 0) - units
+            if firm:
+                _count(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
-    def release(self, leaf: QueueEntry, items: Items, count: int) -> None:
-        """``count`` holders begin to let go; negative: they have."""
+    def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
+        """``count`` holders begin to let go; negative: they have, or hold on after all."""
         for entry in leaf.path:
-            sums = entry.releasing
-            for name, units in items:
-                sums[name] = sums.get(name, 0) + units * count
-            self.changed[entry.name] = self.unsorted[entry.name] = entry
+            _count(entry.releasing, items, count)
+            if firm:
+                _count(entry.firm, items, -count)
+            self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
 
-    def promise(self, leaf: QueueEntry, items: Items, count: int) -> None:
+    def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Room is kept for ``count`` waiting tasks; negative: no longer."""
         for entry in leaf.path:
-            sums = entry.promised
-            for name, units in items:
-                sums[name] = sums.get(name, 0) + units * count
+            _count(entry.promised, items, count)
+            if firm:
+                _count(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def mark_freed(self, leaf: QueueEntry) -> None:
@@ -252,10 +313,26 @@ class QueueTree:
     def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """``count`` tasks wait; negative: they wait no longer."""
         for entry in leaf.path:
-            sums = entry.pending
-            for name, units in items:
-                sums[name] = sums.get(name, 0) + units * count
-            self.changed[entry.name] = entry
+            _count(entry.pending, items, count)
+            self.changed[entry.name] = self.demanding[entry.name] = entry
+
+    def hold_foreign(self, items: Items, count: int) -> None:
+        """``count`` tasks without a group hold resources; negative: they let go."""
+        _count(self.foreign, items, count)
+        self.redivide = True
+
+
+def _total(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    total = dict(first)
+    for name, units in second.items():
+        if units:
+            total[name] = total.get(name, 0) + units
+    return total
+
+
+def _count(sums: dict[str, int], items: Items, count: int) -> None:
+    for name, units in items:
+        sums[name] = sums.get(name, 0) + units * count
 
 
 def _add(sums: dict[str, int], items: Items) -> None:

@@ -108,7 +108,7 @@ class Turns:
     def _enter(self, entry: QueueEntry) -> None:
         heap = entry.parent.heap if entry.parent is not None else self._top
         entry.ticket = next(self._tickets)
-        key = tuple([order.queue_key(entry) for order in self._orders])
+        key = tuple([order.queue_key(entry, None) for order in self._orders])
         heapq.heappush(heap, (key, entry.spec.created, entry.name, entry.ticket, entry))
 
     def _resort(self) -> None:
