@@ -51,6 +51,10 @@ class Reason(StrEnum):
     HOST_PORT_TAKEN = "HostPortTaken"
     TOO_MANY_PODS = "TooManyPods"
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
+    TOPOLOGY_SPREAD_CONFLICT = "TopologySpreadConflict"
+    NODE_OVERLOADED = "NodeOverloaded"
+    NODE_RESERVED = "NodeReserved"
+    REFUSED_BY_EXTENDER = "RefusedByExtender"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +291,38 @@ FACTS: Mapping[Reason, Facts] = {
         "NoMatchingFlavor",
         "BadConstraints",
         "A volume of the pod cannot be had on the node.",
+    ),
+    Reason.TOPOLOGY_SPREAD_CONFLICT: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "TopologyPlacementFailed",
+        "Resources",
+        "One more pod there would spread the pods less evenly than is asked for.",
+    ),
+    Reason.NODE_OVERLOADED: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "Resources",
+        "The node's measured load is above the configured threshold.",
+    ),
+    Reason.NODE_RESERVED: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The scheduler's configuration keeps the node for other work.",
+    ),
+    Reason.REFUSED_BY_EXTENDER: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The configured extender refuses the node.",
     ),
 }
 

@@ -149,7 +149,9 @@ def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Find
         for code in (
             Reason.POD_ANTI_AFFINITY_CONFLICT,
             Reason.POD_AFFINITY_MISMATCH,
+            Reason.TOPOLOGY_SPREAD_CONFLICT,
             Reason.HOST_PORT_TAKEN,
+            Reason.VOLUME_UNAVAILABLE,
         ):
             if code in codes:
                 return code

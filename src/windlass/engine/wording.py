@@ -24,6 +24,11 @@ _PER_NODE = {
     Reason.POD_ANTI_AFFINITY_CONFLICT: "are excluded by pod anti-affinity",
     Reason.HOST_PORT_TAKEN: "have the host port in use",
     Reason.TOO_MANY_PODS: "hold as many pods as they may",
+    Reason.VOLUME_UNAVAILABLE: "do not reach a volume that is needed",
+    Reason.TOPOLOGY_SPREAD_CONFLICT: "are excluded by the topology spread constraints",
+    Reason.NODE_OVERLOADED: "are loaded above the threshold",
+    Reason.NODE_RESERVED: "are kept for other work",
+    Reason.REFUSED_BY_EXTENDER: "are refused by the extender",
 }
 
 _SINGULAR = {"do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
@@ -77,6 +82,14 @@ def refusal(refusal: Refusal) -> str:
     if refusal.permanent:
         return f"It needs {needed} at once, and queue {refusal.queue} may never hold more than {available}."
     return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
+
+
+def promises(tasks: Sequence[tuple[str, int]]) -> str:
+    """Node → tasks with room promised on it."""
+    total = sum(n for _, n in tasks)
+    told = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
+    more = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
+    return f"Room is kept for {count(total, 'pod')} ({told}{more}); others are still leaving it."
 
 
 def not_together(reached: int, members: int) -> str:

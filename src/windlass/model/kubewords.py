@@ -19,6 +19,10 @@ _PHRASES = {
     Reason.HOST_PORT_TAKEN: "node(s) didn't have free ports for the requested pod ports",
     Reason.TOO_MANY_PODS: "Too many pods",
     Reason.VOLUME_UNAVAILABLE: "node(s) didn't find available persistent volumes to bind",
+    Reason.TOPOLOGY_SPREAD_CONFLICT: "node(s) didn't match pod topology spread constraints",
+    Reason.NODE_OVERLOADED: "node(s) were overloaded",
+    Reason.NODE_RESERVED: "node(s) were reserved",
+    Reason.REFUSED_BY_EXTENDER: "node(s) were refused by the extender",
 }
 
 
