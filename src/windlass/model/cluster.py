@@ -8,18 +8,19 @@ event about the still unbound pod does not undo it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
-from windlass.model import faults, groups, members, nodes, queues, tasks
+from windlass.model import faults, foreign_groups, groups, members, nodes, queues, tasks
 from windlass.model.needs import NeedsTable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
-from windlass.spi.objects import Group, Node, Queue, Task, TaskState
+from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
 
 _IMPLIED = (queues.ROOT, queues.DEFAULT)
 _PRUNE_AT_LEAST = 1024
@@ -38,19 +39,30 @@ class ClusterModel:
     """``scheduler_names``: whose pods are placed; all others only hold room where they are bound.
 
     ``wait_for_group``: scheduler names whose bare pods wait until a controller has given them a PodGroup.
+    ``tiers``: a configuration says the policies of Volcano's queues, also for pods of scheduler ``windlass``.
     """
 
     def __init__(
-        self, scheduler_names: Collection[str], *, wait_for_group: Collection[str] = frozenset()
+        self,
+        scheduler_names: Collection[str],
+        *,
+        wait_for_group: Collection[str] = frozenset(),
+        tiers: bool = False,
     ) -> None:
         self.pods: dict[str, views.Pod] = {}
         self.nodes: dict[str, views.Node] = {}
         self.queues: dict[str, views.Queue] = {}
         self.groups: dict[str, views.PodGroup] = {}
+        self.kai_queues: dict[str, views.KaiQueue] = {}
+        self.kai_groups: dict[str, views.KaiPodGroup] = {}
+        self.native_groups: dict[str, views.NativeGroup] = {}
         self.assumed: dict[str, Assumed] = {}
         self.classes = groups.Classes()
         self._scheduler_names = frozenset(scheduler_names)
         self._wait_for_group = frozenset(wait_for_group)
+        self._tiers = tiers
+        self._now = 0.0
+        self._ends: list[tuple[float, str]] = []
         self._namespaces: dict[str, views.Namespace] = {}
         self._namespace_labels: dict[str, dict[str, str]] = {}
         self._vocabulary = Vocabulary()
@@ -109,15 +121,42 @@ class ClusterModel:
         if self.groups.pop(key, None) is not None:
             self._dirty_groups[key] = None
 
+    def upsert_kai_queue(self, queue: views.KaiQueue) -> None:
+        if not self.kai_queues:
+            self._touch_kai_names()
+        self.kai_queues[queue.name] = queue
+        self._dirty_queues[queues.KAI + queue.name] = None
+
+    def remove_kai_queue(self, name: str) -> None:
+        if self.kai_queues.pop(name, None) is not None:
+            self._dirty_queues[queues.KAI + name] = None
+            if not self.kai_queues:
+                self._touch_kai_names()
+
+    def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
+        self.kai_groups[group.key] = group
+        self._dirty_groups[f"{group.namespace}/{groups.KAI}{group.name}"] = None
+
+    def remove_kai_group(self, key: str) -> None:
+        if self.kai_groups.pop(key, None) is not None:
+            namespace, _, name = key.partition("/")
+            self._dirty_groups[f"{namespace}/{groups.KAI}{name}"] = None
+
+    def upsert_native_group(self, group: views.NativeGroup) -> None:
+        self.native_groups[group.key] = group
+        self._touch_native(group.key)
+
+    def remove_native_group(self, key: str) -> None:
+        if self.native_groups.pop(key, None) is not None:
+            self._touch_native(key)
+
     def upsert_class(self, priority_class: views.PriorityClass) -> None:
         if self.classes.upsert(priority_class):
-            self._dirty_groups.update(dict.fromkeys(self.groups))
-            self._touch_unresolved_pods()
+            self._touch_classes()
 
     def remove_class(self, name: str) -> None:
         if self.classes.remove(name):
-            self._dirty_groups.update(dict.fromkeys(self.groups))
-            self._touch_unresolved_pods()
+            self._touch_classes()
 
     def upsert_namespace(self, namespace: views.Namespace) -> None:
         old = self._namespaces.get(namespace.name)
@@ -174,17 +213,14 @@ class ClusterModel:
     def explanation(self, group: str) -> Explanation | None:
         """What the translation itself holds against a group; ``None`` if the engine has the word."""
         found: dict[str, tuple[FieldError, ...]] = {}
-        view = self.groups.get(group)
-        if view is not None:
-            problems = groups.group_problems(view)
-            if problems:
-                found[f"PodGroup {group}"] = problems
+        if problems := self._group_problems(group):
+            found[f"PodGroup {groups.shown_key(group)}"] = problems
         for key in self._members.get(group, ()):
             if key in self._faults:
                 found[f"pod {key}"] = self._faults[key]
         if found:
-            return faults.misconfigured(group, found)
-        if view is None and self._members.get(group):
+            return faults.misconfigured(groups.shown_key(group), found)
+        if not self._defined(group) and self._members.get(group):
             pending = [pod for pod in self.pods_of(group) if not pod.node_name and not pod.finished]
             if pending and not groups.is_implicit(group):
                 return faults.group_missing(group, len(pending))
@@ -199,7 +235,17 @@ class ClusterModel:
 
     def known(self, group: str) -> bool:
         """Whether the group has an object or pods."""
-        return group in self.groups or group in self._members
+        return self._defined(group) or group in self._members
+
+    def next_change(self) -> float | None:
+        """The Unix second at which time alone changes something (a termination counts as stuck), if any."""
+        return self._ends[0][0] if self._ends else None
+
+    def both_apis(self) -> bool:
+        """Whether the cluster has queues of both APIs, so that a name needs its API beside it."""
+        return bool(self.kai_queues) and queues.both_apis(
+            [*self.queues, *(queues.KAI + name for name in self.kai_queues)]
+        )
 
     def take_changed(self) -> list[str]:
         """Groups whose members, fields or own explanation changed since the last call."""
@@ -209,8 +255,14 @@ class ClusterModel:
 
     # ------------------------------------------------------------------ translation
 
-    def take(self) -> list[deltas.Delta]:
-        """The deltas since the last call, in an order in which names mostly exist before they are named."""
+    def take(self, now: float = 0.0) -> list[deltas.Delta]:
+        """The deltas since the last call, in an order in which names mostly exist before they are named.
+
+        ``now``: Unix seconds, for what time alone changes; 0.0: nothing is ever stuck in its termination.
+        """
+        self._now = now
+        while self._ends and self._ends[0][0] < now:
+            self._dirty_pods[heapq.heappop(self._ends)[1]] = None
         if self._seen_vocabulary != self._vocabulary.version:
             self._seen_vocabulary = self._vocabulary.version
             self._dirty_pods.update(dict.fromkeys(self.pods))
@@ -246,11 +298,13 @@ class ClusterModel:
             out.append(deltas.NodeUpserted(node))
 
     def _translate_queue(self, name: str, out: list[deltas.Delta]) -> None:
-        view = self.queues.get(name)
         queue: Queue | None = None
-        if view is not None:
+        if queues.is_kai(name):
+            kai = self.kai_queues.get(queues.plain(name))
+            queue = None if kai is None else queues.kai_queue_of(kai)
+        elif (view := self.queues.get(name)) is not None:
             queue = queues.queue_of(view)
-        elif name == queues.ROOT or (name == queues.DEFAULT and not self._real_queues()):
+        elif self._implied(name):
             queue = queues.implied(name)
         if queue is None:
             if self._sent_queues.pop(name, None) is not None:
@@ -259,19 +313,81 @@ class ClusterModel:
             self._sent_queues[name] = queue
             out.append(deltas.QueueUpserted(queue))
         if name not in _IMPLIED:
-            self._translate_queue(queues.DEFAULT, out)
+            for implied in _IMPLIED:
+                self._translate_queue(implied, out)
 
-    def _real_queues(self) -> bool:
-        return any(name != queues.ROOT for name in self.queues)
+    def _implied(self, name: str) -> bool:
+        """Whether ``root`` or ``default`` is there without an object: ``default`` while nobody has made
+        a queue; neither in a cluster that has queues of KAI alone."""
+        if self.kai_queues and not self.queues:
+            return False
+        return name == queues.ROOT or (
+            name == queues.DEFAULT and not any(known != queues.ROOT for known in self.queues)
+        )
 
     def _translate_group(self, key: str, out: list[deltas.Delta]) -> None:
         self._changed[key] = None
+        group = self._group(key)
+        if group is not None:
+            self._send_group(group, out)
+        elif self._sent_groups.pop(key, None) is not None:
+            out.append(deltas.GroupRemoved(key))
+
+    def _group(self, key: str) -> Group | None:
+        """The group of an object, of any API; ``None`` without one."""
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            kai = self.kai_groups.get(groups.shown_key(key))
+            if kai is None:
+                return None
+            return foreign_groups.kai_group(kai, key, queues.KAI + kai.queue, self.classes)
+        if kind == groups.NATIVE:
+            native = self._native(key)
+            if native is None:
+                return None
+            pod = next(self.pods_of(key), None)
+            queue = self._native_queue(native, pod)
+            return foreign_groups.native_group(native, key, queue, _dialect(queue), self.classes, pod)
         view = self.groups.get(key)
-        if view is None:
-            if self._sent_groups.pop(key, None) is not None:
-                out.append(deltas.GroupRemoved(key))
-            return
-        self._send_group(groups.group_of(view, self.classes), out)
+        return None if view is None else groups.group_of(view, self.classes)
+
+    def _defined(self, key: str) -> bool:
+        """Whether the group has an object."""
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            return groups.shown_key(key) in self.kai_groups
+        if kind == groups.NATIVE:
+            return self._native(key) is not None
+        return key in self.groups
+
+    def _native(self, key: str) -> views.NativeGroup | None:
+        """The object of a native group; a replica of a Workload's part has that of the part."""
+        return self.native_groups.get(groups.shown_key(key).partition(":")[0])
+
+    def _native_queue(self, view: views.NativeGroup, pod: views.Pod | None) -> str:
+        name = foreign_groups.native_queue(view.labels, view.annotations)
+        if not name and pod is not None:
+            name = groups.queue_named(pod)
+        return self._kai_or_plain(name) if name else queues.DEFAULT
+
+    def _kai_or_plain(self, name: str) -> str:
+        """What KAI's label means: a queue of KAI where the cluster has any, else one of that name."""
+        return (
+            queues.KAI + name
+            if name in self.kai_queues or (self.kai_queues and name not in self.queues)
+            else name
+        )
+
+    def _group_problems(self, key: str) -> tuple[FieldError, ...]:
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            kai = self.kai_groups.get(groups.shown_key(key))
+            return () if kai is None else foreign_groups.kai_problems(kai)
+        if kind == groups.NATIVE:
+            native = self._native(key)
+            return () if native is None else native.problems
+        view = self.groups.get(key)
+        return () if view is None else groups.group_problems(view)
 
     def _send_group(self, group: Group, out: list[deltas.Delta]) -> None:
         if self._sent_groups.get(group.key) != group:
@@ -305,7 +421,13 @@ class ClusterModel:
     def _foreign(self, pod: views.Pod) -> Task | None:
         if not pod.node_name or pod.finished:
             return None
-        return tasks.task_of(pod, tasks.FOREIGN, self._needs.of(pod).needs, self.classes)
+        self._note_end(pod)
+        return tasks.task_of(pod, tasks.FOREIGN, self._needs.of(pod).needs, self.classes, now=self._now)
+
+    def _note_end(self, pod: views.Pod) -> None:
+        """Look at a terminating pod again when its termination counts as stuck."""
+        if pod.deleted and pod.node_name and not tasks.is_stuck(pod, self._now):
+            heapq.heappush(self._ends, (pod.deleted + tasks.STUCK_SECONDS, pod.key))
 
     def _managed(self, pod: views.Pod, out: list[deltas.Delta]) -> Task | None:
         """The task, or None where the engine must not see the pod (yet, or any more)."""
@@ -314,8 +436,12 @@ class ClusterModel:
             self._leave_group(pod.key, out)
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
+            if groups.kind_prefix(key) == groups.NATIVE and key not in self._sent_groups:
+                self._translate_group(key, out)
         self._changed[key] = None
-        translated = self._needs.of(pod)
+        self._note_end(pod)
+        dialect = self._queue_dialect(pod, key)
+        translated = self._needs.of(pod, self._placement(pod, dialect))
         waiting = not pod.node_name and not pod.finished
         problems = (*pod.problems, *translated.problems)
         if problems and waiting:
@@ -325,17 +451,47 @@ class ClusterModel:
         if waiting and (pod.deleted or self._awaits_group(pod)):
             return None
         if groups.is_implicit(key):
-            namespace = self._namespaces.get(pod.namespace)
-            fallback = namespace.annotations.get(names.QUEUE_NAME_VOLCANO, "") if namespace else ""
-            self._send_group(groups.implicit_group(pod, self.classes, fallback), out)
-        task = tasks.task_of(pod, key, translated.needs, self.classes)
+            self._send_group(self._implicit_group(pod), out)
+        task = tasks.task_of(pod, key, translated.needs, self.classes, now=self._now, dialect=dialect)
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
             return _as_assumed(task, assumed, self._sent_tasks.get(pod.key))
         return task
 
+    def _implicit_queue(self, pod: views.Pod) -> str:
+        """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""
+        annotated = pod.annotations.get(names.QUEUE_NAME_VOLCANO)
+        labelled = pod.labels.get(names.QUEUE_NAME_KAI)
+        if labelled and (not annotated or pod.scheduler_name == groups.KAI_SCHEDULER):
+            return self._kai_or_plain(labelled)
+        namespace = self._namespaces.get(pod.namespace)
+        fallback = namespace.annotations.get(names.QUEUE_NAME_VOLCANO, "") if namespace else ""
+        return groups.queue_named(pod) or fallback or queues.DEFAULT
+
+    def _implicit_group(self, pod: views.Pod) -> Group:
+        queue = self._implicit_queue(pod)
+        if queues.is_kai(queue):
+            return foreign_groups.kai_pod_group(pod, queue, self.classes)
+        return groups.implicit_group(pod, self.classes, queue)
+
+    def _queue_dialect(self, pod: views.Pod, key: str) -> Dialect:
+        """The dialect of the queue that the pod's group is in."""
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            return Dialect.KAI
+        if kind == groups.IMPLICIT:
+            return _dialect(self._implicit_queue(pod))
+        if kind == groups.NATIVE and (native := self._native(key)) is not None:
+            return _dialect(self._native_queue(native, next(self.pods_of(key), None)))
+        return Dialect.VOLCANO
+
+    def _placement(self, pod: views.Pod, dialect: Dialect) -> Dialect:
+        """Whose placement rules hold for the pod."""
+        own = pod.scheduler_name == names.SCHEDULER_NAMES[0]
+        return Dialect.WINDLASS if own and not (self._tiers and dialect is Dialect.VOLCANO) else dialect
+
     def _awaits_group(self, pod: views.Pod) -> bool:
-        return pod.scheduler_name in self._wait_for_group and not groups.group_name(pod)
+        return pod.scheduler_name in self._wait_for_group and not groups.names_group(pod)
 
     def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
         del self._sent_tasks[key]
@@ -354,12 +510,33 @@ class ClusterModel:
 
     def _retract_group(self, group: str, out: list[deltas.Delta]) -> None:
         """Take back the group of one of a pod that the engine sees no more."""
-        if group not in self.groups and self._sent_groups.pop(group, None) is not None:
+        if not self._defined(group) and self._sent_groups.pop(group, None) is not None:
             out.append(deltas.GroupRemoved(group))
 
-    def _touch_unresolved_pods(self) -> None:
-        """Pods whose priority the server did not resolve."""
+    def _touch_classes(self) -> None:
+        """All groups, and pods whose priority the server did not resolve."""
+        self._dirty_groups.update(dict.fromkeys(self.groups))
+        for key in self._sent_groups:
+            if groups.kind_prefix(key) in (groups.KAI, groups.NATIVE):
+                self._dirty_groups[key] = None
         self._dirty_pods.update((key, None) for key, pod in self.pods.items() if pod.priority is None)
+
+    def _touch_native(self, key: str) -> None:
+        """The groups of an object of Kubernetes' own API, and their pods."""
+        namespace, _, name = key.partition("/")
+        whole = f"{namespace}/{groups.NATIVE}{name}"
+        for group in [whole, *(known for known in self._members if known.startswith(whole + ":"))]:
+            self._dirty_groups[group] = None
+            self._dirty_pods.update(dict.fromkeys(self._members.get(group, ())))
+
+    def _touch_kai_names(self) -> None:
+        """What may mean another queue now that KAI's queues come or go."""
+        self._dirty_queues.update(dict.fromkeys(_IMPLIED))
+        for key in self.native_groups:
+            self._touch_native(key)
+        self._dirty_pods.update(
+            (key, None) for key, pod in self.pods.items() if names.QUEUE_NAME_KAI in pod.labels
+        )
 
     def _touch_namespace_selectors(self) -> None:
         self._needs.namespaces_changed()
@@ -373,18 +550,8 @@ def _as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
     """The task as the engine holds it; what was sent before the decision, if nothing else changed."""
     if sent is not None and task == sent:
         return sent
-    return Task(
-        key=task.key,
-        uid=task.uid,
-        group=task.group,
-        needs=task.needs,
-        role=task.role,
-        index=task.index,
-        priority=task.priority,
-        state=TaskState.ASSUMED,
-        node=assumed.node,
-        devices=assumed.devices,
-        gated=task.gated,
-        preemptible=task.preemptible,
-        created=task.created,
-    )
+    return replace(task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices)
+
+
+def _dialect(queue: str) -> Dialect:
+    return Dialect.KAI if queues.is_kai(queue) else Dialect.VOLCANO

@@ -6,8 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Blocker, Explanation, Reason
+from windlass.model import groups
 
 _SHOWN = 3
+_NAMED_IN = {
+    "": ("PodGroup", "annotation scheduling.k8s.io/group-name"),
+    groups.KAI: ("PodGroup", "annotation pod-group-name"),
+    groups.NATIVE: ("PodGroup", "field spec.schedulingGroup.podGroupName"),
+}
+"""What a group's object is called, and where pods name it."""
 
 
 def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Explanation:
@@ -29,12 +36,14 @@ def misconfigured(group: str, faults: Mapping[str, Sequence[FieldError]]) -> Exp
 
 
 def group_missing(group: str, pods: int) -> Explanation:
-    """Pods name a PodGroup that nobody has made."""
+    """Pods name a PodGroup (by its key) that nobody has made."""
+    kind, place = _NAMED_IN[groups.kind_prefix(group)]
+    group = groups.shown_key(group)
     return Explanation(
         code=Reason.WAITING_FOR_MEMBERS,
-        message=f"PodGroup {group} does not exist; {_count(pods, 'pod')} that name it wait for it",
-        blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"PodGroup {group} not found"),),
-        remedies=(f"create PodGroup {group}, or correct the pods' annotation scheduling.k8s.io/group-name",),
+        message=f"{kind} {group} does not exist; {_count(pods, 'pod')} that name it wait for it",
+        blockers=(Blocker(Reason.WAITING_FOR_MEMBERS, detail=f"{kind} {group} not found"),),
+        remedies=(f"create {kind} {group}, or correct the pods' {place}",),
     )
 
 

@@ -75,6 +75,15 @@ def _take(model: ClusterModel, kind: str, obj: Mapping[str, Any], place: str) ->
                 model.upsert_queue(views.decode_queue(raw))
             case "scheduling.volcano.sh/v1beta1/PodGroup":
                 model.upsert_group(views.decode_pod_group(raw))
+            case "scheduling.run.ai/v2/Queue":
+                model.upsert_kai_queue(views.decode_kai_queue(raw))
+            case "scheduling.run.ai/v2alpha2/PodGroup":
+                model.upsert_kai_group(views.decode_kai_pod_group(raw))
+            case "scheduling.k8s.io/v1alpha1/Workload":
+                for group in views.decode_workload(raw):
+                    model.upsert_native_group(group)
+            case "scheduling.k8s.io/v1alpha2/PodGroup" | "scheduling.k8s.io/v1alpha3/PodGroup":
+                model.upsert_native_group(views.decode_native_group(raw))
             case _:
                 return False
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
