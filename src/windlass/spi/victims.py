@@ -1,0 +1,194 @@
+"""Who may take room from whom: the policies that the evicting actions ask.
+
+A *claim* is a waiting group's next step together with the action that looks for room for it (``preempt``:
+inside its queue; ``reclaim``: from other queues; ``consolidation``: by moving others). The engine asks
+
+1. :class:`Claims`: may it, and on which terms. Nobody speaking for it means no.
+2. :class:`VictimFilter`: which queues and which *units* are spared. A unit is what goes together: one
+   task beyond a gang's minimum, or all that makes up the minimum.
+3. :class:`VictimOrder`: which unit goes first. This order is the measure of "cheapest": the engine finds
+   the set of units that spares the dearest one that can be spared, then the next dearest, and so on.
+4. :class:`Validates`: whether a set, in its order, is within the rules. Units that get another place are
+   not counted in it, where the terms allow for that.
+
+Nothing is evicted unless the whole step is proven to fit afterwards. Work that is not preemptible, system
+critical pods and the claimer itself are never offered.
+
+Sums of a queue are those of the moment: :func:`holding` is what it has for keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from windlass.api.reasons import Reason
+from windlass.spi.objects import Group, Resources, Task
+from windlass.spi.plugins import QueueView
+
+
+class Scope(StrEnum):
+    """In which queues victims are looked for."""
+
+    OWN_QUEUE = "own-queue"
+    OTHER_QUEUES = "other-queues"
+    ALL_QUEUES = "all-queues"
+
+
+class Move(StrEnum):
+    """Whether evicted tasks are to get another place in the same decision."""
+
+    NEVER = "never"
+    MAY = "may"
+    """Those that can are moved; they do not count as taken from their queue."""
+    MUST = "must"
+    """All of them, or nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A step that needs room. ``request``: of all ``tasks`` of the step together. ``path``: the group's
+    queue, its parent, … up to the root. ``extra``: a task beyond the gang's minimum. ``now`` in Unix
+    seconds."""
+
+    action: str
+    group: Group
+    request: Resources
+    tasks: int
+    path: tuple[QueueView, ...]
+    extra: bool
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class VictimUnit:
+    """What goes together. ``core``: it takes the group below its minimum. ``spare``: how many of the
+    group's tasks beyond its minimum are still there, this unit included. ``started``: when the task of the
+    unit that runs longest started, as far as known."""
+
+    group: Group
+    path: tuple[QueueView, ...]
+    tasks: tuple[Task, ...]
+    request: Resources
+    core: bool
+    spare: int
+    started: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number."""
+
+    scope: Scope
+    move: Move = Move.NEVER
+    groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The claim may take nothing. ``until``: Unix seconds from which on it may, as things stand."""
+
+    code: Reason
+    until: float | None = None
+    detail: str = ""
+
+
+Taken = Mapping[str, Mapping[str, int]]
+"""Queue → resource → what the units chosen so far give back, at each queue and at its ancestors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loot:
+    """What a set of units takes. ``taken`` is by queue; ``units`` in the order in which they go."""
+
+    units: Sequence[VictimUnit] = ()
+    taken: Taken = field(default_factory=dict)
+
+
+@runtime_checkable
+class Claims(Protocol):
+    """Whether a claim may look for victims. The first plugin that grants sets the terms; any denial ends it."""
+
+    name: str
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        """``None``: nothing to say."""
+        ...
+
+
+@runtime_checkable
+class VictimFilter(Protocol):
+    """What is spared. Answers for a claim must not depend on other victims."""
+
+    name: str
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        """Whether nothing of a queue may be taken; ``path`` from that queue to the root."""
+        ...
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool: ...
+
+
+@runtime_checkable
+class VictimOrder(Protocol):
+    """Which of two units goes first: the tree is walked from the root, then the groups of the queue."""
+
+    name: str
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        """Any totally ordered value of one type, or ``None`` for no opinion; the smaller goes first.
+
+        ``taken``: what units chosen before give back of this queue.
+        """
+        ...
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        """The same for units of one queue. ``None`` for no opinion on any unit of this claim."""
+        ...
+
+
+@runtime_checkable
+class Validates(Protocol):
+    """The rules for sets of units."""
+
+    name: str
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        """Whether a unit may go after those in ``taken`` went."""
+        ...
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        """Whether a whole set may go."""
+        ...
+
+
+def holding(queue: QueueView) -> dict[str, int]:
+    """What a queue has for keeps: allocated and promised, less what is being given back."""
+    found = dict(queue.allocated)
+    for name, units in queue.promised.items():
+        found[name] = found.get(name, 0) + units
+    for name, units in queue.releasing.items():
+        found[name] = found.get(name, 0) - units
+    return found
+
+
+def parting(claimer: Sequence[QueueView], victim: Sequence[QueueView]) -> tuple[QueueView, QueueView]:
+    """The two queues, one on each path to the root, at which the paths part.
+
+    Of two groups of one queue that is the queue itself, twice.
+    """
+    names = {queue.name for queue in claimer}
+    theirs = victim[0]
+    for queue in victim:
+        if queue.name in names:
+            break
+        theirs = queue
+    names = {queue.name for queue in victim}
+    ours = claimer[0]
+    for queue in claimer:
+        if queue.name in names:
+            break
+        ours = queue
+    return ours, theirs
