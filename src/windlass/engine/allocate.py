@@ -3,6 +3,10 @@
 One attempt is one group's next step inside one statement: a gang's missing minimum, all or nothing,
 or one more task of an elastic group. A gang of several classes that does not fit in task order is
 tried in a few other orders: the scarcest class first, and what depends on other pods last.
+
+A step that cannot be had now may be promised room that is being vacated (``future``): then nothing of it
+is bound, all of it is promised, and what is promised stays so over cycles until it is free, or until it
+no longer fits (the one who leaves is stuck, a node went away).
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from windlass.engine.groups import GroupEntry, Run, Step, TaskEntry
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import GroupEntry, Run, Step, TaskEntry, promised
 from windlass.engine.parking import Waits
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
@@ -22,14 +27,16 @@ from windlass.spi.plugins import Refusal, StepView
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of a step. ``placed`` tasks stand in the statement if ``done``, else nothing does.
+    """What came of a step. Its placements stand in the statement if ``done``, else nothing does.
 
-    ``reached``: how many of the missing members could be placed at best.
+    ``reached``: how many of the missing members could be placed at best. ``pipelined``: they are
+    promises, on room part of which is being vacated.
     """
 
     done: bool
     reached: int = 0
     refusals: list[Refusal] = field(default_factory=list)
+    pipelined: bool = False
 
 
 class Allocation:
@@ -40,32 +47,86 @@ class Allocation:
         self._admissions = policies.admissions if gated else []
         self._nodes = TableView(table)
 
-    def attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+    def advance(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+        """Let a group have its step now, or else promise it room that is being vacated.
+
+        Promises that it has and that still hold are left alone; those that do not are given up.
+        """
+        attempt = self.attempt(statement, group, step)
+        if attempt.done or not (statement.leaving or group.promises):
+            return attempt
+        for entry in promised(group):
+            if not self._placer.keeps(entry.cls, entry.promised):
+                statement.unpromise(entry)
+        if not step.extra and group.promises:
+            if group.promises >= step.members:
+                return attempt
+            for entry in promised(group):
+                statement.unpromise(entry)
+        later = self.attempt(statement, group, step, future=True)
+        return later if later.done else attempt
+
+    def attempt(
+        self, statement: Statement, group: GroupEntry, step: Step, *, future: bool = False
+    ) -> Attempt:
         """Try a group's step. On failure the statement is as it was before.
 
-        What is promised to the group's own tasks is theirs to use.
+        What is promised to the group's own tasks is theirs to use. ``future``: room that is being vacated
+        will do. If any member of a gang's minimum needs it, all of the step is promised and nothing is
+        bound; of an elastic group one more task, beside those that are promised room already.
         """
         mark = statement.checkpoint()
-        for entry in promised(group):
+        mine = [] if future and step.extra else promised(group)
+        for entry in mine:
             statement.unpromise(entry)
-        attempt = self._attempt(statement, group, step)
+        if future and step.extra:
+            step = _without_promise(step, group)
+        start = statement.checkpoint()
+        attempt = self._attempt(statement, group, step, future)
         if not attempt.done:
             statement.rollback(mark)
+            return attempt
+        if future and (attempt.pipelined or statement.pipelined(start)):
+            self._promise_all(statement, start)
+            attempt.pipelined = True
+        elif step.extra and mine:
+            self._promise_again(statement, mine)
         return attempt
 
-    def _attempt(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+    @staticmethod
+    def _promise_all(statement: Statement, start: int) -> None:
+        """Turn what was placed since ``start`` into promises of the same room."""
+        placements = statement.placements(start)
+        statement.rollback(start)
+        for entry, row in placements:
+            statement.pipeline(entry, row)
+
+    def _promise_again(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
+        """One of several elastic tasks got a place: the others keep waiting for what is being vacated."""
+        left: dict[TaskClass, list[TaskEntry]] = {}
+        for entry in entries:
+            if entry.row < 0:
+                left.setdefault(entry.cls, []).append(entry)
+        for cls, waiting in left.items():
+            self._placer.promise(statement, cls, waiting)
+
+    def _attempt(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+        if not step.runs:
+            return Attempt(False)
         if step.extra or (step.members == 1 and len(step.runs) == 1 and not step.roles):
-            return self._one(statement, group, step)
-        if len(step.runs) == 1 and self._hopeless(step):
-            refusals = self._refusals(group, step.runs[0], step.members, extra=False)
-            return Attempt(False, min(step.runs[0].cls.total, step.members), refusals)
+            return self._one(statement, group, step, future)
+        if len(step.runs) == 1:
+            room = self._room(step.runs[0].cls, future)
+            if room < step.members:
+                refusals = self._refusals(group, step.runs[0], step.members, step, future)
+                return Attempt(False, min(room, step.members), refusals)
         mark = statement.checkpoint()
-        first = self._gang(statement, group, step, step.runs)
+        first = self._gang(statement, group, step, step.runs, future)
         if first.done:
             return first
         statement.rollback(mark)
         for order in self._other_orders(step):
-            other = self._gang(statement, group, step, order)
+            other = self._gang(statement, group, step, order, future)
             if other.done:
                 return other
             statement.rollback(mark)
@@ -86,24 +147,29 @@ class Allocation:
                 found.append(order)
         return found
 
-    def _hopeless(self, step: Step) -> bool:
-        """Whether the nodes taken one by one hold too few: then nothing needs to be tried."""
-        cls = step.runs[0].cls
+    def _room(self, cls: TaskClass, future: bool) -> int:
+        """How many of a class the nodes hold, taken one by one: if too few, nothing needs to be tried."""
+        if future:
+            return cls.future_total()
         cls.refresh()
-        return cls.total < step.members
+        return cls.total
 
-    def _one(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
+    def _one(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
         """Place one task: of the first run that is admitted and fits."""
         refusals: list[Refusal] = []
         for run in step.runs:
-            refused = self._refusals(group, run, 1, extra=step.extra)
+            refused = self._refusals(group, run, 1, step, future)
             if refused:
                 refusals += refused
-            elif self._placer.place(statement, group, run.cls, _first(run.entries, 1)):
-                return Attempt(True, 1)
+                continue
+            later = future and bool(self._refusals(group, run, 1, step, False))
+            if self._placer.place(statement, group, run.cls, _first(run.entries, 1), future=future):
+                return Attempt(True, 1, pipelined=later)
         return Attempt(False, 0, refusals)
 
-    def _gang(self, statement: Statement, group: GroupEntry, step: Step, runs: Sequence[Run]) -> Attempt:
+    def _gang(
+        self, statement: Statement, group: GroupEntry, step: Step, runs: Sequence[Run], future: bool
+    ) -> Attempt:
         """Place until the minimum is reached: what roles lack, and any task for the rest."""
         roles = dict(step.roles)
         free = max(0, step.members - sum(roles.values()))
@@ -113,11 +179,13 @@ class Allocation:
             wanted = min(len(run.entries), lacking + free)
             if not wanted:
                 continue
-            refused = self._refusals(group, run, wanted, extra=False)
+            refused = self._refusals(group, run, wanted, step, future)
             if refused:
                 result.refusals += refused
-                wanted = self._admitted(group, run, wanted)
-            placed = self._placer.place(statement, group, run.cls, _first(run.entries, wanted))
+                wanted = self._admitted(group, run, wanted, step, future)
+            elif future and self._refusals(group, run, wanted, step, False):
+                result.pipelined = True
+            placed = self._placer.place(statement, group, run.cls, _first(run.entries, wanted), future=future)
             result.reached += placed
             for_role = min(lacking, placed)
             if for_role:
@@ -130,14 +198,14 @@ class Allocation:
 
     # ------------------------------------------------------------------ admission
 
-    def _refusals(self, group: GroupEntry, run: Run, n: int, *, extra: bool) -> list[Refusal]:
+    def _refusals(self, group: GroupEntry, run: Run, n: int, step: Step, future: bool) -> list[Refusal]:
         """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
         if not self._admissions or group.queue is None or group.group is None:
             return []
         request = run.cls.request
         if n > 1:
             request = {name: units * n for name, units in run.cls.items}
-        return self.refusals_of(group, StepView(group.group, request, n, extra))
+        return self.refusals_of(group, StepView(group.group, request, n, step.extra, future))
 
     def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
         """What the policies say against a step, the queues being as they are."""
@@ -151,21 +219,27 @@ class Allocation:
                 found.append(refusal)
         return found
 
-    def _admitted(self, group: GroupEntry, run: Run, refused: int) -> int:
+    def _admitted(self, group: GroupEntry, run: Run, refused: int, step: Step, future: bool) -> int:
         """The largest number below ``refused`` that is admitted."""
         low, high = 0, refused
         while high - low > 1:
             middle = (low + high) // 2
-            if self._refusals(group, run, middle, extra=False):
+            if self._refusals(group, run, middle, step, future):
                 high = middle
             else:
                 low = middle
         return low
 
 
-def promised(group: GroupEntry) -> list[TaskEntry]:
-    """The tasks of the group that room is promised to."""
-    return [entry for entry in group.pending.values() if entry.promised >= 0] if group.promises else []
+def _without_promise(step: Step, group: GroupEntry) -> Step:
+    """A step of an elastic group, with tasks that room is not yet promised to."""
+    if not group.promises:
+        return step
+    runs: dict[TaskClass, Run] = {}
+    for entry in group.waiting():
+        if entry.promised < 0 and entry.cls not in runs:
+            runs[entry.cls] = Run(entry.cls, "", [entry])
+    return Step(list(runs.values()), step.members, step.roles, extra=True)
 
 
 def _first(entries: list[TaskEntry], n: int) -> list[TaskEntry]:

@@ -74,7 +74,7 @@ class TaskClass:
         self.tasks = 0
         """Tasks of the class that exist."""
         self.placed: dict[int, int] = {}
-        """Row → tasks of the class on it."""
+        """Row → tasks of the class on it, or with room promised to them on it."""
         self.total = 0
         """The sum of ``count``: how many tasks of the class the cluster takes now, on its own."""
         self.used_at = 0
@@ -211,10 +211,15 @@ class TaskClass:
         before = self.count[rows]
         self.total += int(count.sum()) - int(before.sum())
         self.count[rows] = count
+        self.key[rows] = self._keys(rows, count, score)
+
+    def _keys(
+        self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
         ranked = np.rint((self._static_score[rows] + score) / self._policies.score_weight * SCORE_UNITS)
         keys = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
         keys[count <= 0] = -1
-        self.key[rows] = keys
+        return keys
 
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
@@ -254,6 +259,22 @@ class TaskClass:
             self.key[row] = -1
 
     # ------------------------------------------------------------------ questions
+
+    def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        self.refresh()
+        count, score = self._evaluate(TableView(self._table, rows, future=True))
+        count[~self.static[rows]] = 0
+        return count, self._keys(rows, count, score)
+
+    def future_total(self) -> int:
+        """``total`` as it will be once all that terminates is gone."""
+        self.refresh()
+        rows = self._table.vacating()
+        if not len(rows):
+            return self.total
+        count, _ = self.future(rows)
+        return self.total + int(np.maximum(count - self.count[rows], 0).sum())
 
     def best(self) -> int:
         """The best row that takes a task of the class now; -1 if none. Domains are not asked."""

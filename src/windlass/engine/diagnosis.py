@@ -10,6 +10,7 @@ wait for the same are diagnosed once.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
@@ -17,7 +18,7 @@ from windlass.engine import wording
 from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
-from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
+from windlass.engine.groups import GroupEntry, Shortage, Step, next_step, promised
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
@@ -92,6 +93,8 @@ class Diagnosis:
 
     def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
         """All that keeps a waiting group from its next step."""
+        if group.promises:
+            return self._of_promises(group)
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
         verdicts: list[NodesVerdict] = []
@@ -124,6 +127,21 @@ class Diagnosis:
         return replace(explanation, position=position, ahead=ahead, changes=changes)
 
     # ------------------------------------------------------------------ the group
+
+    def _of_promises(self, group: GroupEntry) -> Explanation:
+        """Room is kept for it on nodes that others are leaving."""
+        names = self._world.table.names
+        tasks = Counter(names[entry.promised] for entry in promised(group))
+        blockers = tuple(
+            Blocker(Reason.WAITING_FOR_VICTIMS, nodes=1, resource="tasks", needed=str(n), detail=name)
+            for name, n in sorted(tasks.items())
+        )
+        return Explanation(
+            code=Reason.WAITING_FOR_VICTIMS,
+            message=wording.promises(sorted(tasks.items())),
+            blockers=blockers,
+            nodes_considered=int(self._world.table.live.sum()),
+        )
 
     def _of_group(self, group: GroupEntry, step: Step | Shortage | None, now: float) -> list[Obstacle]:
         spec = group.group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from windlass.engine.groups import GroupEntry, Shortage, Step, next_step
+from windlass.engine.groups import GroupEntry, Shortage, Step, next_step, promised
 from windlass.engine.parking import ParkingLot, Signature
 from windlass.engine.queues import QueueEntry
 from windlass.engine.turns import Turns
@@ -34,6 +34,8 @@ class Enrolment:
             group.failures = 0
         step = self.step(group, now)
         if step is None:
+            for entry in promised(group):
+                self._world.ledger.withdraw(entry)
             self._leave(group)
             return
         group.step = step

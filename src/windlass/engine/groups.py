@@ -221,6 +221,11 @@ class GroupEntry:
         return f"<GroupEntry {self.key} active={self.active} pending={len(self.pending)}>"
 
 
+def promised(group: GroupEntry) -> list[TaskEntry]:
+    """The tasks of the group that room is promised to."""
+    return [entry for entry in group.pending.values() if entry.promised >= 0] if group.promises else []
+
+
 def _sort_key(entry: TaskEntry) -> Any:
     return entry.sort_key
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from windlass.engine import deltas as d
 from windlass.engine.devices import bits
-from windlass.engine.groups import OCCUPYING, TaskEntry
+from windlass.engine.groups import OCCUPYING, TaskEntry, promised
+from windlass.engine.ledger import is_firm
 from windlass.engine.world import World
 from windlass.spi.objects import Node, Task, TaskState
 
@@ -68,16 +69,21 @@ class Intake:
         entry = world.group(group.key)
         if entry.group == group:
             return
-        entry.set_group(group)
-        if entry.queue is None or entry.queue.name != group.queue:
+        before = entry.queue
+        if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             self._ledger.leave_queue(entry)
+            entry.set_group(group)
             self._ledger.join_queue(entry, world.queues.get(group.queue))
+        else:
+            entry.set_group(group)
         world.dirty[group.key] = entry
 
     def _group_removed(self, key: str) -> None:
         entry = self._world.groups.get(key)
         if entry is None or entry.group is None:
             return
+        for task in promised(entry):
+            self._ledger.withdraw(task)
         self._ledger.leave_queue(entry)
         entry.group = None
         entry.roles_enforced = {}
@@ -171,10 +177,11 @@ class Intake:
                     return
                 ledger.change_state(entry, after)
                 group = entry.group
-                if after is not TaskState.RELEASING and (group is None or not group.failures):
-                    return
-                if after is TaskState.RELEASING:
+                if after in (TaskState.RELEASING, TaskState.STUCK):
+                    # There is room to wait for, or room that somebody waits for does not come.
                     self._world.table.improved.add(row)
+                elif group is None or not group.failures:
+                    return
         else:
             after = _unplaced(after)
             if after is before or (after is PENDING and before is ASSUMED):
@@ -212,6 +219,7 @@ class Intake:
             return
         if entry.task.state in OCCUPYING and entry.task.state is not TaskState.RELEASING:
             self._ledger.change_state(entry, entry.task.state)
+            self._world.table.improved.add(entry.row)  # whoever was promised its room must look again
             if entry.group is not None:
                 self._world.dirty[entry.group.key] = entry.group
 

@@ -16,7 +16,8 @@ from windlass.engine.decision import Decision
 from windlass.engine.devices import bits
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, OCCUPYING, Shortage, next_step
-from windlass.engine.queues import QueueEntry
+from windlass.engine.ledger import is_firm
+from windlass.engine.queues import SUMS, QueueEntry
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.spi.objects import TaskState
 
@@ -100,6 +101,11 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
                 expected[entry.row, RELEASING] += vector
         elif entry.row >= 0:
             problems.append(f"{entry.key} is {entry.state.value} but on {table.names[entry.row]}")
+        leaving = world.ledger.leaving.get(entry.key) is entry
+        if leaving != (entry.state is TaskState.RELEASING and entry.row >= 0):
+            problems.append(f"{entry.key} is {entry.state.value}: leaving is out of step")
+        if entry.promised >= 0 and entry.state is not TaskState.PENDING:
+            problems.append(f"{entry.key} is {entry.state.value} and promised room")
         if entry.promised >= 0:
             expected[entry.promised, PROMISED] += vector
     return problems, expected
@@ -135,13 +141,13 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
 def _queues(engine: Core, overcommitted: bool) -> list[str]:
     world = engine.world
     problems = []
-    sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(4)] for q in world.queues}
+    sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(5)] for q in world.queues}
     for group in world.groups.values():
         if group.queue is None:
             continue
         for entry in group.tasks.values():
             for ancestor in group.queue.path:
-                allocated, releasing, pending, promised = sums[ancestor.name]
+                allocated, releasing, pending, promised, firm = sums[ancestor.name]
                 if entry.state in OCCUPYING:
                     allocated.update(entry.cls.request)
                 if entry.state is TaskState.RELEASING:
@@ -150,10 +156,12 @@ def _queues(engine: Core, overcommitted: bool) -> list[str]:
                     pending.update(entry.cls.request)
                     if entry.promised >= 0:
                         promised.update(entry.cls.request)
+                holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
+                if is_firm(group) and (holds or entry.promised >= 0):
+                    firm.update(entry.cls.request)
     for queue in world.queues:
-        for kept, right in zip(
-            (queue.allocated, queue.releasing, queue.pending, queue.promised), sums[queue.name], strict=True
-        ):
+        for name, right in zip(SUMS, sums[queue.name], strict=True):
+            kept: dict[str, int] = getattr(queue, name)
             if {n: u for n, u in kept.items() if u} != {n: u for n, u in right.items() if u}:
                 problems.append(f"the sums of queue {queue.name} are wrong")
         problems += _shape(world.queues.entries, queue)
@@ -239,7 +247,8 @@ def _classes(engine: Core) -> list[str]:
     for cls in world.classes:
         if cls.tasks != sum(entry.cls is cls for entry in world.tasks.values()):
             problems.append(f"{cls!r} counts {cls.tasks} tasks")
-        placed = Counter(e.row for e in world.tasks.values() if e.cls is cls and e.row >= 0)
+        mine = [e for e in world.tasks.values() if e.cls is cls]
+        placed = Counter(row for e in mine for row in (e.row, e.promised) if row >= 0)
         if cls.placed != placed:
             problems.append(f"{cls!r} does not know where its tasks are")
         if not cls.built:

@@ -31,6 +31,8 @@ class Ledger:
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
         """Groups whose next step, order or standing may have changed since the engine last looked."""
+        self.leaving: dict[str, TaskEntry] = {}
+        """Tasks that terminate: what they hold is being given back."""
 
     # ------------------------------------------------------------------ decided placements
 
@@ -45,7 +47,7 @@ class Ledger:
         cls.placed[row] = cls.placed.get(row, 0) + n
         queue = group.queue
         if queue is not None:
-            self.queues.start(queue, cls.items, n)
+            self.queues.start(queue, cls.items, n, firm=is_firm(group))
         group.active += n
         on_row = table.tasks[row]
         roles = group.roles_enforced
@@ -85,7 +87,7 @@ class Ledger:
         table.touch(row)
         self._count_placed(cls, row, -n)
         if group.queue is not None:
-            self.queues.start(group.queue, cls.items, -n)
+            self.queues.start(group.queue, cls.items, -n, firm=is_firm(group))
         group.active -= n
         for entry in entries:
             entry.state = PENDING
@@ -104,25 +106,39 @@ class Ledger:
     # ------------------------------------------------------------------ promises
 
     def promise(self, entry: TaskEntry, row: int) -> None:
-        """Keep room on ``row``, part of which is still being freed, for a pending task."""
-        self.table.planes[row, PROMISED] += entry.cls.vector
-        self.table.touch(row)
+        """Keep room on ``row``, part of which is still being freed, for a pending task.
+
+        To policies about pods in relation to one another, and in its queue's ``promised``, it stands there.
+        """
         entry.promised = row
-        group = entry.group
-        if group is not None:
-            group.promises += 1
-            if group.queue is not None:
-                self.queues.promise(group.queue, entry.cls.items, 1)
+        self._count_promise(entry, row, 1)
 
     def unpromise(self, entry: TaskEntry) -> None:
         row, entry.promised = entry.promised, -1
-        self.table.planes[row, PROMISED] -= entry.cls.vector
+        self._count_promise(entry, row, -1)
+
+    def withdraw(self, entry: TaskEntry) -> None:
+        """:meth:`unpromise` for good: whoever waits for the room may have it."""
+        row, group = entry.promised, entry.group
+        self.unpromise(entry)
+        self.table.improved.add(row)
+        self.moved.add(entry.cls.number)
+        if group is not None and group.queue is not None:
+            self.queues.mark_freed(group.queue)
+        self.table.release_row(row)
+
+    def _count_promise(self, entry: TaskEntry, row: int, sign: int) -> None:
+        cls, group = entry.cls, entry.group
+        cls.fit_vector()
+        self.table.planes[row, PROMISED] += sign * cls.vector
         self.table.touch(row)
-        group = entry.group
+        self._count_placed(cls, row, sign)
+        for plugin in self.domains:
+            plugin.add(cls.number, row, sign)
         if group is not None:
-            group.promises -= 1
+            group.promises += sign
             if group.queue is not None:
-                self.queues.promise(group.queue, entry.cls.items, -1)
+                self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -133,6 +149,9 @@ class Ledger:
         table.planes[row, USED] += cls.vector
         if state is TaskState.RELEASING:
             table.planes[row, RELEASING] += cls.vector
+            self.leaving[entry.key] = entry
+        if table.planes[row, PROMISED, 0] > 0:
+            table.improved.add(row)  # whoever was promised room here must look again
         entry.row = row
         entry.state = state
         table.tasks[row][entry.key] = entry
@@ -152,6 +171,7 @@ class Ledger:
         table.planes[row, USED] -= cls.vector
         if entry.state is TaskState.RELEASING:
             table.planes[row, RELEASING] -= cls.vector
+            del self.leaving[entry.key]
         self._count_group(entry, entry.state, -1)
         entry.state = state
         entry.row = -1
@@ -200,11 +220,7 @@ class Ledger:
     def remove_waiting(self, entry: TaskEntry) -> None:
         """A task that holds nothing disappears."""
         if entry.promised >= 0:
-            row = entry.promised
-            self.unpromise(entry)
-            self.table.improved.add(row)
-            if entry.group is not None and entry.group.queue is not None:
-                self.queues.mark_freed(entry.group.queue)
+            self.withdraw(entry)
         self._count_group(entry, entry.state, -1)
 
     # ------------------------------------------------------------------ queues
@@ -237,8 +253,12 @@ class Ledger:
         if sign:
             self.table.planes[entry.row, RELEASING] += sign * entry.cls.vector
             self.table.touch(entry.row)
+            if sign > 0:
+                self.leaving[entry.key] = entry
+            else:
+                del self.leaving[entry.key]
             if group is not None and group.queue is not None:
-                self.queues.release(group.queue, entry.cls.items, sign)
+                self.queues.release(group.queue, entry.cls.items, sign, firm=is_firm(group))
         if group is not None:
             group.count(entry, before, -1)
             group.count(entry, state, 1)
@@ -248,6 +268,8 @@ class Ledger:
         """Enter a task in its group's counters and its queue's sums as being in ``state``."""
         group = entry.group
         if group is None:
+            if state in OCCUPYING:
+                self.queues.hold_foreign(entry.cls.items, sign)
             return
         group.count(entry, state, sign)
         if state is PENDING and not entry.task.gated:
@@ -262,14 +284,15 @@ class Ledger:
         self, queue: QueueEntry, entry: TaskEntry, sign: int, state: TaskState | None = None
     ) -> None:
         state = state or entry.state
+        firm = entry.group is not None and is_firm(entry.group)
         if state in OCCUPYING:
-            self.queues.allocate(queue, entry.cls.items, sign)
+            self.queues.allocate(queue, entry.cls.items, sign, firm=firm)
             if state is TaskState.RELEASING:
-                self.queues.release(queue, entry.cls.items, sign)
+                self.queues.release(queue, entry.cls.items, sign, firm=firm)
         elif state is PENDING and not entry.task.gated:
             self.queues.ask(queue, entry.cls.items, sign)
             if entry.promised >= 0:
-                self.queues.promise(queue, entry.cls.items, sign)
+                self.queues.promise(queue, entry.cls.items, sign, firm=firm)
 
     def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
         left = cls.placed.get(row, 0) + n
@@ -288,3 +311,8 @@ class Ledger:
     def _settle_health(self, row: int) -> None:
         if any(slots.known != slots.healthy for slots in self.table.devices.rows[row].values()):
             self.table.settle_allocatable(row)
+
+
+def is_firm(group: GroupEntry) -> bool:
+    """Whether no one may evict what the group holds."""
+    return group.group is not None and not group.group.preemptible

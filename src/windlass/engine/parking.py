@@ -192,24 +192,26 @@ class ParkingLot:
         rows = np.fromiter(improved, dtype=np.int64, count=len(improved))
         for cls in self._candidates(rows):
             cls.refresh()
-            here = bool((cls.count[rows] > 0).any())
+            here = bool((cls.count[rows] > 0).any()) or bool((cls.future(rows)[0] > 0).any())
             if not here:
                 continue
+            total = cls.future_total()  # room that is being vacated can be promised
             for bucket in self.by_class[cls]:
                 needed = bucket.waits.room.get(cls)
-                if cls in bucket.waits.any_room or (needed is not None and cls.total >= needed):
+                if cls in bucket.waits.any_room or (needed is not None and total >= needed):
                     woken[bucket] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
-        """The watched classes of which a task might fit on one of the rows, by amounts alone."""
+        """The watched classes of which a task might fit on one of the rows, by amounts alone, now or once
+        what terminates is gone."""
         if self._matrix is None or self._matrix.shape[1] != self._table.width:
             self._matrix_classes = list(self.by_class)
             for cls in self._matrix_classes:
                 cls.fit_vector()
             self._matrix = np.stack([cls.vector for cls in self._matrix_classes])
         planes = self._table.planes[rows]
-        held_back = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
-        most = (planes[:, ALLOCATABLE] - planes[:, USED] - held_back).max(axis=0)
+        staying = planes[:, USED] - planes[:, RELEASING] + planes[:, PROMISED]
+        most = (planes[:, ALLOCATABLE] - staying).max(axis=0)
         fitting = np.flatnonzero((self._matrix <= np.maximum(most, 0)).all(axis=1))
         return [self._matrix_classes[at] for at in fitting.tolist()]
 

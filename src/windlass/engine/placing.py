@@ -4,11 +4,17 @@ A class whose constraints are static or in its node's own row, and whose score n
 fills, is placed by counting: the best node takes as many as it holds, then the next. That equals
 placing one by one (a property test holds it). Anything else is placed one by one: each time the best
 node is taken, and the policies about pods in relation to one another are asked again.
+
+On request, what fits nowhere now is promised room that is being vacated: nodes are then judged as they
+will be once everything that terminates is gone and every promise is kept. Room that is free now goes
+first, unless a score outranks that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +32,33 @@ class Placer:
     def __init__(self, table: NodeTable, policies: Policies) -> None:
         self._table = table
         self._domains = policies.domains
+        self._outranking = policies.outranking
         self._everything = TableView(table)
 
     def place(
-        self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        cls: TaskClass,
+        entries: Sequence[TaskEntry],
+        *,
+        future: bool = False,
     ) -> int:
         """Place the first tasks of ``entries`` (pending, of ``cls``) as far as nodes take them.
 
-        Returns how many were placed, always a prefix.
+        ``future``: those that fit nowhere now are promised room that is being vacated. Returns how many
+        were placed or promised room, always a prefix.
         """
+        if future and self._outranking and statement.leaving:
+            return self._by_rank(statement, group, cls, entries)
+        placed = self._place_now(statement, group, cls, entries)
+        if future and placed < len(entries) and statement.leaving:
+            placed += self.promise(statement, cls, entries[placed:])
+        return placed
+
+    def _place_now(
+        self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
+    ) -> int:
         domains = self.constraints(cls)
         if domains:
             return self._one_by_one(statement, group, cls, entries, domains)
@@ -96,3 +120,118 @@ class Placer:
         key = np.where(mask, cls.key[:height], -1)
         row = int(key.argmax())
         return row if key[row] >= 0 else -1
+
+    # ------------------------------------------------------------------ room that is being vacated
+
+    def promise(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
+        """Promise the first of ``entries`` room on nodes that something is leaving. Returns how many got it."""
+        if not self.constraints(cls) and cls.countable:
+            return self._promise_by_counting(statement, cls, entries)
+        with self._vacated(statement):
+            for done, entry in enumerate(entries):
+                row = self._best_future(cls)
+                if row < 0:
+                    return done
+                statement.pipeline(entry, row)
+        return len(entries)
+
+    def keeps(self, cls: TaskClass, row: int) -> bool:
+        """Whether a node may still take tasks of the class and keeps all that is promised on it."""
+        cls.refresh()
+        if not cls.static[row]:
+            return False
+        allocatable, used, releasing, promised = self._table.planes[row]
+        return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
+
+    def _promise_by_counting(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
+        rows = self._table.vacating()
+        count, key = cls.future(rows)
+        done = 0
+        while done < len(entries) and len(rows):
+            at = int(key.argmax())
+            if key[at] < 0:
+                break
+            n = min(len(entries) - done, int(count[at]))
+            for entry in entries[done : done + n]:
+                statement.pipeline(entry, int(rows[at]))
+            key[at] = -1
+            done += n
+        return done
+
+    def _best_future(self, cls: TaskClass) -> int:
+        """The best node for one task, all nodes being as they will be; -1 if there is none."""
+        domains = self.constraints(cls)
+        rows = np.arange(self._table.height, dtype=np.int64) if domains else self._table.vacating()
+        if not len(rows):
+            return -1
+        _, key = cls.future(rows)
+        mask = self.domain_mask(cls, domains) if domains else None
+        if mask is not None:
+            key = np.where(mask, key, -1)
+        at = int(key.argmax())
+        return int(rows[at]) if key[at] >= 0 else -1
+
+    def _by_rank(
+        self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
+    ) -> int:
+        """One by one, where a score counts more than whether the room is free now."""
+        for done, entry in enumerate(entries):
+            now = self._ranked_now(cls)
+            with self._vacated(statement):
+                row, vacating = self._best_ranked(cls, now)
+            if row < 0:
+                return done
+            if vacating:
+                statement.pipeline(entry, row)
+            else:
+                statement.allocate(group, cls, row, (entry,))
+        return len(entries)
+
+    def _ranked_now(self, cls: TaskClass) -> NDArray[np.int64]:
+        cls.refresh()
+        key = cls.key[: self._table.height]
+        domains = self.constraints(cls)
+        mask = self.domain_mask(cls, domains) if domains else None
+        return key.copy() if mask is None else np.where(mask, key, -1)
+
+    def _best_ranked(self, cls: TaskClass, now: NDArray[np.int64]) -> tuple[int, bool]:
+        """The best node, and whether its room is still being vacated; -1 if there is none.
+
+        First what the outranking scores say, then free now before vacating, then all scores.
+        """
+        rows = np.arange(self._table.height, dtype=np.int64)
+        _, later = cls.future(rows)
+        domains = self.constraints(cls)
+        mask = self.domain_mask(cls, domains) if domains else None
+        if mask is not None:
+            later = np.where(mask, later, -1)
+        rank = np.zeros(len(rows))
+        view = TableView(self._table, future=True)
+        for plugin in self._outranking:
+            part = plugin.score(cls.needs, view)
+            if part is not None:
+                rank += plugin.weight * part
+        rank[(now < 0) & (later < 0)] = -np.inf
+        best = rank == rank.max() if len(rank) else rank > 0
+        for key, vacating in ((now, False), (later, True)):
+            chosen = np.where(best, key, -1)
+            at = int(chosen.argmax()) if len(chosen) else 0
+            if len(chosen) and chosen[at] >= 0:
+                return at, vacating
+        return -1, False
+
+    @contextmanager
+    def _vacated(self, statement: Statement) -> Iterator[None]:
+        """The policies about pods in relation to one another take what terminates for gone, inside."""
+        leaving = (
+            Counter((entry.cls.number, entry.row) for entry in statement.leaving) if self._domains else {}
+        )
+        for plugin in self._domains:
+            for (number, row), n in leaving.items():
+                plugin.add(number, row, -n)
+        try:
+            yield
+        finally:
+            for plugin in self._domains:
+                for (number, row), n in leaving.items():
+                    plugin.add(number, row, n)

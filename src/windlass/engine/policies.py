@@ -22,6 +22,8 @@ class Policies:
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         self.static_scores = [p for p in scores if p.footprint is Footprint.STATIC]
         self.row_scores = [p for p in scores if p.footprint is Footprint.ROW]
+        self.outranking = [p for p in scores if getattr(p, "outranks_vacancy", False)]
+        """Scores that count more than whether room is free now or still being vacated."""
         self.score_weight = sum(p.weight for p in scores) or 1.0
         self.queue_orders = [p for p in plugins if isinstance(p, spi.QueueOrder)]
         self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]

@@ -7,7 +7,7 @@ left into decisions. An open statement must end in ``commit`` or ``rollback()``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from windlass.engine.classes import TaskClass
@@ -99,6 +99,28 @@ class Statement:
         """A mark to roll back to."""
         return len(self._log)
 
+    @property
+    def leaving(self) -> Collection[TaskEntry]:
+        """The tasks that terminate, those evicted here included."""
+        return self._ledger.leaving.values()
+
+    def pipelined(self, mark: int = 0) -> bool:
+        """Whether anything was promised since ``mark``."""
+        return any(isinstance(operation, _Pipelined) for operation in self._log[mark:])
+
+    def placements(self, mark: int = 0) -> list[tuple[TaskEntry, int]]:
+        """The tasks that were placed or promised room since ``mark``, with their rows, in order."""
+        found: list[tuple[TaskEntry, int]] = []
+        for operation in self._log[mark:]:
+            match operation:
+                case _Allocated(_, _, row, entries):
+                    found += [(entry, row) for entry in entries]
+                case _Pipelined(entry, row):
+                    found.append((entry, row))
+                case _:
+                    pass
+        return found
+
     def rollback(self, mark: int = 0) -> None:
         """Undo everything done since ``mark``, last first."""
         ledger = self._ledger
@@ -137,6 +159,8 @@ class Statement:
                     out.nominations.append(Nomination(entry.key, entry.task.uid, table.names[row]))
                 case _Unpromised(entry, row):
                     table.improved.add(row)
+                    moved.add(entry.cls.number)
+                    table.release_row(row)
                     if entry.group is not None and entry.group.queue is not None:
                         self._ledger.queues.mark_freed(entry.group.queue)
         self._log.clear()

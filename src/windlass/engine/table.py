@@ -175,12 +175,15 @@ class NodeTable:
         self._write_statics(row, None)
         self._touch(row, static=True)
         self.relabelled.add(row)
+        if self.planes[row, PROMISED, 0] > 0:
+            self.improved.add(row)  # whoever was promised room here must look again
         self.release_row(row)
         return row
 
     def release_row(self, row: int) -> None:
-        """Give the row back if neither a node nor a task needs it."""
-        if self.nodes[row] is None and not self.tasks[row] and self.names[row]:
+        """Give the row back if neither a node nor a task needs it, nor one that was promised room on it."""
+        needed = self.nodes[row] is not None or self.tasks[row] or self.planes[row, PROMISED, 0] > 0
+        if self.names[row] and not needed:
             name = self.names[row]
             del self.rows[name]
             self.ranking.remove(name)
@@ -210,6 +213,10 @@ class NodeTable:
         self.amounts.entries.append(row)
 
     # ------------------------------------------------------------------ amounts
+
+    def vacating(self) -> NDArray[np.int64]:
+        """The rows that something is leaving."""
+        return np.flatnonzero(self.planes[: self.height, RELEASING, 0] > 0)
 
     def settle_allocatable(self, row: int) -> None:
         """Write the allocatable plane: what the node says, less devices that cannot be handed out."""

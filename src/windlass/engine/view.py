@@ -15,16 +15,23 @@ from windlass.spi.objects import Taint
 class TableView:
     """``rows`` None covers rows 0 … height-1; those that are not live are masked by the engine.
 
-    ``empty`` shows the nodes as if nothing ran on them: for "can this ever run".
+    ``empty`` shows the nodes as if nothing ran on them: for "can this ever run". ``future`` shows them
+    as they will be: what terminates is gone, and what has been promised is taken.
     """
 
-    __slots__ = ("_block", "_empty", "_rows", "_table")
+    __slots__ = ("_block", "_empty", "_future", "_rows", "_table")
 
     def __init__(
-        self, table: NodeTable, rows: NDArray[np.int64] | None = None, *, empty: bool = False
+        self,
+        table: NodeTable,
+        rows: NDArray[np.int64] | None = None,
+        *,
+        empty: bool = False,
+        future: bool = False,
     ) -> None:
         self._table = table
         self._empty = empty
+        self._future = future
         self._rows = rows
         self._block: NDArray[np.int64] | None = None
 
@@ -59,13 +66,20 @@ class TableView:
         return self._plane(ALLOCATABLE, resource)
 
     def used(self, resource: str) -> IntArray:
+        if self._future:
+            leaving = self._plane(RELEASING, resource)
+            return self._plane(USED, resource) - leaving + self._plane(PROMISED, resource)
         return self._plane(USED, resource)
 
     def releasing(self, resource: str) -> IntArray:
+        if self._future:
+            return np.zeros(self.size, dtype=np.int64)
         return self._plane(RELEASING, resource)
 
     def available(self, resource: str) -> IntArray:
-        free = self._plane(ALLOCATABLE, resource) - self._plane(USED, resource)
+        free = self._plane(ALLOCATABLE, resource) - self.used(resource)
+        if self._future:
+            return free
         promised = self._plane(PROMISED, resource)
         if promised.any():
             free -= np.maximum(promised - self._plane(RELEASING, resource), 0)

@@ -24,12 +24,11 @@ class QueueLimits:
             limits = queue.spec.capability
             if not limits:
                 continue
-            allocated = queue.allocated
             for resource, limit in limits.items():
                 units = step.request.get(resource, 0)
                 if units <= 0:
                     continue
-                left = limit - allocated.get(resource, 0)
+                left = limit - step.standing(queue, resource)
                 if units > left:
                     refusal = _refusal(queue, resource, units, limit, max(left, 0))
                     if refusal.permanent:

@@ -1,12 +1,14 @@
 """The action ``allocate``: let groups take steps, in turn, until none can.
 
+A step that cannot be had now, but once something that terminates is gone, is promised that room.
 ``binds_per_cycle`` of the configuration bounds it; what is left then runs in the next cycle.
 """
 
 from __future__ import annotations
 
-from windlass.engine.allocate import waits_for
+from windlass.engine.allocate import Attempt, waits_for
 from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.groups import GroupEntry
 
 
 class Allocate:
@@ -29,14 +31,24 @@ class Allocate:
             if group.step is None:
                 raise RuntimeError(f"{bucket!r} has nothing to try")
             touched[group.key] = group
-            attempt = m.allocation.attempt(m.statement, group, group.step)
-            if attempt.done:
+            step = group.step
+            attempt = m.allocation.advance(m.statement, group, step)
+            if attempt.done or len(m.statement):  # promises that do not hold may have been given up
                 m.statement.commit(out)
                 m.enrolment.settle(group, ctx.now)
-                if bucket.members:
+                if attempt.pipelined and not step.extra:
+                    self._park(ctx, group, attempt)
+                if bucket.members and not bucket.parked:
                     turns.push(bucket)
             else:
-                for run in group.step.runs:
-                    world.classes.touch(run.cls)
-                m.lot.park(bucket, waits_for(group, group.step, attempt.refusals, m.placer))
-                ctx.parked[bucket] = None
+                self._park(ctx, group, attempt)
+
+    def _park(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt) -> None:
+        """The group waits from now on, and with it all that wait for the same."""
+        m = self._machinery
+        if group.bucket is None or group.step is None:
+            raise RuntimeError(f"group {group.key} has nothing to wait for")
+        for run in group.step.runs:
+            m.world.classes.touch(run.cls)
+        m.lot.park(group.bucket, waits_for(group, group.step, attempt.refusals, m.placer))
+        ctx.parked[group.bucket] = None
