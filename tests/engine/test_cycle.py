@@ -70,14 +70,15 @@ def test_queue_figures_are_reported_when_they_move() -> None:
     c.gang("g", 3, "gpu=1 cpu=1", queue="a", min=1)
     usages = {u.queue: u for u in c.cycle().queues}
     assert usages["a"].allocated == {"nvidia.com/gpu": 3000, "cpu": 3000, "pods": 3}
-    assert usages["a"].fair_share["nvidia.com/gpu"] == 6000
-    assert usages["b"].fair_share["nvidia.com/gpu"] == 2000
+    assert usages["a"].fair_share["nvidia.com/gpu"] == 3000
+    assert usages["b"].fair_share == {}
     assert usages["top"].allocated == usages["a"].allocated
     assert usages["b"].allocated == {}
     assert c.cycle().queues == ()
     c.gang("h", 1, "gpu=9", queue="b")
     usages = {u.queue: u for u in c.cycle().queues}
     assert usages["b"].requested == {"nvidia.com/gpu": 9000, "pods": 1}
+    assert usages["b"].fair_share["nvidia.com/gpu"] == 5000
     assert usages["top"].requested["nvidia.com/gpu"] == 12_000
     assert "a" not in usages
 

@@ -31,6 +31,19 @@ class FakeQueue:
     parent: None = None
     releasing: Mapping[str, int] = field(default_factory=dict)
     requested: Mapping[str, int] = field(default_factory=dict)
+    promised: Mapping[str, int] = field(default_factory=dict)
+    demand: Mapping[str, int] = field(default_factory=dict)
+    allocated_nonpreemptible: Mapping[str, int] = field(default_factory=dict)
+    fair_share: Mapping[str, int] = field(default_factory=dict)
+    allocatable_share: Mapping[str, int] = field(default_factory=dict)
+    real_capability: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, int] = field(default_factory=dict)
+    subqueues: tuple[FakeQueue, ...] = ()
+    mixed: bool = False
+
+    @property
+    def committed(self) -> Mapping[str, int]:
+        return self.allocated
 
     @property
     def name(self) -> str:
@@ -48,8 +61,8 @@ class FakeGroup:
 
 
 def test_priorities_and_gangs() -> None:
-    assert QueuePriority().queue_key(FakeQueue(queue("a priority=2"))) < QueuePriority().queue_key(
-        FakeQueue(queue("b"))
+    assert QueuePriority().queue_key(FakeQueue(queue("a priority=2")), None) < QueuePriority().queue_key(
+        FakeQueue(queue("b")), None
     )
     high, low = FakeGroup(Group("x", priority=5)), FakeGroup(Group("y"))
     assert Priority().group_key(high) < Priority().group_key(low)
@@ -63,7 +76,7 @@ def test_priorities_and_gangs() -> None:
 
 def share(text: str, held: str, cluster: str = "gpu=10 cpu=10", weights: int = 4) -> Fraction:
     view = FakeQueue(queue(text), resources(held) if held else {}, resources(cluster), weights)
-    return Fraction(DominantShare().queue_key(view), 1 << SHIFT)
+    return Fraction(DominantShare().queue_key(view, None), 1 << SHIFT)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +95,11 @@ def test_the_dominant_share(text: str, held: str, expected: Fraction) -> None:
 
 
 def test_a_queue_entitled_to_nothing_that_holds_something_comes_last() -> None:
-    nothing = DominantShare().queue_key(FakeQueue(queue("q deserved.gpu=0"), resources("gpu=1"), {}, 1))
+    nothing = DominantShare().queue_key(FakeQueue(queue("q deserved.gpu=0"), resources("gpu=1"), {}, 1), None)
     zero = DominantShare().queue_key(
-        FakeQueue(queue("q weight=0"), resources("gpu=1"), resources("gpu=9"), 1)
+        FakeQueue(queue("q weight=0"), resources("gpu=1"), resources("gpu=9"), 1), None
     )
-    most = DominantShare().queue_key(FakeQueue(queue("q deserved.gpu=1"), {GPU: 1 << 62}, {}, 1))
+    most = DominantShare().queue_key(FakeQueue(queue("q deserved.gpu=1"), {GPU: 1 << 62}, {}, 1), None)
     assert nothing == zero == ENDLESS > most
 
 
@@ -96,7 +109,7 @@ def test_shares_compare_exactly_as_the_fractions_do(
     held: int, due: int, other_held: int, other_due: int
 ) -> None:
     def key(units: int, deserved: int) -> int:
-        return DominantShare().queue_key(FakeQueue(Queue("q", deserved={"x": deserved}), {"x": units}))
+        return DominantShare().queue_key(FakeQueue(Queue("q", deserved={"x": deserved}), {"x": units}), None)
 
     exact, other = Fraction(held, due), Fraction(other_held, other_due)
     assert (key(held, due) < key(other_held, other_due)) == (exact < other)

@@ -8,7 +8,7 @@ import pytest
 
 from windlass.engine.policies import Policies
 from windlass.plugins.defaults import default_plugins
-from windlass.spi import nodes, plugins
+from windlass.spi import nodes, plugins, shares
 from windlass.spi.objects import Needs
 
 PROTOCOLS = [
@@ -21,6 +21,7 @@ PROTOCOLS = [
     plugins.GroupOrder,
     plugins.TaskOrder,
     plugins.Admits,
+    shares.Division,
 ]
 
 
@@ -37,7 +38,7 @@ def test_every_protocol_has_a_built_in_policy_with_the_same_parameters(protocol:
             assert mine == list(inspect.signature(getattr(protocol, name)).parameters), (plugin, name)
 
 
-@pytest.mark.parametrize("module", [nodes, plugins])
+@pytest.mark.parametrize("module", [nodes, plugins, shares])
 def test_everything_public_is_documented(module) -> None:
     for name, member in vars(module).items():
         if inspect.isclass(member) and member.__module__ == module.__name__:

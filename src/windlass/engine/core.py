@@ -131,6 +131,7 @@ class Core:
         if world.table.total_changed:
             world.table.total_changed = False
             world.queues.mark_all()
+            world.shares.retotal()
         reshaped, world.queues.reshaped = world.queues.reshaped, {}
         for queue in reshaped.values():
             for key in sorted(queue.groups):
@@ -144,6 +145,7 @@ class Core:
             touched[group.key] = group
             self.enrolment.settle(group, now)
         self.reviews.note(touched)
+        world.shares.refresh()
         moved, world.ledger.moved = world.ledger.moved, set()
         for bucket in self.lot.wake(moved):
             self._turns.push(bucket)

@@ -85,17 +85,7 @@ def usage_of(entry: QueueEntry) -> QueueUsage:
         guarantee=spec.guarantee,
         deserved=spec.deserved,
         capability=spec.capability,
-        fair_share=fair_share(entry),
+        fair_share={name: units for name, units in entry.fair_share.items() if units},
         allocated={name: units for name, units in entry.allocated.items() if units},
         requested={name: units for name, units in entry.requested.items() if units},
     )
-
-
-def fair_share(entry: QueueEntry) -> dict[str, int]:
-    """What the order of queues measures by: the deserved amounts, else the weight's part of what the
-    parent is entitled to (whole engine units, rounded down)."""
-    if entry.spec.deserved:
-        return dict(entry.spec.deserved)
-    above = fair_share(entry.parent) if entry.parent is not None else entry.cluster
-    weight = max(entry.sibling_weight, 1)
-    return {name: units * entry.spec.weight // weight for name, units in above.items()}

@@ -10,6 +10,7 @@ from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.ledger import Ledger
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueTree
+from windlass.engine.shares import Shares
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.objects import Task
@@ -23,6 +24,7 @@ class World:
         self.policies = policies
         self.table = NodeTable()
         self.queues = QueueTree(self.table.total)
+        self.shares = Shares(self.table, self.queues, policies)
         self.classes = ClassIndex(self.table, policies, config.class_caches)
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
         self.stamp = 0

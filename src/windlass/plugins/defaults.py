@@ -5,6 +5,7 @@ from __future__ import annotations
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.host_ports import HostPorts
+from windlass.plugins.kai_shares import KaiDivision, WindlassDivision
 from windlass.plugins.limits import QueueLimits
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.orders import Gang, Priority, QueuePriority
@@ -30,6 +31,8 @@ def default_plugins(*, placement: str = "binpack") -> list[object]:
         HostPorts(),
         PodAffinity(),
         Binpack() if placement == "binpack" else Spread(),
+        WindlassDivision(),
+        KaiDivision(),
         QueueLimits(),
         QueuePriority(),
         DominantShare(),

@@ -1,0 +1,186 @@
+"""Fair shares, kept up to date: only levels whose total, demand or rules changed are divided anew.
+
+The queues without a parent stand under the cluster. If both APIs have some, the rule of KAI's division
+splits the cluster among KAI's roots and Volcano's (capacity is counted once); Volcano's tree then
+divides what KAI's roots leave over. The shares stand still during a cycle: a bind does not change the
+demand, and what an eviction changes counts from the next cycle on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from windlass.engine.policies import Policies
+from windlass.engine.queues import NO_SHARE, QueueEntry, QueueTree
+from windlass.engine.table import NodeTable
+from windlass.spi.objects import Dialect
+from windlass.spi.shares import Cause, Division, Part, Share
+
+
+class Shares:
+    def __init__(self, table: NodeTable, queues: QueueTree, policies: Policies) -> None:
+        self._table = table
+        self._queues = queues
+        divisions = [plugin for plugin in policies.plugins if isinstance(plugin, Division)]
+        self._kai = division_for(divisions, Dialect.KAI)
+        self._volcano = division_for(divisions, Dialect.VOLCANO)
+        self._total: dict[str, int] = {}
+        self._demands: dict[str, Mapping[str, int]] = {}
+        """Queue → its demand when its level was divided last."""
+
+    def refresh(self, *, anew: bool = False) -> None:
+        """Bring all shares up to date. ``anew``: divide every level, not only what has moved."""
+        queues = self._queues
+        if queues.redivide or anew:
+            queues.redivide = False
+            queues.demanding = {}
+            self._everything()
+            return
+        if not queues.demanding:
+            return
+        moved, queues.demanding = queues.demanding, {}
+        stale = {}
+        for entry in moved.values():
+            if not entry.missing and self._demands.get(entry.name) != entry.demand:
+                stale[entry.parent.name if entry.parent is not None else ""] = entry.parent
+        if stale:
+            self._divide(stale)
+
+    def retotal(self) -> None:
+        """The nodes have changed: everything is divided anew if the total has."""
+        if self._count_total() != self._total:
+            self._queues.redivide = True
+
+    # ------------------------------------------------------------------ parts
+
+    def _everything(self) -> None:
+        self._total = self._count_total()
+        self._demands = {}
+        levels: dict[str, QueueEntry | None] = {"": None}
+        for entry in self._queues:
+            if entry.missing:
+                self._assign(entry, NO_SHARE)
+            elif entry.children:
+                levels[entry.name] = entry
+        self._divide(levels)
+
+    def _count_total(self) -> dict[str, int]:
+        """What is divided: the nodes that are ready, without what other schedulers' work holds."""
+        table = self._table
+        total = dict(table.total)
+        for row in np.flatnonzero(table.live & ~table.ready).tolist():
+            node = table.nodes[row]
+            for resource, units in node.allocatable.items() if node is not None else ():
+                total[resource] = total.get(resource, 0) - units
+        for resource, units in self._queues.foreign.items():
+            total[resource] = total.get(resource, 0) - units
+        return {resource: units for resource, units in total.items() if units > 0}
+
+    def _divide(self, stale: dict[str, QueueEntry | None]) -> None:
+        """Divide the stale levels from the top down, and those whose total changes on the way."""
+        heap = [(0 if parent is None else len(parent.path), name) for name, parent in stale.items()]
+        heapq.heapify(heap)
+        flat = self._volcano is not None and self._volcano.flat
+        flat_due = False
+        while heap:
+            _, name = heapq.heappop(heap)
+            parent = stale.pop(name, None)
+            if name and parent is None:
+                continue  # done already
+            if not name:
+                changed = self._top()
+            elif flat and parent is not None and parent.spec.dialect is not Dialect.KAI:
+                flat_due = True
+                continue
+            elif parent is not None:
+                changed = self._level(parent)
+            else:
+                changed = ()
+            for entry in changed:
+                if entry.children and entry.name not in stale:
+                    stale[entry.name] = entry
+                    heapq.heappush(heap, (len(entry.path), entry.name))
+        if flat_due:
+            self._flat()
+
+    def _top(self) -> list[QueueEntry]:
+        """The split between the roots. Returns those whose share has changed."""
+        roots = sorted((e for e in self._queues if e.parent is None and not e.missing), key=_by_name)
+        ours = [e for e in roots if e.spec.dialect is Dialect.KAI]
+        others = [e for e in roots if e.spec.dialect is not Dialect.KAI]
+        changed = []
+        left = self._total
+        if ours and self._kai is not None:
+            shares = self._kai.divide(None, roots, self._total)
+            left = dict(self._total)
+            for entry, share in zip(roots, shares, strict=True):
+                if entry.spec.dialect is not Dialect.KAI:
+                    continue
+                if self._assign(entry, share):
+                    changed.append(entry)
+                for resource, units in share.fair.items():
+                    left[resource] = max(0, left.get(resource, 0) - units)
+        if len(others) == 1:
+            parts = {resource: (Part(Cause.REST, units),) for resource, units in left.items() if ours}
+            if self._assign(others[0], Share(left, {}, others[0].spec.capability, parts)):
+                changed.append(others[0])
+        elif others and self._volcano is not None and not self._volcano.flat:
+            changed += self._assign_all(others, self._volcano.divide(None, others, left))
+        if self._volcano is not None and self._volcano.flat and others:
+            self._flat(left)
+        return changed
+
+    def _level(self, parent: QueueEntry) -> list[QueueEntry]:
+        division = self._kai if parent.spec.dialect is Dialect.KAI else self._volcano
+        children = parent.subqueues
+        if division is None or not children:
+            return []
+        return self._assign_all(children, division.divide(parent, children, parent.share.fair))
+
+    def _flat(self, total: Mapping[str, int] | None = None) -> None:
+        """All leaves of Volcano's tree at once; an inner queue's share is the sum of those below it."""
+        division = self._volcano
+        if division is None:
+            return
+        tree = [e for e in self._queues if not e.missing and e.spec.dialect is not Dialect.KAI]
+        if total is None:
+            total = self._volcano_total(tree)
+        leaves = sorted((e for e in tree if not e.subqueues), key=_by_name)
+        self._assign_all(leaves, division.divide(None, leaves, total))
+        for entry in sorted(tree, key=lambda e: -len(e.path)):
+            if entry.subqueues and entry.parent is not None:
+                fair: dict[str, int] = {}
+                for child in entry.subqueues:
+                    for resource, units in child.share.fair.items():
+                        fair[resource] = fair.get(resource, 0) + units
+                self._assign(entry, Share(fair))
+
+    def _volcano_total(self, tree: Iterable[QueueEntry]) -> Mapping[str, int]:
+        """What Volcano's tree has to divide: the root's share."""
+        tops = [e for e in tree if e.parent is None]
+        return tops[0].share.fair if len(tops) == 1 else self._total
+
+    def _assign_all(self, entries: Sequence[QueueEntry], shares: Sequence[Share]) -> list[QueueEntry]:
+        return [entry for entry, share in zip(entries, shares, strict=True) if self._assign(entry, share)]
+
+    def _assign(self, entry: QueueEntry, share: Share) -> bool:
+        """Give a queue its share. True if the amount is another than before."""
+        self._demands[entry.name] = entry.demand
+        before, entry.share = entry.share, share
+        if before == share:
+            return False
+        queues = self._queues
+        queues.changed[entry.name] = queues.unsorted[entry.name] = queues.freed[entry.name] = entry
+        return before.fair != share.fair
+
+
+def division_for(divisions: Iterable[Division], dialect: Dialect) -> Division | None:
+    """The first division that speaks for a queue API."""
+    return next((division for division in divisions if division.dialect is dialect), None)
+
+
+def _by_name(entry: QueueEntry) -> str:
+    return entry.name

@@ -1,0 +1,126 @@
+"""Fair shares in the engine: up to date at every decision, level by level, over both APIs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster_dsl import GPU, Cluster, needs, queue
+
+from windlass.engine.deltas import QueueUpserted
+from windlass.spi.objects import Dialect, Queue, Task, TaskState
+
+
+def kai(name: str, parent: str = "", *, gpus: int | None = 0, weight: float = 1, **rest: Any) -> Queue:
+    """A queue of KAI's that says nothing about CPU and memory; ``gpus`` deserved, ``None``: any amount."""
+    unlimited = ("cpu", "memory", *((GPU,) if gpus is None else ()))
+    return Queue(
+        f"kai/{name}",
+        f"kai/{parent}" if parent else "",
+        priority=rest.pop("priority", 100),
+        deserved={GPU: gpus * 1000} if gpus else {},
+        unlimited=unlimited,
+        surplus_weights={GPU: weight},
+        dialect=Dialect.KAI,
+        **rest,
+    )
+
+
+def cluster(*queues: Queue | str, gpus: int = 8) -> Cluster:
+    c = Cluster().nodes(f"n1 gpu={gpus}")
+    for spec in queues:
+        c.engine.apply([QueueUpserted(spec if isinstance(spec, Queue) else queue(spec))])
+    return c
+
+
+def gpus(c: Cluster, name: str) -> float:
+    c.cycle()
+    return c.engine.world.queues.entries[name].fair_share.get(GPU, 0) / 1000
+
+
+def test_deserved_amounts_come_first_and_the_surplus_follows_the_weights() -> None:
+    c = cluster(kai("org", gpus=None), kai("a", "org", gpus=2, weight=2), kai("b", "org", gpus=2, weight=1))
+    for name in "ab":
+        c.gang(name, 8, "gpu=1", min=1, queue=f"kai/{name}")
+    assert gpus(c, "kai/a") == 5  # 2, then 2 of 4 by weight 2:1, then the unit that rounding left
+    assert gpus(c, "kai/b") == 3
+    parts = c.engine.world.queues.entries["kai/a"].share.parts[GPU]
+    assert [(part.cause, part.units) for part in parts] == [
+        ("deserved", 2000),
+        ("surplus", 2000),
+        ("rounding", 1000),
+    ]
+
+
+def test_shares_follow_the_demand_and_stand_still_for_binds() -> None:
+    c = cluster(kai("org", gpus=None), kai("a", "org"), kai("b", "org"))
+    c.gang("one", 6, "gpu=1", min=1, queue="kai/a")
+    assert (gpus(c, "kai/a"), gpus(c, "kai/b")) == (6, 0)
+    before = c.engine.world.queues.entries["kai/a"].share
+    c.cycle()
+    assert c.engine.world.queues.entries["kai/a"].share is before
+    c.gang("two", 6, "gpu=1", min=1, queue="kai/b")
+    assert (gpus(c, "kai/a"), gpus(c, "kai/b")) == (4, 4)
+    c.remove("one")
+    assert (gpus(c, "kai/a"), gpus(c, "kai/b")) == (0, 6)
+
+
+def test_children_divide_what_their_parent_is_due() -> None:
+    c = cluster(
+        kai("x", gpus=6),
+        kai("y", gpus=2),
+        kai("x1", "x"),
+        kai("x2", "x", weight=2),
+        kai("y1", "y", gpus=None),
+    )
+    for leaf in ("x1", "x2", "y1"):
+        c.gang(leaf, 8, "gpu=1", min=1, queue=f"kai/{leaf}")
+    assert [gpus(c, f"kai/{q}") for q in ("x", "y", "x1", "x2", "y1")] == [6, 2, 2, 4, 2]
+    c.nodes("n2 gpu=3")
+    assert [gpus(c, f"kai/{q}") for q in ("x", "y", "x1", "x2", "y1")] == [8, 3, 3, 5, 3]
+
+
+def test_nodes_that_are_not_ready_and_work_of_other_schedulers_are_not_divided() -> None:
+    c = cluster(kai("a", gpus=None), gpus=8).nodes("n2 gpu=8 notready")
+    c.gang("a", 20, "gpu=1", min=1, queue="kai/a")
+    assert gpus(c, "kai/a") == 8
+    c.overcommitted = True
+    c.task(Task("ns/stranger", "u", "", needs("gpu=3"), state=TaskState.RUNNING, node="n1"))
+    assert gpus(c, "kai/a") == 5
+
+
+def test_the_roots_of_both_apis_divide_the_cluster_once() -> None:
+    c = cluster("root", "v parent=root", kai("a", gpus=2), gpus=9)
+    c.gang("v", 9, "gpu=1", min=1, queue="v")
+    assert (gpus(c, "kai/a"), gpus(c, "root"), gpus(c, "v")) == (0, 9, 9)
+    c.gang("a", 9, "gpu=1", min=1, queue="kai/a")
+    assert (gpus(c, "kai/a"), gpus(c, "root"), gpus(c, "v")) == (6, 3, 3)  # 2, then 7 by weight 1:1
+    c.queues("v parent=root deserved.gpu=6")
+    assert (gpus(c, "kai/a"), gpus(c, "root"), gpus(c, "v")) == (3, 6, 6)
+
+
+def test_a_level_that_nothing_moved_in_is_not_divided_again() -> None:
+    c = cluster(kai("x"), kai("y"), kai("x1", "x"), kai("y1", "y"))
+    asked: list[str] = []
+    shares = c.engine.world.shares
+    division = shares._kai
+    assert division is not None
+
+    class Counting:
+        name, dialect, flat = "counting", Dialect.KAI, False
+
+        def divide(self, parent, queues, total):
+            asked.append(parent.name if parent is not None else "")
+            return division.divide(parent, queues, total)
+
+    shares._kai = Counting()
+    c.gang("a", 1, "gpu=1", queue="kai/x1")
+    c.cycle()
+    asked.clear()
+    c.gang("b", 1, "gpu=1", queue="kai/x1")
+    c.cycle()
+    assert asked == ["", "kai/x"]
+    asked.clear()
+    c.cycle()
+    c.gang("c", 1, "gpu=1", queue="kai/y1")
+    c.cycle()
+    assert asked == ["", "kai/y"]
