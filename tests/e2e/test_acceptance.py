@@ -15,6 +15,9 @@ import pytest
 import yaml
 from box import Box
 
+from windlass.api.resources import POD_GROUPS, PODS, RESOURCE_QUOTAS, VOLCANO_JOBS
+from windlass.client import verbs
+
 WHOLE = (2, 4, 5, 6, 9, 13, 14, 15, 16, 20, 26, 29, 30, 31, 32, 33)
 NEEDS = {5: (4,), 6: (4,), 30: (29,)}
 TOOLS = ("windlass", "kubectl")
@@ -35,14 +38,15 @@ def clean(box: Box) -> Iterator[None]:
     """Each test leaves the box as it found it."""
     before = {kind: _names(box, kind) for kind in ("nodes", "queues", "priorityclasses")}
     yield
-    for kind in ("vcjob", "podgroups", "pods"):
-        box.windlass("delete", kind, "--all", "-n", "default", check=False)
-    box.windlass("delete", "resourcequotas", "--all", "-n", "default", check=False)
-    box.windlass("delete", "resourcequotas", "--all", "-n", "ai-team-a", check=False)
+    with box.client() as client:
+        for resource in (VOLCANO_JOBS, POD_GROUPS, PODS, RESOURCE_QUOTAS):
+            client.call(verbs.delete_collection(resource, "default"))
+        client.call(verbs.delete_collection(RESOURCE_QUOTAS, "ai-team-a"))
     box.wait_for("no pods are left", lambda: not box.items("pods"))
     for kind, names in before.items():
-        for extra in _names(box, kind) - names:
-            box.windlass("delete", f"{kind}/{extra}")
+        extra = _names(box, kind) - names
+        if extra:
+            box.windlass("delete", kind, *extra)
 
 
 def _names(box: Box, kind: str) -> set[str]:
@@ -239,7 +243,7 @@ def test_13_all_entries_are_kept_and_six_are_counted(box: Box, tool: str):
 
 
 def _used(box: Box, name: str, namespace: str) -> dict[str, Any] | None:
-    quota = box.get(f"resourcequota/{name}", "-n", namespace)
+    quota = box.get("resourcequota", name, namespace=namespace)
     return quota if quota.get("status", {}).get("used") else None
 
 

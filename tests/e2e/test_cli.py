@@ -239,14 +239,14 @@ def test_a_killed_process_comes_back_and_nothing_is_lost(box: Box, role: str):
     name = f"through-{role}"
     box.windlass("submit", "--name", name, "--", "sh", "-c", "sleep 3; echo survived")
     box.wait_for("it runs", lambda: box.job_phase(name) == "Running")
-    (pod,) = box.items("pods", "-l", f"volcano.sh/job-name={name}")
+    (pod,) = box.items("pods", labels=f"volcano.sh/job-name={name}")
     old = record(box)["processes"][role]["pid"]
     os.kill(old, signal.SIGKILL)
     box.wait_for("another one", lambda: record(box)["processes"][role]["pid"] not in (None, old))
     assert record(box)["processes"][role]["restarts"] >= 1
     assert box.windlass("logs", "-f", name, timeout=60).stdout == "survived\n"
     box.wait_for("it completed", lambda: box.job_phase(name) == "Completed")
-    (same,) = box.items("pods", "-l", f"volcano.sh/job-name={name}")
+    (same,) = box.items("pods", labels=f"volcano.sh/job-name={name}")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0
     events = box.wait_for("an event", lambda: [e for e in box.items("events") if role in e.get("message", "")
@@ -258,7 +258,7 @@ def test_following_goes_on_when_the_server_ends_in_the_middle(box: Box):
     script = "for i in 1 2 3 4 5 6 7 8 9 10; do echo line $i; sleep 0.4; done; exit 3"
     command = [WINDLASS, "run", "--quiet", "--name", "lines", "--", "sh", "-c", script]
     with subprocess.Popen(command, env=box.environment, stdout=subprocess.PIPE, text=True) as following:
-        box.wait_for("its pod", lambda: box.items("pods", "-l", "volcano.sh/job-name=lines"))
+        box.wait_for("its pod", lambda: box.items("pods", labels="volcano.sh/job-name=lines"))
         box.wait_for("it runs", lambda: box.job_phase("lines") == "Running")
         for number in (signal.SIGKILL, signal.SIGTERM):
             old = record(box)["processes"]["server"]["pid"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import sys
 import threading
@@ -15,6 +14,7 @@ from box import Box
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import CONFIG_MAPS, VOLCANO_JOBS
 from windlass.client.blocking import BlockingClient
+from windlass.client.errors import Unreachable
 from windlass.client.kubeconfig import load
 
 PAYLOAD = Path(__file__).parent / "chaos_payload.py"
@@ -104,10 +104,10 @@ def submit(box: Box, rng: random.Random, count: int, evidence: Path, prefix: str
 
 
 def phases(box: Box) -> dict[str, str]:
-    done = box.windlass("get", "vcjob", "-o", "json", check=False)
-    if done.returncode != 0:
+    """Job → phase; nothing while nobody answers."""
+    try:
+        with box.client() as client:
+            jobs = client.list(VOLCANO_JOBS, "default").items
+    except (StatusError, Unreachable):
         return {}
-    return {
-        job["metadata"]["name"]: job.get("status", {}).get("state", {}).get("phase", "")
-        for job in json.loads(done.stdout)["items"]
-    }
+    return {job["metadata"]["name"]: job.get("status", {}).get("state", {}).get("phase", "") for job in jobs}

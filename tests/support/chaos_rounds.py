@@ -15,7 +15,9 @@ from pathlib import Path
 from box import Box
 from chaos_load import Writer, connect, phases, submit
 
-from windlass.api.resources import CONFIG_MAPS
+from windlass.api.errors import StatusError
+from windlass.api.resources import CONFIG_MAPS, PODS
+from windlass.client.errors import Unreachable
 
 FAULTS = ("server", "control", "node", "supervisor", "all")
 GANGS = 6
@@ -103,11 +105,13 @@ def settle(box: Box, outcome: Outcome) -> None:
 
 def partly_placed(box: Box) -> dict[str, str]:
     """Gangs of which some pods have a node and some wait."""
-    done = box.windlass("get", "pods", "-o", "json", check=False)
-    if done.returncode != 0:
+    try:
+        with box.client() as client:
+            pods = client.list(PODS, "default").items
+    except (StatusError, Unreachable):
         return {}
     placed: dict[str, list[bool]] = {}
-    for pod in json.loads(done.stdout)["items"]:
+    for pod in pods:
         job = pod["metadata"].get("labels", {}).get("volcano.sh/job-name")
         if job and pod["status"].get("phase") in ("Pending", "Running"):
             placed.setdefault(job, []).append(bool(pod["spec"].get("nodeName")))
@@ -137,8 +141,7 @@ def check(box: Box, writer: Writer, evidence: Path, outcome: Outcome) -> None:
     uids = [line.split()[0] for line in starts if line]
     if len(uids) != len(set(uids)):
         outcome.problems.append("a pod that is never restarted was started twice")
-    jobs = json.loads(box.windlass("get", "vcjob", "-o", "json").stdout)["items"]
-    outcome.restarts = sum(job["status"].get("retryCount", 0) for job in jobs)
+    outcome.restarts = sum(job["status"].get("retryCount", 0) for job in box.items("vcjob"))
     if outcome.restarts:
         outcome.problems.append(
             f"{outcome.restarts} gangs were restarted although no process of theirs was killed"
