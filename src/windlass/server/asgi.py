@@ -7,7 +7,7 @@ long is cut off, so that no watch outlives its reader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from windlass.api.errors import StatusError, failure
@@ -24,10 +24,11 @@ ABORT = "windlass.abort"
 """Keys of the connection's state: who it belongs to (or ``None``), and how to cut it off."""
 EXCHANGE = "windlass.exchange"
 """Key of the request's state: an :class:`Exchange`, from a server that offers the short way."""
+UNIQUE = frozenset(("audit-id",))
+"""Headers of answers whose value is never the same twice."""
 _STALL_SECONDS = 60.0
 _PATIENCE = 4
 """A body up to this many times the limit is read to its end, so that the client is there for the refusal."""
-_HEADER_NAMES = {name: name.encode() for name in ("audit-id", "cache-control", "content-type")}
 _BODILESS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -40,8 +41,11 @@ class Exchange(Protocol):
         """Takes the body if all of it has come; ``None``: it has to be received piece by piece."""
         ...
 
-    def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Sends a whole answer, unless there is something to wait for first: then ``False``."""
+    def respond(self, status: int, headers: Mapping[str, str], body: bytes, *, closing: bool = False) -> bool:
+        """Sends a whole answer, unless there is something to wait for first: then ``False``.
+
+        ``closing``: the connection ends with it.
+        """
         ...
 
 
@@ -116,10 +120,8 @@ class Application:
 
 def _headers(response: Response, *, closing: bool) -> list[tuple[bytes, bytes]]:
     # Warnings may hold any text; clients read header bytes as UTF-8 where they are not ASCII.
-    names = _HEADER_NAMES
     headers = [
-        (names.get(name) or name.encode("latin-1"), value.encode("utf-8", "replace"))
-        for name, value in response.headers.items()
+        (name.encode("latin-1"), value.encode("utf-8", "replace")) for name, value in response.headers.items()
     ]
     if closing:
         headers.append((b"connection", b"close"))
@@ -132,7 +134,7 @@ def _respond(exchange: Exchange | None, response: Response, *, closing: bool) ->
     """The short way, where it can be taken."""
     if exchange is None or response.stream is not None:
         return False
-    return exchange.respond(response.status, _headers(response, closing=closing), response.body)
+    return exchange.respond(response.status, response.headers, response.body, closing=closing)
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, response: Response, *, closing: bool) -> None:

@@ -2,18 +2,25 @@
 
 Most answers here are small and whole, and a server that makes thousands of them a second feels every
 dict. So the application gets the request's headers as text and its body at once where it has come
-already, and hands back an answer in one piece (:class:`windlass.server.asgi.Exchange`); and one timer
-per connection, not one per request, ends idle connections. Streams and slow bodies take uvicorn's way.
+already, and hands back an answer in one piece (:class:`windlass.server.asgi.Exchange`); one timer
+per connection, not one per request, ends idle connections; and header lines that the parser has seen
+before, byte for byte, are not parsed again: clients send the same ones with every request. Streams, slow
+bodies and pipelined requests take uvicorn's way.
+
+Invariant: what a request is said to be does not depend on the way that it took. So only lines which the
+parser itself has accepted are remembered, and only those that say nothing about transfer or connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import httptools
+from uvicorn._types import HTTPScope
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_VALUE_RE,
@@ -23,11 +30,20 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
-from windlass.server.asgi import ABORT, EXCHANGE, IDENTITY
+from windlass.server.asgi import ABORT, EXCHANGE, IDENTITY, UNIQUE
 from windlass.server.authentication import user_of_certificate
 from windlass.server.users import UserInfo
 
 _NAMES_KEPT = 256
+_LINES_KEPT = 512
+_BLOCKS_KEPT = 1_024
+_BLOCK_BYTES = 2_048
+_CLOSE = b"connection: close\r\n"
+_REQUEST_LINE = re.compile(
+    rb"(GET|POST|PUT|PATCH|DELETE|HEAD) (/[A-Za-z0-9\-._~!$&'()*+,;=:@/%]*)"
+    rb"(?:\?([A-Za-z0-9\-._~!$&'()*+,;=:@/%?]*))? HTTP/1\.1\r\n"
+)
+_NEVER_SHORT = frozenset((b"transfer-encoding", b"upgrade", b"expect", b"te", b"trailer"))
 _names: dict[bytes, tuple[bytes, str]] = {}
 """Header names as they were sent → in lower case, as bytes and as text."""
 
@@ -38,6 +54,33 @@ def _lowered(name: bytes) -> tuple[bytes, str]:
     if len(_names) < _NAMES_KEPT:
         _names[name] = found
     return found
+
+
+class _Block(NamedTuple):
+    """Header lines that were parsed before, and the length of the body that they announce."""
+
+    headers: list[tuple[bytes, bytes]]
+    fields: dict[str, str]
+    length: int
+
+
+_blocks: dict[bytes, _Block] = {}
+_lines: dict[tuple[str, str], bytes] = {}
+"""Header lines of answers that were sent before."""
+
+
+def _line(name: str, value: str) -> bytes:
+    """A header line, remembered unless it is never the same. Raises ``RuntimeError`` for what is none."""
+    # Warnings may hold any text; clients read header bytes as UTF-8 where they are not ASCII.
+    encoded = value.encode("utf-8", "replace")
+    if HEADER_VALUE_RE.search(encoded):
+        raise RuntimeError(f"header {name!r} has a value that cannot be sent")
+    line = b"%b: %b\r\n" % (name.encode("latin-1"), encoded)
+    if name not in UNIQUE:
+        if len(_lines) >= _LINES_KEPT:
+            _lines.clear()
+        _lines[name, value] = line
+    return line
 
 
 class JoiningTransport:
@@ -90,26 +133,50 @@ class JoiningTransport:
 class Cycle(RequestResponseCycle):
     """One request and its answer. Implements :class:`windlass.server.asgi.Exchange`."""
 
-    fields: dict[str, str]
+    fields: Mapping[str, str]
+    # The state of a request that has just come whole, for :meth:`whole`.
+    disconnected = False
+    keep_alive = True
+    waiting_for_100_continue = False
+    more_body = False
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
+    @classmethod
+    def whole(cls, protocol: ApiProtocol, scope: HTTPScope, fields: Mapping[str, str], body: bytes) -> Cycle:
+        """A request of which everything is here. The connection must have answered all others."""
+        cycle = cls.__new__(cls)
+        cycle.scope = scope
+        cycle.fields = fields
+        cycle.body = body  # type: ignore[assignment]
+        cycle.transport, cycle.flow = protocol.transport, protocol.flow
+        cycle.logger, cycle.access_logger = protocol.logger, protocol.access_logger
+        cycle.access_log = protocol.access_log
+        cycle.default_headers = protocol.server_state.default_headers
+        cycle.message_event = event = protocol.came
+        event.set()
+        cycle.on_response = protocol.on_response_complete
+        return cycle
 
     def whole_body(self) -> bytes | None:
         if self.more_body or self.disconnected or self.response_complete:
             return None
-        body, self.body = bytes(self.body), bytearray()
-        return body
+        body, self.body = self.body, bytearray()
+        return bytes(body)
 
-    def respond(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
+    def respond(self, status: int, headers: Mapping[str, str], body: bytes, *, closing: bool = False) -> bool:
         if self.flow.write_paused or self.response_started or self.default_headers or self.disconnected:
             return False
-        pieces = [STATUS_LINE[status]]
-        for name, value in headers:
-            if HEADER_VALUE_RE.search(value):
-                raise RuntimeError(f"header {name!r} has a value that cannot be sent")
-            if name == b"connection" and value == b"close":
-                self.keep_alive = False
-            else:
-                pieces.append(b"%b: %b\r\n" % (name, value))
-        pieces.append(b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n")
+        known = _lines.get
+        pieces = [STATUS_LINE[status], *[known(item) or _line(*item) for item in headers.items()]]
+        if closing:
+            self.keep_alive = False
+            pieces.append(_CLOSE)
+        if status != 204:
+            pieces.append(b"content-length: %d\r\n" % len(body))
+        pieces.append(b"\r\n" if self.keep_alive or closing else _CLOSE + b"\r\n")
         if self.scope["method"] != "HEAD":
             pieces.append(body)
         self.response_started = self.response_complete = True
@@ -129,6 +196,11 @@ class ApiProtocol(HttpToolsProtocol):
         super().__init__(config=config, server_state=state, app_state={IDENTITY: owner})
         self._app: Any = self.app
         self._fields: dict[str, str] = {}
+        self._between = True
+        """Whether the parser is between two requests."""
+        self._chunk = b""
+        """What is being parsed, if it began with a request that is still the first in it."""
+        self.came = asyncio.Event()
         self._idle_since: float | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -147,11 +219,87 @@ class ApiProtocol(HttpToolsProtocol):
             self._idle_timer.cancel()
             self._idle_timer = None
 
+    def data_received(self, data: bytes) -> None:
+        self._idle_since = None
+        if self._between:
+            cycle = self.cycle
+            if (cycle is None or cycle.response_complete) and self._whole(data):
+                return
+            self._chunk = data
+        super().data_received(data)
+        self._chunk = b""
+
+    def _whole(self, data: bytes) -> bool:
+        """Take ``data`` without the parser, if it is one request, all of it, with known header lines."""
+        match = _REQUEST_LINE.match(data)
+        if match is None:
+            return False
+        start = match.end() - 2
+        end = data.find(b"\r\n\r\n", start)
+        block = _blocks.get(data[start:end]) if end > 0 else None
+        if block is None or end + 4 + block.length != len(data):
+            return False
+        method, path, query = match.groups(b"")
+        text = path.decode("ascii")
+        state = self.app_state.copy()
+        scope: HTTPScope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme or "http",
+            "root_path": self.root_path,
+            "headers": block.headers,
+            "state": state,
+            "method": method.decode("ascii"),
+            "path": unquote(text) if "%" in text else text,
+            "raw_path": path,
+            "query_string": query,
+        }  # type: ignore[typeddict-item]
+        self.cycle = state[EXCHANGE] = cycle = Cycle.whole(self, scope, block.fields, data[end + 4 :])
+        self._start_asgi_task(cycle, self._app)
+        return True
+
+    def _learn(self, version: str) -> None:
+        """Remember the header lines that have just been parsed, if they may be taken at their bytes."""
+        data, headers = self._chunk, self.headers
+        match = _REQUEST_LINE.match(data)
+        if match is None or version != "1.1":
+            return
+        start = match.end() - 2
+        end = data.find(b"\r\n\r\n", start)
+        block = data[start:end]
+        lines = len(headers)
+        # As many ends of lines as headers: nothing folded, nothing that ends in another way.
+        if (
+            end < 0
+            or len(block) > _BLOCK_BYTES
+            or not (block.count(b"\r\n") == block.count(b"\n") == block.count(b"\r") == lines)
+        ):
+            return
+        if any(
+            name in _NEVER_SHORT or (name == b"connection" and value.lower() != b"keep-alive")
+            for name, value in headers
+        ):
+            return
+        length = self._fields.get("content-length", "0")
+        if length.isascii() and length.isdigit():
+            if len(_blocks) >= _BLOCKS_KEPT:
+                _blocks.clear()
+            _blocks[block] = _Block(headers, self._fields, int(length))
+
     # -- what the parser found
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._between = False
         self._fields = {}
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._between = True
+        self._chunk = b""
 
     def on_header(self, name: bytes, value: bytes) -> None:
         lower, text = _names.get(name) or _lowered(name)
@@ -171,6 +319,8 @@ class ApiProtocol(HttpToolsProtocol):
         text = path.decode("ascii")
         scope["path"] = unquote(text) if "%" in text else text
         scope["raw_path"], scope["query_string"] = path, query
+        if self._chunk:
+            self._learn(version)
         before, app = self.cycle, self._app
         self.cycle = cycle = Cycle(
             scope=scope,
