@@ -251,6 +251,7 @@ def _load_objects(engine: Core, document: Document) -> None:
         if record.group is not None:
             group = world.group(record.key)
             group.set_group(record.group)
+            world.note_time(group)
             world.ledger.join_queue(group, world.queues.get(record.group.queue))
         else:
             world.group(record.key)

@@ -76,6 +76,7 @@ class Intake:
             self._ledger.join_queue(entry, world.queues.get(group.queue))
         else:
             entry.set_group(group)
+        world.note_time(entry)
         world.dirty[group.key] = entry
 
     def _group_removed(self, key: str) -> None:
@@ -87,6 +88,7 @@ class Intake:
         self._ledger.leave_queue(entry)
         entry.group = None
         entry.roles_enforced = {}
+        self._world.note_time(entry)
         self._world.dirty[key] = entry
 
     # ------------------------------------------------------------------ tasks

@@ -31,6 +31,8 @@ class World:
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
         self.tasks: dict[str, TaskEntry] = {}
+        self.timed: dict[str, GroupEntry] = {}
+        """The groups of which it is known how long they run."""
         for plugin in policies.domains:
             plugin.attach(TableView(self.table))
 
@@ -45,6 +47,13 @@ class World:
         if entry is None:
             entry = self.groups[key] = GroupEntry(key, self.task_order)
         return entry
+
+    def note_time(self, entry: GroupEntry) -> None:
+        """Keep :attr:`timed` true after what the group is has changed."""
+        if entry.group is not None and entry.group.run_estimate:
+            self.timed[entry.key] = entry
+        else:
+            self.timed.pop(entry.key, None)
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """The task's place in its group; the key is last, so that no two are equal."""
