@@ -7,7 +7,6 @@ Error texts are those of kube-apiserver. Keys that occur twice are remembered in
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +22,6 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 ACCEPTED = (JSON, YAML, PROTOBUF)
 
 _encode = msgspec.json.Encoder().encode
-_SPACED_KEY = re.compile(rb'"\s+:')
 _YAML_WORDS = ("application/yaml", "text/yaml", "application/x-yaml", "application/apply-patch+yaml")
 
 
@@ -142,12 +140,15 @@ def parse_json(kind: str, body: bytes) -> dict[str, Any]:
 def may_repeat_keys(body: bytes, value: Any) -> bool:
     """Whether some key may occur twice in one object of ``body``; ``value`` is what it decodes to.
 
-    Written out again, ``value`` has as many ``":`` as the body, unless keys got lost; escapes by number and
-    space before a colon are left to the exact search.
+    Written out again, ``value`` is the body itself, or has as many quotation marks, unless keys got lost.
+    Escapes by number, which may hide quotation marks, are left to the exact search.
     """
-    if b"\\u" in body or _SPACED_KEY.search(body):
+    written = _encode(value)
+    if written == body:
+        return False
+    if b"\\" in body and b"\\u" in body:
         return True
-    return body.count(b'":') != _encode(value).count(b'":')
+    return body.count(b'"') != written.count(b'"')
 
 
 def _not_an_object(value: Any) -> str:
