@@ -4,8 +4,8 @@ A *voter* implements any of the small Protocols below; a scheduler configuration
 and switches each vote on or off. How votes combine (the first tier that names victims decides, inside a
 tier the victims are those that all name, …) is the business of :class:`Tiers`, which the actions ask.
 
-Sums that a voter reads are those of the moment: what is promised counts as held, what is being given
-back does not (:func:`holding`), also while an action only tries something out.
+Sums that a voter reads are those of the moment, also while an action only tries something out: in
+``QueueView.committed`` what is promised counts as held, and what is being given back does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Vote(IntEnum):
     PERMIT = 1
 
 
-class Cause(IntEnum):
+class Purpose(IntEnum):
     """On whose account a pod would be evicted."""
 
     PREEMPT = 1
@@ -59,6 +59,11 @@ class GangView(GroupView, Protocol):
         """What its tasks hold or are promised; what is being given back left out."""
         ...
 
+    @property
+    def wanted(self) -> Resources:
+        """What its missing minimum asks for; above the minimum: all that waits."""
+        ...
+
     def role_members(self, role: str) -> int:
         """Of ``held_members``, those of a role."""
         ...
@@ -75,6 +80,11 @@ class TaskView(Protocol):
 
     @property
     def gang(self) -> GangView: ...
+
+    @property
+    def running_seconds(self) -> float | None:
+        """For how long it has been running; ``None`` if it does not, or nobody knows since when."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ class Spares(Protocol):
     they would go."""
 
     def victims(
-        self, cause: Cause, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         """Those that may go; ``None``: no opinion."""
         ...
@@ -128,7 +138,7 @@ class SparesParts(Protocol):
     """As :class:`Spares`, for actions that take whole parts of gangs for whole gangs."""
 
     def part_victims(
-        self, cause: Cause, claimer: GangView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None: ...
 
 
@@ -198,11 +208,11 @@ class Tiers(Protocol):
     def admit(self, admission: Admission) -> Refusal | None: ...
 
     def victims(
-        self, cause: Cause, claimer: TaskView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]: ...
 
     def part_victims(
-        self, cause: Cause, claimer: GangView, candidates: Sequence[TaskView]
+        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]: ...
 
     def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...
@@ -216,13 +226,3 @@ class Tiers(Protocol):
     def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]: ...
 
     def next_due(self, now: float) -> float | None: ...
-
-
-def holding(queue: QueueView) -> dict[str, int]:
-    """What a queue has for keeps: allocated and promised, less what is being given back."""
-    found = dict(queue.allocated)
-    for name, units in queue.promised.items():
-        found[name] = found.get(name, 0) + units
-    for name, units in queue.releasing.items():
-        found[name] = found.get(name, 0) - units
-    return found

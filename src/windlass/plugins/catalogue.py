@@ -1,0 +1,215 @@
+"""Volcano's plugins by name: what each puts into its tier, switch by switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from windlass.plugins.keeping import kept
+from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla
+from windlass.plugins.volcano.arguments import boolean, number
+from windlass.plugins.volcano.cdp import Cooldown
+from windlass.plugins.volcano.conformance import Conformance
+from windlass.plugins.volcano.tiers import Tier
+from windlass.spi import tiers as votes
+from windlass.spi.configuration import PluginOption
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import GroupOrder, QueueOrder, RelativeScore, Score, TaskOrder
+
+Enter = Callable[[PluginOption, "Wiring"], None]
+
+
+class Wiring:
+    """What the plugins of a file have put together so far.
+
+    ``placement``: arguments of ``default_plugins``. ``dropped``: classes of default policies that the
+    file switches off. ``plugins``: orders, scores, divisions for Volcano queues.
+    """
+
+    def __init__(self, *, compatibility: str, configurations: Mapping[str, Mapping[str, Any]]) -> None:
+        self.compatibility = compatibility
+        self.configurations = configurations
+        self.placement: dict[str, Any] = {}
+        self.dropped: set[str] = set()
+        self.plugins: list[object] = []
+        self.tiers: list[Tier] = []
+        self.gang_must_fit = compatibility != "volcano"
+
+    def open_tier(self) -> None:
+        self.tiers.append(Tier())
+
+    @property
+    def tier(self) -> Tier:
+        return self.tiers[-1]
+
+    def add(self, *plugins: object) -> None:
+        """Policies for Volcano queues only."""
+        for plugin in plugins:
+            self.plugins += kept(plugin, Dialect.VOLCANO, inside=True)
+
+    def enter_any(self, plugin: object, option: PluginOption) -> None:
+        """A third party's plugin in a tier: every facet that its switch leaves on."""
+        if not _switched_off(plugin, option):
+            self.add(plugin)
+        for switch, protocol, voters in (
+            ("enableJobStarving", votes.Starves, self.tier.starving),
+            ("enableJobEnqueued", votes.Admitting, self.tier.admitting),
+            ("enablePreemptable", votes.Spares, self.tier.preempting),
+            ("enableReclaimable", votes.Spares, self.tier.reclaiming),
+            ("enablePreemptive", votes.Claims, self.tier.claims),
+            ("enabledOverused", votes.Overuse, self.tier.overuse),
+            ("enabledAllocatable", votes.Allots, self.tier.allots),
+            ("enabledVictim", votes.Evicts, self.tier.evicts),
+        ):
+            if isinstance(plugin, protocol) and option.enabled(switch):
+                voters.append(plugin)  # type: ignore[arg-type]
+        if isinstance(plugin, votes.SparesParts):
+            self.tier.parts.append(plugin)
+        if isinstance(plugin, votes.VictimQueues):
+            self.tier.victim_queues.append(plugin)
+
+
+def _switched_off(plugin: object, option: PluginOption) -> bool:
+    return any(
+        isinstance(plugin, protocol) and not option.enabled(switch)
+        for switch, protocol in (
+            ("enableJobOrder", GroupOrder),
+            ("enableTaskOrder", TaskOrder),
+            ("enableQueueOrder", QueueOrder),
+            ("enableNodeOrder", Score),
+            ("enableNodeOrder", RelativeScore),
+        )
+    )
+
+
+def _gang(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(gang.GangOrder())
+    if option.enabled("enableJobStarving"):
+        wiring.tier.starving.append(gang.GangStarves())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(gang.GangSpares())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(gang.GangSpares())
+    if option.enabled("enableJobPipelined"):
+        wiring.gang_must_fit = True
+    wiring.tier.parts.append(gang.GangSparesParts())
+
+
+def _priority(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(priority.PriorityOrder())
+    if option.enabled("enableTaskOrder"):
+        wiring.add(priority.PriorityTaskOrder())
+    if option.enabled("enableJobStarving"):
+        wiring.tier.starving.append(priority.PriorityStarves())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(priority.PrioritySpares())
+    wiring.tier.parts.append(priority.PrioritySparesParts())
+
+
+def _conformance(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(Conformance())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(Conformance())
+    wiring.tier.parts.append(Conformance())
+
+
+def _drf(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(drf.DrfSpares())
+
+
+def _proportion(option: PluginOption, wiring: Wiring) -> None:
+    tier = wiring.tier
+    if option.enabled("enableReclaimable"):
+        tier.reclaiming.append(proportion.ProportionSpares())
+    if option.enabled("enablePreemptive"):
+        tier.claims.append(proportion.ProportionClaims())
+    if option.enabled("enabledOverused"):
+        tier.overuse.append(proportion.ProportionOveruse())
+    if option.enabled("enabledAllocatable"):
+        tier.allots.append(proportion.ProportionAllots())
+    if option.enabled("enableJobEnqueued"):
+        tier.admitting.append(proportion.ProportionAdmits())
+
+
+def _capacity(option: PluginOption, wiring: Wiring) -> None:
+    tier = wiring.tier
+    hierarchy = option.enabled("enableHierarchy")
+    rules = {
+        "hierarchy": hierarchy,
+        "ancestor_reclaim_level": int(number(option.arguments, "ancestorReclaimLevel", 0)),
+    }
+    if option.enabled("enableReclaimable"):
+        tier.reclaiming.append(capacity.CapacitySpares(**rules))
+    if option.enabled("enablePreemptive"):
+        tier.claims.append(capacity.CapacityClaims(**rules))
+    if option.enabled("enabledAllocatable"):
+        tier.allots.append(capacity.CapacityAllots(**rules))
+    if option.enabled("enableJobEnqueued"):
+        tier.admitting.append(capacity.CapacityAdmits(**rules))
+    tier.parts.append(capacity.CapacitySpares(**rules))
+    tier.victim_queues.append(capacity.CapacityVictimQueues(**rules))
+
+
+def _overcommit(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobEnqueued"):
+        wiring.tier.admitting.append(overcommit.Overcommit(option.arguments))
+
+
+def _sla(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(sla.SlaOrder(option.arguments))
+    if option.enabled("enableJobEnqueued"):
+        wiring.tier.admitting.append(sla.SlaAdmits(option.arguments))
+
+
+def _cdp(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(Cooldown())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(Cooldown())
+
+
+_SWITCHABLE = {
+    "predicate.NodeAffinityEnable": "NodeAffinity",
+    "predicate.NodePortsEnable": "HostPorts",
+    "predicate.TaintTolerationEnable": "TaintToleration",
+    "predicate.PodAffinityEnable": "PodAffinity",
+    "predicate.PodTopologySpreadEnable": "TopologySpread",
+}
+"""Argument of ``predicates`` → the class of the policy that it switches off."""
+
+
+def _predicates(option: PluginOption, wiring: Wiring) -> None:
+    """The tests are made in any case; an argument that says false takes one away."""
+    for argument, policy in _SWITCHABLE.items():
+        if not boolean(option.arguments, argument, True):
+            wiring.dropped.add(policy)
+
+
+def _nothing(option: PluginOption, wiring: Wiring) -> None:
+    """Known, and nothing to enter."""
+
+
+CATALOGUE: dict[str, Enter] = {
+    "gang": _gang,
+    "priority": _priority,
+    "conformance": _conformance,
+    "drf": _drf,
+    "proportion": _proportion,
+    "capacity": _capacity,
+    "overcommit": _overcommit,
+    "sla": _sla,
+    "cdp": _cdp,
+    "predicates": _predicates,
+    "nodeorder": _nothing,
+    "binpack": _nothing,
+    "network-topology-aware": _nothing,
+}
+"""Plugin of a tier → what it enters."""
+
+PLACEMENT: dict[str, Enter] = {}
+"""Plugins that only say how the default policy places: KAI's placement plugins."""

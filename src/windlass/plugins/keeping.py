@@ -1,0 +1,60 @@
+"""Keeping a policy to the work of some queue APIs.
+
+Where two APIs share a cluster, each has its own orders and scores. A kept order has no opinion on the
+work of the API that it is kept from. Keys stay comparable: work that it speaks of comes first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.spi.objects import Dialect, Task
+from windlass.spi.plugins import (
+    GroupOrder,
+    GroupView,
+    QueueOrder,
+    QueueView,
+    StepView,
+    TaskOrder,
+)
+
+
+class Kept:
+    """``inside``: only for the work of ``dialect``; else only for that of the other ones."""
+
+    def __init__(self, inner: Any, dialect: Dialect, *, inside: bool) -> None:
+        self._inner = inner
+        self._dialect = dialect
+        self._inside = inside
+        self.name = str(inner.name)
+
+    def _speaks(self, dialect: Dialect) -> bool:
+        return (dialect is self._dialect) is self._inside
+
+
+class KeptQueueOrder(Kept):
+    def queue_key(self, queue: QueueView, step: StepView | None) -> tuple[int, Any]:
+        speaks = self._speaks(queue.spec.dialect)
+        return (0, self._inner.queue_key(queue, step)) if speaks else (1, 0)
+
+
+class KeptGroupOrder(Kept):
+    def group_key(self, group: GroupView) -> tuple[int, Any]:
+        return (0, self._inner.group_key(group)) if self._speaks(group.spec.dialect) else (1, 0)
+
+
+class KeptTaskOrder(Kept):
+    def task_key(self, task: Task) -> tuple[int, Any]:
+        return (0, self._inner.task_key(task)) if self._speaks(task.needs.dialect) else (1, 0)
+
+
+def kept(plugin: object, dialect: Dialect, *, inside: bool) -> list[object]:
+    """The plugin's orders, kept to ``dialect`` (``inside``) or from it; a plugin without any as it is."""
+    found: list[object] = []
+    if isinstance(plugin, QueueOrder):
+        found.append(KeptQueueOrder(plugin, dialect, inside=inside))
+    if isinstance(plugin, GroupOrder):
+        found.append(KeptGroupOrder(plugin, dialect, inside=inside))
+    if isinstance(plugin, TaskOrder):
+        found.append(KeptTaskOrder(plugin, dialect, inside=inside))
+    return found or [plugin]

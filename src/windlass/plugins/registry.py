@@ -1,0 +1,189 @@
+"""From a scheduler configuration to the policies and actions of an engine.
+
+Without tiers the default policy runs, restricted to the actions that are named. With tiers (Volcano's
+format) work in Volcano queues follows them: orders, scores and votes come from the file alone; what makes
+a placement possible at all (resources, selectors, taints, ports, limits, …) is always tested, named or
+not, since a node would refuse the pod. Work in KAI queues keeps its own policies either way.
+
+A plugin that nobody knows is left out with a warning; an action that nobody knows is refused. Others add
+plugins through the entry point group ``windlass.plugins``: name → a callable that takes the
+:class:`~windlass.spi.configuration.PluginOption` and returns a plugin or a list of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from importlib import metadata
+
+from windlass.plugins.catalogue import CATALOGUE, PLACEMENT, Wiring
+from windlass.plugins.defaults import default_plugins
+from windlass.plugins.keeping import kept
+from windlass.plugins.volcano.tiers import VolcanoTiers
+from windlass.plugins.volcano.turns import Allotting
+from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.objects import Dialect
+
+ENTRY_POINTS = "windlass.plugins"
+
+DEFAULT_ACTIONS = ("allocate", "backfill", "consolidation", "reclaim", "preempt", "stalegangeviction")
+"""What runs where nothing is configured."""
+
+KAI_ACTIONS = ("consolidation", "reclaim", "preempt", "stalegangeviction")
+"""Beside ``allocate``: what runs for KAI queues, whatever is configured for Volcano's."""
+
+ACTIONS = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "preempt",
+    "reclaim",
+    "gangpreempt",
+    "gangreclaim",
+    "shuffle",
+    "consolidation",
+    "stalegangeviction",
+)
+"""The names that a configuration may use."""
+
+_OF_TIERS = {
+    "enqueue": "volcano-enqueue",
+    "backfill": "volcano-backfill",
+    "preempt": "volcano-preempt",
+    "reclaim": "volcano-reclaim",
+    "gangpreempt": "gangpreempt",
+    "gangreclaim": "gangreclaim",
+    "shuffle": "volcano-shuffle",
+}
+"""Action of a file with tiers → action of the engine, where they differ."""
+
+_OF_DEFAULT = {"enqueue": "", "gangpreempt": "preempt", "gangreclaim": "reclaim", "shuffle": ""}
+"""Action of a file without tiers → the one of the default policy that does it; empty: nothing to do."""
+
+Warn = Callable[[str], None]
+Factory = Callable[[PluginOption], object]
+
+
+class UnknownAction(ValueError):
+    """The configuration names an action that does not exist. Nothing of it may be used."""
+
+
+def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[object], tuple[str, ...]]:
+    """Fresh policies for one engine, in order of precedence, and the names of its actions.
+
+    ``warn`` is told about every plugin that is left out; without it they are logged. Raises
+    :class:`UnknownAction`.
+    """
+    warn = warn or logging.getLogger("windlass.scheduler").warning
+    _check_actions(config.actions)
+    tiers, extra = _tiers_of(config)
+    wiring = Wiring(compatibility=config.compatibility, configurations=config.configurations)
+    added = [plugin for option in extra for plugin in _extra(option, wiring, warn)]
+    if not tiers:
+        return [*default_plugins(**wiring.placement), *added], _default_actions(config.actions)
+    for tier in tiers:
+        wiring.open_tier()
+        for option in tier.plugins:
+            _enter(option, wiring, warn)
+    return [*_base(wiring), *wiring.plugins, *_votes(config, wiring), *added], _tier_actions(config.actions)
+
+
+def known_plugins() -> Sequence[str]:
+    """The names that a configuration may use, those of entry points included; sorted."""
+    return sorted({*CATALOGUE, *PLACEMENT, *(point.name for point in _entry_points())})
+
+
+# ---------------------------------------------------------------------- parts
+
+
+def _check_actions(actions: Iterable[str]) -> None:
+    for action in actions:
+        if action not in ACTIONS:
+            raise UnknownAction(f"there is no action {action!r}; there are {', '.join(ACTIONS)}")
+
+
+def _default_actions(actions: Sequence[str]) -> tuple[str, ...]:
+    if not actions:
+        return DEFAULT_ACTIONS
+    return _named(_OF_DEFAULT.get(action, action) for action in actions)
+
+
+def _tier_actions(actions: Sequence[str]) -> tuple[str, ...]:
+    """Those of the file, then what KAI queues need beside."""
+    named = actions or ("enqueue", "allocate", "backfill")
+    return _named([*(_OF_TIERS.get(action, action) for action in named), *KAI_ACTIONS])
+
+
+def _named(actions: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(action for action in actions if action))
+
+
+def _tiers_of(config: SchedulerConfig) -> tuple[tuple[Tier, ...], tuple[PluginOption, ...]]:
+    """The tiers, and what is meant on top of the policy. Tiers that name nothing but placement leave the
+    default policy as it is."""
+    named = [option for tier in config.tiers for option in tier.plugins]
+    if named and all(option.name in PLACEMENT for option in named):
+        return (), (*named, *config.plugins)
+    return config.tiers, config.plugins
+
+
+def _base(wiring: Wiring) -> list[object]:
+    """The default policies: what is tested for every pod, and the orders and scores of other queues."""
+    found: list[object] = []
+    for plugin in default_plugins(**wiring.placement):
+        if getattr(plugin, "dialect", None) is Dialect.VOLCANO or plugin.__class__.__name__ in wiring.dropped:
+            continue
+        found += kept(plugin, Dialect.VOLCANO, inside=False)
+    return found
+
+
+def _votes(config: SchedulerConfig, wiring: Wiring) -> list[object]:
+    tiers = VolcanoTiers(
+        wiring.tiers,
+        arguments=config.configurations,
+        gang_must_fit=wiring.gang_must_fit,
+        actions=config.actions or ("enqueue", "allocate", "backfill"),
+    )
+    return [tiers, Allotting(tiers)]
+
+
+def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:
+    factory = CATALOGUE.get(option.name)
+    if factory is not None:
+        factory(option, wiring)
+        return
+    found = _from_entry_point(option)
+    if found is None:
+        warn(f"plugin {option.name!r} is unknown and left out")
+        return
+    for plugin in found:
+        wiring.enter_any(plugin, option)
+
+
+def _extra(option: PluginOption, wiring: Wiring, warn: Warn) -> list[object]:
+    """A plugin on top of the policy. It holds for all pods."""
+    if option.name in PLACEMENT:
+        PLACEMENT[option.name](option, wiring)
+        return []
+    found = _from_entry_point(option)
+    if found is not None:
+        return found
+    if option.name in CATALOGUE:
+        warn(f"plugin {option.name!r} belongs into a tier and is left out")
+    else:
+        warn(f"plugin {option.name!r} is unknown and left out")
+    return []
+
+
+def _entry_points() -> Iterable[metadata.EntryPoint]:
+    return metadata.entry_points(group=ENTRY_POINTS)
+
+
+def _from_entry_point(option: PluginOption) -> list[object] | None:
+    """What a third party's factory makes of the option; ``None`` if there is none of that name."""
+    for point in _entry_points():
+        if point.name == option.name:
+            factory: Factory = point.load()
+            made = factory(option)
+            return list(made) if isinstance(made, list | tuple) else [made]
+    return None

@@ -1,0 +1,174 @@
+"""``capacity``: the votes that go with stated deserved amounts, flat or in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.plugins.volcano.amounts import asked, beyond, closed, plus
+from windlass.spi.objects import Resources
+from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.tiers import Admission, GangView, Purpose, TaskView, Vote
+
+PODS = "pods"
+
+
+def deserved(queue: QueueView, *, hierarchy: bool) -> dict[str, int]:
+    """max(min(deserved, real capability), guarantee); in a tree max(deserved, guarantee). Only what is set."""
+    found = dict(queue.spec.deserved)
+    if not hierarchy:
+        for name, bound in queue.real_capability.items():
+            if name in found:
+                found[name] = min(found[name], bound)
+    for name, units in queue.spec.guarantee.items():
+        found[name] = max(found.get(name, 0), units)
+    return found
+
+
+class _Capacity:
+    name = "capacity"
+
+    def __init__(self, *, hierarchy: bool = False, ancestor_reclaim_level: int = 0) -> None:
+        self._hierarchy = hierarchy
+        self._levels = ancestor_reclaim_level if hierarchy else 0
+
+    def _path(self, path: Sequence[QueueView]) -> Sequence[QueueView]:
+        """The queues that are tested: the leaf, in a tree with its ancestors."""
+        return path if self._hierarchy else path[:1]
+
+    def _deserved(self, queue: QueueView) -> dict[str, int]:
+        return deserved(queue, hierarchy=self._hierarchy)
+
+
+class CapacityAllots(_Capacity):
+    """Open, and within the real capability on every requested resource, at every level."""
+
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+        refusal = closed(path)
+        for queue in self._path(path):
+            refusal = refusal or beyond(queue, queue.committed, request, queue.real_capability, "capability")
+        return refusal
+
+
+class CapacityAdmits(_Capacity):
+    """Open, and what the group asks for fits beside what is held and booked, at every level."""
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        path = admission.gang.path
+        refusal = closed(path)
+        for queue in self._path(path):
+            held = plus(queue.committed, admission.booked.get(queue.name, {}))
+            refusal = refusal or beyond(
+                queue, held, admission.gang.spec.min_resources, queue.real_capability, "capability"
+            )
+        return refusal or Vote.PERMIT
+
+
+class CapacityClaims(_Capacity):
+    """A queue may take back for a task that leaves it within its real capability everywhere and within
+    its deserved amount on at least one requested resource; or, with ``ancestorReclaimLevel``, one of
+    its nearest ancestors."""
+
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+        leaf = path[0]
+        refusal = closed(path) or beyond(leaf, leaf.committed, request, leaf.real_capability, "capability")
+        if refusal is not None:
+            return refusal
+        for queue in (leaf, *_below_root(path, self._levels)):
+            if self._within_somewhere(queue, request):
+                return None
+        due = self._deserved(leaf)
+        return beyond(leaf, leaf.committed, request, {name: due.get(name, 0) for name in request}, "deserved")
+
+    def _within_somewhere(self, queue: QueueView, request: Resources) -> bool:
+        due = self._deserved(queue)
+        future = plus(queue.committed, request)
+        return any(
+            future[name] <= due.get(name, 0) and (future[name] > 0 or due.get(name, 0) > 0)
+            for name in asked(request)
+        )
+
+
+class CapacitySpares(_Capacity):
+    """Which pods of other queues may go; see :meth:`_may_go`. Candidates are taken off as they are chosen."""
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is Purpose.PREEMPT:
+            return None
+        return self._chosen(claimer.gang.path, claimer.request, candidates)
+
+    def part_victims(
+        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is Purpose.PREEMPT:
+            return None
+        return self._chosen(claimer.path, claimer.wanted, candidates)
+
+    def _chosen(
+        self, path: Sequence[QueueView], request: Resources, candidates: Sequence[TaskView]
+    ) -> list[TaskView]:
+        left: dict[str, dict[str, int]] = {}
+        found = []
+        for candidate in candidates:
+            if self._may_go(path, request, candidate, left):
+                for queue in candidate.gang.path:
+                    left[queue.name] = plus(_held(queue, left), candidate.request, -1)
+                found.append(candidate)
+        return found
+
+    def _may_go(
+        self,
+        claimer: Sequence[QueueView],
+        request: Resources,
+        victim: TaskView,
+        left: Mapping[str, dict[str, int]],
+    ) -> bool:
+        """1. It holds something of what is asked for. 2. Its queue keeps its guarantee. 3. Its queue has
+        no deserved amount of anything it uses, or holds more than that of one of these. 4. The same for
+        each ancestor up to ``ancestorReclaimLevel`` that is not the claimer's too, equally far up."""
+        uses = asked(victim.request)
+        leaf = victim.gang.path[0]
+        if not any(name in uses and name != PODS for name in asked(request)):
+            return False
+        after = plus(_held(leaf, left), victim.request, -1)
+        if any(after.get(name, 0) < units for name, units in leaf.spec.guarantee.items()):
+            return False
+        if not self._over(leaf, uses, left):
+            return False
+        if not self._levels:
+            return True
+        mine = _below_root(claimer, self._levels)
+        theirs = _below_root(victim.gang.path, self._levels)
+        shared = {own.name for own, other in zip(mine, theirs, strict=False) if own.name == other.name}
+        silent = not (set(self._deserved(leaf)) & set(uses))
+        claimer_silent = not (set(self._deserved(claimer[0])) & set(asked(request)))
+        if silent and claimer_silent and shared:
+            return False
+        return all(self._over(queue, uses, left) for queue in theirs if queue.name not in shared)
+
+    def _over(self, queue: QueueView, uses: Mapping[str, int], left: Mapping[str, dict[str, int]]) -> bool:
+        due = {name: units for name, units in self._deserved(queue).items() if name in uses}
+        held = _held(queue, left)
+        return not due or any(held.get(name, 0) > units for name, units in due.items())
+
+
+class CapacityVictimQueues(_Capacity):
+    """In a tree the queues nearest to the claimer's give first: those whose common ancestor with it lies
+    deepest."""
+
+    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> int:
+        if not self._hierarchy:
+            return 0
+        mine = {queue.name for queue in claimer}
+        return -sum(1 for queue in path if queue.name in mine)
+
+
+def _held(queue: QueueView, left: Mapping[str, dict[str, int]]) -> Mapping[str, int]:
+    return left.get(queue.name, queue.committed)
+
+
+def _below_root(path: Sequence[QueueView], levels: int) -> Sequence[QueueView]:
+    """The nearest ancestors of a leaf, at most ``levels``, without the root."""
+    ancestors = [queue for queue in path[1:] if queue.parent is not None]
+    return ancestors[:levels]

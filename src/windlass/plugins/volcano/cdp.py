@@ -1,0 +1,26 @@
+"""``cdp``: cooldown protection. A pod that has run for less than its ``volcano.sh/cooldown-time`` stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.plugins.volcano.arguments import duration
+from windlass.spi.tiers import Purpose, TaskView
+
+COOLDOWN = "volcano.sh/cooldown-time"
+
+
+class Cooldown:
+    name = "cdp"
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        return [candidate for candidate in candidates if not _cools(candidate)]
+
+
+def _cools(candidate: TaskView) -> bool:
+    text = dict(candidate.task.annotations).get(COOLDOWN)
+    limit = duration(text) if text is not None else None
+    running = candidate.running_seconds
+    return limit is not None and running is not None and running < limit

@@ -1,0 +1,21 @@
+"""``conformance``: pods of kube-system and of system-critical classes are never evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.spi.tiers import GangView, Purpose, TaskView
+
+
+class Conformance:
+    name = "conformance"
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        return [candidate for candidate in candidates if not candidate.task.critical]
+
+    def part_victims(
+        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        return [candidate for candidate in candidates if not candidate.task.critical]

@@ -1,0 +1,53 @@
+"""``drf``: the group with the smallest dominant share goes first, and gives last.
+
+A group's share is the largest, over the cluster's resources, of what it holds divided by the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from windlass.spi.objects import Resources
+from windlass.spi.tiers import Purpose, TaskView
+
+TOLERANCE = Fraction(1, 1_000_000)
+
+
+def dominant_share(held: Resources, total: Resources) -> Fraction:
+    """Exact. Resources that the cluster lacks are left out."""
+    return max(
+        (Fraction(units, total[name]) for name, units in held.items() if total.get(name, 0) > 0),
+        default=Fraction(0),
+    )
+
+
+class DrfSpares:
+    """A pod may go if the claimer's share with its task is at most the share of the pod's group without
+    it and without all earlier candidates of that group, whether they were refused or not."""
+
+    name = "drf"
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is Purpose.RECLAIM:
+            return None
+        total = claimer.gang.path[-1].cluster
+        mine = dominant_share(_plus(claimer.gang.holding, claimer.request, 1), total)
+        left: dict[str, Resources] = {}
+        found = []
+        for candidate in candidates:
+            key = candidate.gang.spec.key
+            held = _plus(left.get(key, candidate.gang.holding), candidate.request, -1)
+            left[key] = held
+            if mine <= dominant_share(held, total) + TOLERANCE:
+                found.append(candidate)
+        return found
+
+
+def _plus(held: Mapping[str, int], more: Mapping[str, int], sign: int) -> dict[str, int]:
+    found = dict(held)
+    for name, units in more.items():
+        found[name] = found.get(name, 0) + sign * units
+    return found

@@ -1,0 +1,45 @@
+"""``overcommit``: lets in as much as the cluster could hold if it were ``overcommit-factor`` times as big."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from windlass.api.reasons import Reason
+from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.spi.plugins import Refusal
+from windlass.spi.quantities import from_units
+from windlass.spi.tiers import Admission, Vote
+
+FACTOR = 1.2
+
+
+class Overcommit:
+    """Booked, used and asked for may reach the factor times the total, of what is asked for. A factor
+    below 1 counts as 1.2."""
+
+    name = "overcommit"
+
+    def __init__(self, arguments: Arguments | None = None) -> None:
+        factor = number(arguments or {}, "overcommit-factor", FACTOR)
+        self._factor = Fraction(str(factor if factor >= 1 else FACTOR))
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        path = admission.gang.path
+        total = path[-1].cluster
+        for name, units in admission.gang.spec.min_resources.items():
+            if units <= 0:
+                continue
+            most = total.get(name, 0) * self._factor
+            left = most - admission.cluster_booked.get(name, 0) - admission.cluster_used.get(name, 0)
+            if units > left:
+                return Refusal(
+                    Reason.WAITING_FOR_QUOTA,
+                    resource=name,
+                    needed=units,
+                    available=max(int(left), 0),
+                    detail=(
+                        f"overcommit {float(self._factor):g} of the cluster's "
+                        f"{from_units(name, total.get(name, 0))}"
+                    ),
+                )
+        return Vote.PERMIT

@@ -1,0 +1,66 @@
+"""``priority``: higher priority first; nothing is evicted but for higher priority."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.spi.objects import Task
+from windlass.spi.plugins import GroupView
+from windlass.spi.tiers import GangView, Purpose, TaskView
+
+
+class PriorityOrder:
+    name = "priority"
+
+    def group_key(self, group: GroupView) -> int:
+        return -group.spec.priority
+
+
+class PriorityTaskOrder:
+    name = "priority"
+
+    def task_key(self, task: Task) -> int:
+        return -task.priority
+
+
+class PriorityStarves:
+    """Any member that neither runs nor has room promised."""
+
+    name = "priority"
+
+    def starving(self, gang: GangView) -> bool:
+        return gang.held_members + gang.promised_members < gang.members
+
+
+class PrioritySpares:
+    """Strictly lower: of the group against another group, of the pod inside one. No say in reclaim."""
+
+    name = "priority"
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is Purpose.RECLAIM:
+            return None
+        mine = claimer.gang.spec
+        return [
+            candidate
+            for candidate in candidates
+            if (
+                candidate.task.priority < claimer.task.priority
+                if candidate.gang.spec.key == mine.key
+                else candidate.gang.spec.priority < mine.priority
+            )
+        ]
+
+
+class PrioritySparesParts:
+    name = "priority"
+
+    def part_victims(
+        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is Purpose.RECLAIM:
+            return None
+        mine = claimer.spec.priority
+        return [candidate for candidate in candidates if candidate.gang.spec.priority < mine]

@@ -1,0 +1,85 @@
+"""``proportion``: the votes that go with dividing the cluster by weight.
+
+``QueueView.fair_share`` is the queue's deserved amount here: what the division by weight gave it, never
+more than it asks for (but for its guarantee).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.plugins.volcano.amounts import beyond, closed, plus
+from windlass.spi.objects import Resources
+from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.tiers import Admission, Purpose, TaskView, Vote
+
+
+class ProportionAllots:
+    """Open, and within the deserved amount on every requested resource."""
+
+    name = "proportion"
+
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+        queue = path[0]
+        return closed(path) or beyond(queue, queue.committed, request, _due(queue, request), "fair share")
+
+
+class ProportionClaims:
+    """As :class:`ProportionAllots`: a queue takes back what it deserves."""
+
+    name = "proportion"
+
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+        return ProportionAllots().allots(path, request)
+
+
+class ProportionOveruse:
+    """Passed over while it holds what it deserves of every resource."""
+
+    name = "proportion"
+
+    def overused(self, queue: QueueView) -> bool:
+        held = queue.committed
+        return all(units <= held.get(name, 0) for name, units in queue.fair_share.items())
+
+
+class ProportionSpares:
+    """A queue gives while it holds more than it deserves of some resource, victims so far taken off."""
+
+    name = "proportion"
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is Purpose.PREEMPT:
+            return None
+        left: dict[str, Resources] = {}
+        found = []
+        for candidate in candidates:
+            queue = candidate.gang.path[0]
+            held = left.get(queue.name, queue.committed)
+            due = queue.fair_share
+            if any(units > due.get(name, 0) for name, units in held.items()):
+                left[queue.name] = plus(held, candidate.request, -1)
+                found.append(candidate)
+        return found
+
+
+class ProportionAdmits:
+    """Open, and what the group asks for fits beside what is held and booked, under the real capability."""
+
+    name = "proportion"
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        path = admission.gang.path
+        queue = path[0]
+        wanted = admission.gang.spec.min_resources
+        held = plus(queue.committed, admission.booked.get(queue.name, {}))
+        refusal = closed(path) or beyond(queue, held, wanted, queue.real_capability, "capability")
+        return refusal or Vote.PERMIT
+
+
+def _due(queue: QueueView, request: Resources) -> dict[str, int]:
+    """What is not named in the share is not deserved at all."""
+    due = queue.fair_share
+    return {name: due.get(name, 0) for name in request}

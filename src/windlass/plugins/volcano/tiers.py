@@ -1,0 +1,182 @@
+"""How the votes of a configuration combine, as Volcano combines them.
+
+* victims: inside a tier those that every voter names; the first tier that names any decides, later ones
+  are not asked. A voter that names none ends its tier; one that abstains is left out.
+* starving: all voters of one tier must agree; the first tier that has any decides. None: not starving.
+* admission: any refusal refuses; a tier with a permit ends the walk.
+* allotting and claiming: all must agree. overused: any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.api.reasons import Reason
+from windlass.spi.objects import Dialect, Resources
+from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.tiers import (
+    Admission,
+    Admitting,
+    Allots,
+    Claims,
+    Evicts,
+    GangView,
+    Overuse,
+    Purpose,
+    Spares,
+    SparesParts,
+    Starves,
+    TaskView,
+    VictimQueues,
+    Vote,
+)
+
+
+@dataclass(slots=True)
+class Tier:
+    """The voters of one tier whose vote is switched on, in the order of the file."""
+
+    starving: list[Starves] = field(default_factory=list)
+    admitting: list[Admitting] = field(default_factory=list)
+    preempting: list[Spares] = field(default_factory=list)
+    reclaiming: list[Spares] = field(default_factory=list)
+    parts: list[SparesParts] = field(default_factory=list)
+    claims: list[Claims] = field(default_factory=list)
+    overuse: list[Overuse] = field(default_factory=list)
+    allots: list[Allots] = field(default_factory=list)
+    victim_queues: list[VictimQueues] = field(default_factory=list)
+    evicts: list[Evicts] = field(default_factory=list)
+
+
+_Ask = Callable[[Any], Sequence[TaskView] | None]
+
+
+class VolcanoTiers:
+    """All votes of one configuration. ``arguments``: action → its arguments."""
+
+    name = "tiers"
+
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        *,
+        arguments: Mapping[str, Mapping[str, Any]] | None = None,
+        gang_must_fit: bool = True,
+        actions: Sequence[str] = (),
+    ) -> None:
+        self._tiers = tuple(tiers)
+        self._arguments = arguments or {}
+        self._gang_must_fit = gang_must_fit
+        self._actions = frozenset(actions)
+
+    def serves(self, queue: QueueView) -> bool:
+        return queue.spec.dialect is Dialect.VOLCANO
+
+    @property
+    def arguments(self) -> Mapping[str, Mapping[str, Any]]:
+        return self._arguments
+
+    @property
+    def gang_must_fit(self) -> bool:
+        return self._gang_must_fit
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """The actions of the configuration, under Volcano's names."""
+        return self._actions
+
+    # ------------------------------------------------------------------ votes
+
+    def starving(self, gang: GangView) -> bool:
+        for tier in self._tiers:
+            if tier.starving:
+                return all(voter.starving(gang) for voter in tier.starving)
+        return False
+
+    def admit(self, admission: Admission) -> Refusal | None:
+        for tier in self._tiers:
+            permitted = False
+            for voter in tier.admitting:
+                vote = voter.admit(admission)
+                if isinstance(vote, Refusal):
+                    return vote
+                if vote is Vote.REJECT:
+                    return Refusal(Reason.WAITING_FOR_QUOTA, detail="not admitted")
+                permitted = permitted or vote is Vote.PERMIT
+            if permitted:
+                return None
+        return None
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView]:
+        def ask(voter: Spares) -> Sequence[TaskView] | None:
+            return voter.victims(purpose, claimer, candidates)
+
+        preempt = purpose is Purpose.PREEMPT
+        return _first_named([tier.preempting if preempt else tier.reclaiming for tier in self._tiers], ask)
+
+    def part_victims(
+        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView]:
+        def ask(voter: SparesParts) -> Sequence[TaskView] | None:
+            return voter.part_victims(purpose, claimer, candidates)
+
+        return _first_named([tier.parts for tier in self._tiers], ask)
+
+    def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+        for tier in self._tiers:
+            for voter in tier.claims:
+                refusal = voter.may_claim(path, request)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    def overused(self, queue: QueueView) -> bool:
+        return any(voter.overused(queue) for tier in self._tiers for voter in tier.overuse)
+
+    def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
+        for tier in self._tiers:
+            for voter in tier.allots:
+                refusal = voter.allots(path, request)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> tuple[Any, ...]:
+        return tuple(
+            [voter.victim_queue_key(claimer, path) for tier in self._tiers for voter in tier.victim_queues]
+        )
+
+    def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]:
+        found: dict[str, TaskView] = {}
+        for tier in self._tiers:
+            for voter in tier.evicts:
+                found.update((task.task.key, task) for task in voter.due(running, now))
+        return list(found.values())
+
+    def next_due(self, now: float) -> float | None:
+        moments = [voter.next_due(now) for tier in self._tiers for voter in tier.evicts]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _first_named(tiers: Sequence[Sequence[Any]], ask: _Ask) -> Sequence[TaskView]:
+    for voters in tiers:
+        named: list[TaskView] | None = None
+        for voter in voters:
+            found = ask(voter)
+            if found is None:
+                continue
+            if not found:
+                named = []
+                break
+            if named is None:
+                named = list(found)
+            else:
+                keys = {task.task.key for task in found}
+                named = [task for task in named if task.task.key in keys]
+        if named:
+            return named
+    return ()
