@@ -33,5 +33,5 @@ def test_an_object_without_a_name_is_refused_with_its_place() -> None:
         from_objects(
             [node("n"), {"kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {}}]}]
         )
-    with pytest.raises(SnapshotError, match="object 0 is not an object"):
+    with pytest.raises(SnapshotError, match="object 0: is not an object"):
         from_objects(["x"])  # type: ignore[list-item]

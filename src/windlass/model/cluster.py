@@ -233,6 +233,14 @@ class ClusterModel:
         sent = self._sent_groups.get(group)
         return sent.queue if sent is not None else ""
 
+    def queue_named(self, group: str) -> str:
+        """The queue that a group's own words name, whether the engine knows the group or not."""
+        sent = self._sent_groups.get(group) or self._group(group)
+        if sent is not None:
+            return sent.queue
+        pod = next(self.pods_of(group), None)
+        return "" if pod is None else self._implicit_queue(pod)
+
     def known(self, group: str) -> bool:
         """Whether the group has an object or pods."""
         return self._defined(group) or group in self._members

@@ -1,23 +1,57 @@
-"""A plain dump of a cluster → the deltas that build it. No I/O: for dry runs and explanations."""
+"""A plain dump of a cluster → the model that holds it, and the deltas that build it. No I/O: for dry runs
+and explanations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from windlass.api import annotations as names
 from windlass.api import views
+from windlass.api.errors import FieldError
 from windlass.engine.deltas import Delta
 from windlass.model.cluster import ClusterModel
 
 EVERY_SCHEDULER = (*names.SCHEDULER_NAMES, views.DEFAULT_SCHEDULER)
 
+_Reader = tuple[Callable[[bytes], Any], Callable[[ClusterModel, Any], None]]
+
+
+def _workload(model: ClusterModel, groups: tuple[views.NativeGroup, ...]) -> None:
+    for group in groups:
+        model.upsert_native_group(group)
+
+
+_READERS: Mapping[str, _Reader] = {
+    "v1/Pod": (views.decode_pod, ClusterModel.upsert_pod),
+    "v1/Node": (views.decode_node, ClusterModel.upsert_node),
+    "v1/Namespace": (views.decode_namespace, ClusterModel.upsert_namespace),
+    "scheduling.k8s.io/v1/PriorityClass": (views.decode_priority_class, ClusterModel.upsert_class),
+    "scheduling.volcano.sh/v1beta1/Queue": (views.decode_queue, ClusterModel.upsert_queue),
+    "scheduling.volcano.sh/v1beta1/PodGroup": (views.decode_pod_group, ClusterModel.upsert_group),
+    "scheduling.run.ai/v2/Queue": (views.decode_kai_queue, ClusterModel.upsert_kai_queue),
+    "scheduling.run.ai/v2alpha2/PodGroup": (views.decode_kai_pod_group, ClusterModel.upsert_kai_group),
+    "scheduling.k8s.io/v1alpha1/Workload": (views.decode_workload, _workload),
+    "scheduling.k8s.io/v1alpha2/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
+    "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
+}
+_QUIET = ("v1/LimitRange", "topology.volcano.sh/v1alpha1/HyperNode", "kai.scheduler/v1alpha1/Topology")
+"""Known kinds that say nothing about work that exists (defaults were filled in when it was made) or that
+no policy reads yet."""
+
 
 class SnapshotError(ValueError):
-    """An object of the dump is none: the message names its place and what is missing."""
+    """An object of the dump is none: ``place`` says which, ``field`` where in it."""
+
+    def __init__(self, place: str, problem: str, field: str = "") -> None:
+        super().__init__(f"{place}: {field}: {problem}" if field else f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+        self.field = field
 
 
 @dataclass(slots=True)
@@ -25,8 +59,8 @@ class Snapshot:
     """``ignored``: kinds that say nothing to a scheduler, with their number."""
 
     model: ClusterModel
-    deltas: list[Delta]
-    ignored: dict[str, int]
+    deltas: list[Delta] = field(default_factory=list)
+    ignored: dict[str, int] = field(default_factory=dict)
 
 
 def from_objects(
@@ -34,58 +68,62 @@ def from_objects(
 ) -> Snapshot:
     """``objects`` with ``apiVersion`` and ``kind``; ``List``s are opened. Raises :class:`SnapshotError`."""
     model = ClusterModel(scheduler_names)
-    ignored: dict[str, int] = {}
-    for place, obj in _flatten(objects):
-        kind = f"{obj.get('apiVersion', '')}/{obj.get('kind', '')}"
-        if not _take(model, kind, obj, place):
-            ignored[kind] = ignored.get(kind, 0) + 1
+    placed = ((f"object {position}", obj) for position, obj in enumerate(objects))
+    ignored = load(model, placed)
     return Snapshot(model, model.take(), ignored)
 
 
-def _flatten(objects: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    for position, obj in enumerate(objects):
+def load(
+    model: ClusterModel, objects: Iterable[tuple[str, Mapping[str, Any]]], *, strict: bool = False
+) -> dict[str, int]:
+    """Enter objects, each with the words for its place, into ``model``; returns the kinds that were ignored.
+
+    ``strict``: a field that cannot be read is an error; otherwise what it says is unknown, and whatever
+    waits because of that says so. Raises :class:`SnapshotError`.
+    """
+    ignored: dict[str, int] = {}
+    for place, obj in _flatten(objects):
+        kind = f"{obj.get('apiVersion', '')}/{obj.get('kind', '')}"
+        reader = _READERS.get(kind)
+        if reader is not None:
+            _take(model, reader, obj, f"{place} ({kind})", strict)
+        elif kind not in _QUIET:
+            ignored[kind] = ignored.get(kind, 0) + 1
+    return ignored
+
+
+def _flatten(objects: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for place, obj in objects:
         if not isinstance(obj, Mapping):
-            raise SnapshotError(f"object {position} is not an object")
+            raise SnapshotError(place, "is not an object")
         items = obj.get("items")
         if str(obj.get("kind", "")).endswith("List") and isinstance(items, list):
             for index, item in enumerate(items):
                 if not isinstance(item, Mapping):
-                    raise SnapshotError(f"object {position}: items[{index}] is not an object")
+                    raise SnapshotError(f"{place}: items[{index}]", "is not an object")
                 if "kind" not in item and obj["kind"] != "List":  # typed lists leave it out
                     kind = str(obj["kind"]).removesuffix("List")
                     item = {"apiVersion": obj.get("apiVersion", ""), "kind": kind, **item}
-                yield f"object {position}: items[{index}]", item
+                yield f"{place}: items[{index}]", item
         else:
-            yield f"object {position}", obj
+            yield place, obj
 
 
-def _take(model: ClusterModel, kind: str, obj: Mapping[str, Any], place: str) -> bool:
+def _take(model: ClusterModel, reader: _Reader, obj: Mapping[str, Any], place: str, strict: bool) -> None:
+    decode, enter = reader
     try:
-        raw = views.encode(obj)
-        match kind:
-            case "v1/Pod":
-                model.upsert_pod(views.decode_pod(raw))
-            case "v1/Node":
-                model.upsert_node(views.decode_node(raw))
-            case "v1/Namespace":
-                model.upsert_namespace(views.decode_namespace(raw))
-            case "scheduling.k8s.io/v1/PriorityClass":
-                model.upsert_class(views.decode_priority_class(raw))
-            case "scheduling.volcano.sh/v1beta1/Queue":
-                model.upsert_queue(views.decode_queue(raw))
-            case "scheduling.volcano.sh/v1beta1/PodGroup":
-                model.upsert_group(views.decode_pod_group(raw))
-            case "scheduling.run.ai/v2/Queue":
-                model.upsert_kai_queue(views.decode_kai_queue(raw))
-            case "scheduling.run.ai/v2alpha2/PodGroup":
-                model.upsert_kai_group(views.decode_kai_pod_group(raw))
-            case "scheduling.k8s.io/v1alpha1/Workload":
-                for group in views.decode_workload(raw):
-                    model.upsert_native_group(group)
-            case "scheduling.k8s.io/v1alpha2/PodGroup" | "scheduling.k8s.io/v1alpha3/PodGroup":
-                model.upsert_native_group(views.decode_native_group(raw))
-            case _:
-                return False
+        view = decode(views.encode(obj))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise SnapshotError(f"{place} ({kind}): metadata: {error}") from error
-    return True
+        raise SnapshotError(place, str(error), "metadata") from error
+    problems = _problems(view) if strict else ()
+    if problems:
+        metadata = obj["metadata"]
+        name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+        raise SnapshotError(f"{place} {name}", problems[0].message, problems[0].field)
+    enter(model, view)
+
+
+def _problems(view: Any) -> tuple[FieldError, ...]:
+    if isinstance(view, tuple):
+        return tuple(problem for part in view for problem in part.problems)
+    return getattr(view, "problems", ())

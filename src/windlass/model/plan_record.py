@@ -1,0 +1,104 @@
+"""A :class:`~windlass.model.dryrun.Plan` as the document that ``windlass plan -o json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from windlass.api.quantities import from_units
+from windlass.api.reasons import Blocker
+from windlass.engine.decision import DeviceShare, QueueUsage
+from windlass.model import groups, queues
+from windlass.model.dryrun import Bound, Evicted, Nominated, Plan, Waiting
+
+API_VERSION = "windlass.dev/v1alpha1"
+_MIG = "/mig-"
+_MILLI = 1000
+
+
+def record(plan: Plan) -> dict[str, Any]:
+    """Plain JSON; quantities as Kubernetes writes them."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Plan",
+        "cycles": plan.cycles,
+        "stable": plan.stable,
+        "binds": [_bind(bind) for bind in plan.binds],
+        "evictions": [_eviction(eviction) for eviction in plan.evictions],
+        "nominations": [_place(nomination) for nomination in plan.nominations],
+        "pending": [_pending(waiting, plan.both) for waiting in plan.waiting],
+        "queues": [_queue(usage, plan.both) for usage in plan.queues],
+    }
+
+
+def _place(entry: Bound | Evicted | Nominated) -> dict[str, Any]:
+    namespace, _, name = entry.pod.partition("/")
+    return {"namespace": namespace, "pod": name, "node": entry.node, "cycle": entry.cycle}
+
+
+def _bind(bind: Bound) -> dict[str, Any]:
+    entry = _place(bind)
+    if bind.devices:
+        entry["devices"] = [_device(share) for share in bind.devices]
+    return entry
+
+
+def _device(share: DeviceShare) -> dict[str, Any]:
+    entry: dict[str, Any] = {"index": share.index, "share": share.milli / _MILLI}
+    _, found, profile = share.resource.partition(_MIG)
+    if found:
+        entry["profile"] = profile
+    return entry
+
+
+def _eviction(eviction: Evicted) -> dict[str, Any]:
+    entry = _place(eviction)
+    entry["action"] = eviction.action
+    if eviction.claimer:
+        entry["for"] = groups.shown_key(eviction.claimer)
+    return entry
+
+
+def _pending(waiting: Waiting, both: bool) -> dict[str, Any]:
+    namespace, _, name = groups.shown_key(waiting.group).partition("/")
+    why = waiting.why
+    return {
+        "namespace": namespace,
+        "podGroup": name,
+        "queue": queues.shown(waiting.queue, both),
+        "pods": [pod.partition("/")[2] for pod in waiting.pods],
+        "code": str(why.code),
+        "message": why.message,
+        "waitingHelps": why.waiting_helps,
+        "blockers": [_blocker(blocker) for blocker in why.blockers],
+        "remedies": list(why.remedies),
+    }
+
+
+def _blocker(blocker: Blocker) -> dict[str, Any]:
+    entry: dict[str, Any] = {"code": str(blocker.code)}
+    if blocker.nodes:
+        entry["nodes"] = blocker.nodes
+    for name in ("resource", "needed", "available", "detail"):
+        text = getattr(blocker, name)
+        if text:
+            entry[name] = text
+    return entry
+
+
+def _queue(usage: QueueUsage, both: bool) -> dict[str, Any]:
+    return {
+        "name": queues.shown(usage.queue, both),
+        "parent": queues.shown(usage.parent, both),
+        "fairShare": amounts(usage.fair_share),
+        "guarantee": amounts(usage.guarantee),
+        "deserved": amounts(usage.deserved),
+        "capability": amounts(usage.capability),
+        "allocated": amounts(usage.allocated),
+        "requested": amounts(usage.requested),
+    }
+
+
+def amounts(vector: Mapping[str, int]) -> dict[str, str]:
+    """Quantities by resource, sorted by name."""
+    return {name: from_units(name, vector[name]) for name in sorted(vector)}

@@ -1,0 +1,323 @@
+"""``volcano-scheduler.conf`` and what Windlass adds to it → :class:`~windlass.spi.configuration.SchedulerConfig`.
+
+Read are: the policy file itself; a ConfigMap that holds one; command-line flags in the place of a policy
+(they say nothing about placement and are told as notes). Beyond Volcano's format: ``actions`` as a list,
+``compatibility: volcano``, a list ``plugins`` on top of the default policy, a list ``nodeorder`` of node
+scorers, and arguments as JSON text under ``args``. A tier that names nothing but KAI's placement
+(``nodeplacement``, ``gpupack``, ``gpuspread``) is read on top of the default policy, too.
+
+Whatever is wrong raises :class:`ConfigError`, which knows the line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from windlass.api.yaml_text import YamlError, build
+from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
+
+ACTIONS = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "preempt",
+    "reclaim",
+    "gangpreempt",
+    "gangreclaim",
+    "consolidation",
+    "stalegangeviction",
+    "shuffle",
+)
+PLACEMENT = ("nodeplacement", "gpupack", "gpuspread", "gpusharingorder")
+"""KAI's plugins that say only where work is placed."""
+_TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
+_COMPATIBILITIES = ("", "windlass", "volcano")
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class ConfigError(ValueError):
+    """``line`` from 1, 0 where none can be named; ``field`` as a path; ``remedy`` what to write instead."""
+
+    def __init__(self, message: str, *, line: int = 0, field: str = "", remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.field = field
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: " if self.line else ""
+        return f"{where}{self.field + ': ' if self.field else ''}{self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """``notes``: what is read differently from how it stands, or not at all. ``lines``: field → line."""
+
+    config: SchedulerConfig
+    notes: tuple[str, ...] = ()
+    lines: Mapping[str, int] | None = None
+
+    def line_of(self, field: str) -> int:
+        """The line of a field, or of its nearest parent; 0 where nothing is known."""
+        return _line_of(self.lines or {}, field)
+
+
+def parse(text: str) -> Parsed:
+    """The configuration in ``text``. Raises :class:`ConfigError`."""
+    if _is_flags(text):
+        return _flags(text)
+    value, lines, node = _compose(text)
+    if isinstance(value, dict) and value.get("kind") == "ConfigMap":
+        return _config_map(value, lines, node)
+    return _policy(value, lines)
+
+
+def _is_flags(text: str) -> bool:
+    rows = [row.strip() for row in text.splitlines() if row.strip() and not row.strip().startswith("#")]
+    return bool(rows) and all(row.startswith("--") for row in rows) and rows != ["---"]
+
+
+def _flags(text: str) -> Parsed:
+    rows = [row.strip() for row in text.splitlines() if row.strip().startswith("--")]
+    notes = tuple(f"{row} is a flag of Volcano's processes; it says nothing about the policy" for row in rows)
+    return Parsed(SchedulerConfig(), notes)
+
+
+def _config_map(value: Mapping[str, Any], lines: Mapping[str, int], node: yaml.MappingNode) -> Parsed:
+    data = value.get("data")
+    texts = {key: text for key, text in (data or {}).items() if isinstance(text, str)}
+    chosen = [key for key in texts if key.endswith(".conf")] or list(texts)
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"the ConfigMap holds {len(chosen)} texts that could be the configuration",
+            line=lines.get("data", 1),
+            field="data",
+            remedy="keep one key, volcano-scheduler.conf",
+        )
+    inner = _child(_child(node, "data"), chosen[0])
+    block = isinstance(inner, yaml.ScalarNode) and inner.style in ("|", ">")
+    offset = inner.start_mark.line + (1 if block else 0)
+    try:
+        parsed = parse(texts[chosen[0]])
+    except ConfigError as error:
+        raise ConfigError(
+            error.message,
+            line=error.line + offset if error.line else offset,
+            field=error.field,
+            remedy=error.remedy,
+        ) from None
+    shifted = {field: line + offset for field, line in (parsed.lines or {}).items()}
+    return replace(parsed, lines=shifted)
+
+
+def _compose(text: str) -> tuple[Any, dict[str, int], Any]:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            raise ConfigError("the file is empty", remedy='write at least: actions: "allocate"')
+        lines: dict[str, int] = {}
+        _positions(node, "", lines)
+        value, duplicates = build(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ConfigError(
+            error.problem or "is not YAML", line=mark.line + 1 if mark is not None else 0
+        ) from None
+    except (yaml.YAMLError, YamlError, RecursionError) as error:
+        raise ConfigError(" ".join(str(error).split()) or "is nested too deeply") from None
+    finally:
+        loader.dispose()
+    if duplicates:
+        raise ConfigError("is given twice", line=_line_of(lines, duplicates[0]), field=duplicates[0])
+    return value, lines, node
+
+
+def _positions(node: Any, path: str, lines: dict[str, int]) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            inner = f"{path}.{key.value}" if path else str(key.value)
+            lines[inner] = key.start_mark.line + 1
+            _positions(value, inner, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for at, value in enumerate(node.value):
+            lines[f"{path}[{at}]"] = value.start_mark.line + 1
+            _positions(value, f"{path}[{at}]", lines)
+
+
+def _child(node: Any, name: str) -> Any:
+    return next(value for key, value in node.value if key.value == name)
+
+
+def _line_of(lines: Mapping[str, int], field: str) -> int:
+    while field:
+        if field in lines:
+            return lines[field]
+        cut = max(field.rfind("."), field.rfind("["))
+        field = field[:cut] if cut > 0 else ""
+    return 0
+
+
+def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
+    if not isinstance(value, dict):
+        raise ConfigError(
+            "is not a mapping", line=1, remedy='a configuration has keys actions, tiers: actions: "allocate"'
+        )
+    reader = _Reader(lines)
+    reader.unknown(value, _TOP, "")
+    compatibility = value.get("compatibility") or ""
+    if compatibility not in _COMPATIBILITIES:
+        raise reader.wrong("compatibility", f"is {compatibility!r}", "write windlass or volcano")
+    tiers = reader.tiers(value.get("tiers"))
+    extra = [option for _, option in reader.options(value.get("plugins"), "plugins")]
+    extra += reader.scorers(value.get("nodeorder"))
+    named = [option.name for tier in tiers for option in tier.plugins]
+    if named and all(name in PLACEMENT for name in named):
+        extra = [option for tier in tiers for option in tier.plugins] + extra
+        tiers = ()
+    return Parsed(
+        SchedulerConfig(
+            actions=reader.actions(value.get("actions"), bool(tiers)),
+            tiers=tiers,
+            configurations=reader.configurations(value.get("configurations")),
+            compatibility="volcano" if compatibility == "volcano" else "",
+            plugins=tuple(extra),
+        ),
+        tuple(reader.notes),
+        lines,
+    )
+
+
+class _Reader:
+    """Reads the parts of a policy; collects notes."""
+
+    def __init__(self, lines: Mapping[str, int]) -> None:
+        self._lines = lines
+        self.notes: list[str] = []
+
+    def wrong(self, field: str, message: str, remedy: str = "") -> ConfigError:
+        return ConfigError(message, line=_line_of(self._lines, field), field=field, remedy=remedy)
+
+    def unknown(self, found: Mapping[str, Any], known: Sequence[str], place: str) -> None:
+        for name in found:
+            if name not in known:
+                field = f"{place}.{name}" if place else str(name)
+                line = _line_of(self._lines, field)
+                near = difflib.get_close_matches(str(name), known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                self.notes.append(f"line {line}: {field} is not known and not used{hint}")
+
+    def mapping(self, value: Any, field: str) -> Mapping[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self.wrong(field, "is not a mapping")
+        return value
+
+    def listed(self, value: Any, field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if value is None:
+            return
+        if not isinstance(value, list):
+            raise self.wrong(field, "is not a list")
+        for at, item in enumerate(value):
+            yield f"{field}[{at}]", self.mapping(item, f"{field}[{at}]")
+
+    def actions(self, value: Any, tiers: bool) -> tuple[str, ...]:
+        if value is None:
+            if tiers:
+                self.notes.append("no actions: enqueue, allocate, backfill, as in Volcano")
+                return ("enqueue", "allocate", "backfill")
+            return ()
+        if isinstance(value, str):
+            names = [name.strip() for name in value.split(",") if name.strip()]
+        elif isinstance(value, list) and all(isinstance(name, str) for name in value):
+            names = [name.strip() for name in value]
+        else:
+            raise self.wrong("actions", "is no text", 'write actions: "enqueue, allocate, backfill"')
+        if not names:
+            raise self.wrong("actions", "names no action", f"actions are {', '.join(ACTIONS)}")
+        for name in names:
+            if name not in ACTIONS:
+                near = difflib.get_close_matches(name, ACTIONS, n=1)
+                known = f"actions are {', '.join(ACTIONS)}"
+                raise self.wrong(
+                    "actions",
+                    f"names {name!r}, which is no action",
+                    f"did you mean {near[0]}?" if near else known,
+                )
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise self.wrong("actions", f"names {twice[0]} twice", "an action runs once in a cycle")
+        return tuple(names)
+
+    def tiers(self, value: Any) -> tuple[Tier, ...]:
+        found = []
+        for field, tier in self.listed(value, "tiers"):
+            self.unknown(tier, ("plugins",), field)
+            options = [option for _, option in self.options(tier.get("plugins"), f"{field}.plugins")]
+            found.append(Tier(tuple(options)))
+        return tuple(found)
+
+    def options(self, value: Any, place: str) -> Iterator[tuple[str, PluginOption]]:
+        for field, item in self.listed(value, place):
+            yield field, self.option(item, field)
+
+    def option(self, item: Mapping[str, Any], field: str) -> PluginOption:
+        name = item.get("name")
+        if not isinstance(name, str) or not name:
+            raise self.wrong(
+                f"{field}.name" if "name" in item else field, "a plugin has no name", "- name: gang"
+            )
+        flags: dict[str, bool] = {}
+        for key, setting in item.items():
+            if not key.startswith("enable"):
+                continue
+            switch = canonical_switch(key)
+            if switch is None:
+                near = difflib.get_close_matches(key, SWITCHES, n=1)
+                raise self.wrong(
+                    f"{field}.{key}", "is no switch of a plugin", f"did you mean {near[0]}?" if near else ""
+                )
+            if not isinstance(setting, bool):
+                raise self.wrong(f"{field}.{key}", f"is {setting!r}", "write true or false")
+            flags[switch] = setting
+        plain = {key: setting for key, setting in item.items() if not key.startswith("enable")}
+        self.unknown(plain, ("name", "arguments", "args"), field)
+        return PluginOption(name, flags, self.arguments(item, field))
+
+    def arguments(self, item: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+        if "args" not in item:
+            return self.mapping(item.get("arguments"), f"{field}.arguments")
+        text = item["args"]
+        if isinstance(text, str):
+            try:
+                text = json.loads(text)
+            except ValueError:
+                raise self.wrong(f"{field}.args", "is no JSON", "write arguments as a mapping") from None
+        self.notes.append(f"{field}: args are read as arguments")
+        return self.mapping(text, f"{field}.args")
+
+    def scorers(self, value: Any) -> list[PluginOption]:
+        """The top-level list ``nodeorder``: node scorers by name."""
+        found = []
+        for field, option in self.options(value, "nodeorder"):
+            self.notes.append(f"{field}: read as the plugin {option.name}")
+            found.append(option)
+        return found
+
+    def configurations(self, value: Any) -> Mapping[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
+        for field, item in self.listed(value, "configurations"):
+            self.unknown(item, ("name", "arguments"), field)
+            name = item.get("name")
+            if not isinstance(name, str) or not name:
+                raise self.wrong(field, "an entry has no name", "- name: preempt")
+            found[name] = self.mapping(item.get("arguments"), f"{field}.arguments")
+        return found
