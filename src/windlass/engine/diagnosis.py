@@ -18,6 +18,8 @@ from windlass.engine import wording
 from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
+from windlass.engine.estimates import Estimates
+from windlass.engine.forecast import Forecaster
 from windlass.engine.groups import GroupEntry, Shortage, Step, next_step, promised
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
@@ -69,6 +71,7 @@ class Diagnosis:
         self._who_holds = Holders(world)
         ungated = Allocation(world.table, world.policies, placer, gated=False)
         self._changes = SmallestChange(world, placer, allocation, ungated)
+        self._estimates = Estimates(world, Forecaster(world, allocation), self._positions)
         self._verdicts: _Verdicts = {}
         self._version = -1
         self._lasting: _Verdicts = {}
@@ -83,7 +86,7 @@ class Diagnosis:
         if not _waits(group):
             return None
         if in_full:
-            return self._with_position(group, self.diagnose(group, now, in_full=True))
+            return self._completed(group, self.diagnose(group, now, in_full=True), now)
         bucket = group.bucket
         if bucket is None or not bucket.parked or bucket.explanation is None:
             return self.diagnose(group, now)
@@ -120,11 +123,22 @@ class Diagnosis:
             nodes_considered=int(self._world.table.live.sum()),
         )
 
-    def _with_position(self, group: GroupEntry, explanation: Explanation) -> Explanation:
+    def _completed(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
+        """With what only the group itself is told: its position, its estimated start, what would admit it."""
         position, ahead = self._positions.find(group)
         step = next_step(group) if group.group is not None else None
         changes = self._changes.find(self._statement, group, step)
-        return replace(explanation, position=position, ahead=ahead, changes=changes)
+        seconds, basis = None, ""
+        if explanation.waiting_helps != "no":
+            seconds, basis = self._estimates.find(self._statement, group, now)
+        return replace(
+            explanation,
+            position=position,
+            ahead=ahead,
+            estimate_seconds=seconds,
+            estimate_basis=basis,
+            changes=changes,
+        )
 
     # ------------------------------------------------------------------ the group
 

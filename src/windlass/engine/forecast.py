@@ -165,7 +165,8 @@ class _Planning:
         return self.statement.checkpoint(), self.now, len(self.gone), list(self._ends)
 
     def restore(self, state: tuple[int, float, int, list[_End]]) -> None:
-        mark, self.now, gone, self._ends = state
+        mark, self.now, gone, ends = state
+        self._ends = list(ends)
         self.statement.rollback(mark)
         del self.gone[gone:]
 

@@ -25,15 +25,22 @@ class Positions:
         """The position, from 1, and the first of those ahead; (0, ()) outside of every queue."""
         if group.queue is None or group.group is None:
             return 0, ()
+        keys, places = self._ordered(group.queue)
+        place = places[group.key]
+        return place + 1, tuple(keys[: min(place, self._world.config.explain_ahead)])
+
+    def in_order(self, queue: QueueEntry) -> list[str]:
+        """The keys of all groups that wait in the queue, first come first."""
+        return self._ordered(queue)[0]
+
+    def _ordered(self, queue: QueueEntry) -> tuple[list[str], dict[str, int]]:
         if self._stamp != self._world.stamp:
             self._stamp = self._world.stamp
             self._orders.clear()
-        order = self._orders.get(group.queue.name)
+        order = self._orders.get(queue.name)
         if order is None:
-            order = self._orders[group.queue.name] = self._order(group.queue)
-        keys, places = order
-        place = places[group.key]
-        return place + 1, tuple(keys[: min(place, self._world.config.explain_ahead)])
+            order = self._orders[queue.name] = self._order(queue)
+        return order
 
     def _order(self, queue: QueueEntry) -> tuple[list[str], dict[str, int]]:
         waiting: list[tuple[Any, str]] = [

@@ -1,0 +1,62 @@
+"""The estimated start of a group that waits, for explanations.
+
+Made for the first groups of a queue at once, and kept until the engine is told something new or decides
+something. Groups ahead that cannot run as they are do not count; what other queues do is not foreseen.
+"""
+
+from __future__ import annotations
+
+from windlass.engine.forecast import Forecast, Forecaster
+from windlass.engine.groups import GroupEntry
+from windlass.engine.positions import Positions
+from windlass.engine.statement import Statement
+from windlass.engine.world import World
+
+DEPTH = 32
+"""So many groups of a queue get an estimate."""
+_SHOWN = 3
+
+
+class Estimates:
+    def __init__(self, world: World, forecaster: Forecaster, positions: Positions) -> None:
+        self._world = world
+        self._forecaster = forecaster
+        self._positions = positions
+        self._stamp = -1
+        self._found: dict[str, dict[str, Forecast]] = {}
+
+    def find(self, statement: Statement, group: GroupEntry, now: float) -> tuple[float | None, str]:
+        """Seconds from now to the start, and what that depends on; (None, "") if nothing can be said."""
+        world = self._world
+        if not world.timed or group.queue is None or group.step is None:
+            return None, ""
+        if self._stamp != world.stamp:
+            self._stamp = world.stamp
+            self._found.clear()
+        queue = group.queue.name
+        if queue not in self._found:
+            ahead = [world.groups[key] for key in self._positions.in_order(group.queue)]
+            able = [one for one in ahead if one.step is not None and not _hopeless(one)]
+            self._found[queue] = self._forecaster.plan(statement, able[:DEPTH], now)
+        forecast = self._found[queue].get(group.key)
+        if forecast is None:
+            return None, ""
+        return max(forecast.start - now, 0.0), _basis(forecast)
+
+
+def _hopeless(group: GroupEntry) -> bool:
+    explanation = group.bucket.explanation if group.bucket is not None else None
+    return explanation is not None and explanation.waiting_helps == "no"
+
+
+def _basis(forecast: Forecast) -> str:
+    """``when ns/a and ns/b end, as their owners estimate``."""
+    if not forecast.after:
+        return "it fits now, and goes when its turn comes"
+    shown = list(forecast.after[-_SHOWN:])
+    more = len(forecast.after) - len(shown)
+    if more:
+        shown.insert(0, f"{more} more")
+    names = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    verb = "ends, as its owner estimates" if len(forecast.after) == 1 else "end, as their owners estimate"
+    return f"when {names} {verb}"
