@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from windlass.api.errors import WindlassError
+from windlass.app.__main__ import main
 from windlass.app.options import (
     Gpus,
     UpOptions,
@@ -119,6 +120,35 @@ def test_the_scheduler_on_a_cluster():
     assert options.leader_elect is True
     assert remote_options(parser().parse_args(["controller"])).leader_elect is False
     assert remote_options(parser().parse_args(["scheduler"])).scheduler_names == ("windlass",)
+
+
+@pytest.mark.parametrize("role", ["scheduler", "controller"])
+@pytest.mark.parametrize(
+    ("words", "code", "exit_status"),
+    [(("--bogus",), "WL-USE-400", 2), (("--leader-elect=perhaps",), "WL-USE-400", 2),
+     (("--kubeconfig", "{none}"), "WL-KUBECONFIG-404", 3)],
+)  # fmt: skip
+def test_the_processes_on_a_cluster_tell_errors_as_words_and_as_json(
+    role: str,
+    words: tuple[str, ...],
+    code: str,
+    exit_status: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("windlass.observe.logs.configure", lambda: None)  # the logging of all later tests
+    given = [role, *(word.format(none=tmp_path / "none") for word in words)]
+    assert main(given) == exit_status
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"error[{code}]: ")
+    assert "\ntry: " in said.err
+    assert main([*given, "-o", "json"]) == exit_status
+    told = json.loads(capsys.readouterr().err)
+    assert told["code"] == code
+    assert f"error[{code}]: {told['message']}\n" in said.err
+    assert told["remedies"]
 
 
 def test_one_lock_per_folder(tmp_path: Path):

@@ -400,6 +400,7 @@ def test_help_explains_codes_and_reasons_offline(windlass, cluster):
 def test_completion_scripts(windlass, shell):
     text = windlass("completion", shell).out
     assert "_WINDLASS_COMPLETE" in text
+    assert json.loads(windlass("completion", shell, "-o", "json").out) == {"shell": shell, "script": text}
 
 
 @pytest.mark.parametrize(
@@ -447,6 +448,22 @@ def test_crds_are_yaml(windlass):
     found = list(yaml.safe_load_all(windlass("crds").out))
     assert {crd["kind"] for crd in found} == {"CustomResourceDefinition"}
     assert "queues.scheduling.volcano.sh" in {crd["metadata"]["name"] for crd in found}
+    assert windlass("crds", "-o", "yaml").out == windlass("crds").out
+    assert json.loads(windlass("crds", "-o", "json").out) == found
+
+
+@pytest.mark.parametrize("words", [("crds", "-o", "wide"), ("completion", "bash", "-o", "yaml")])
+def test_other_formats_are_refused(windlass, words):
+    done = windlass(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "is not an output format of this command" in done.err
+
+
+@pytest.mark.parametrize("words", [("crds", "--bogus"), ("completion", "tcsh"), ("completion",)])
+def test_their_errors_are_json_for_a_program(windlass, words):
+    done = windlass(*words, "-o", "json")
+    assert done.code == 2
+    assert json.loads(done.err)["code"] == "WL-USE-400"
 
 
 def test_status(windlass, cluster):

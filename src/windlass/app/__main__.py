@@ -8,12 +8,19 @@ import sys
 from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import child_options, parser, remote_options, up_options
-from windlass.app.reporting import PipeReporter, Reporter, WordsReporter
+from windlass.app.reporting import PipeReporter, Reporter, WordsReporter, tell
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status."""
-    parsed = parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        parsed = parser().parse_args(given)
+    except WindlassError as error:
+        from windlass.cli.main import wants_json
+
+        tell(error, as_json=wants_json(given))
+        return exit_status_of(error.code)
     os.umask(0o077)
     if parsed.role == "up":
         return _up(parsed)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from windlass.api.errors import WindlassError
 from windlass.kits.state import StateFolder
@@ -66,6 +67,7 @@ class RemoteOptions:
     config: Path | None
     metrics: str
     leader_elect: bool
+    errors_as_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +117,21 @@ def _boolean(text: str) -> bool:
     return lowered in ("true", "1", "yes")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Complains in the shape that all commands have."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WindlassError(
+            "WL-USE-400",
+            message,
+            evidence=" ".join(self.format_usage().split()),
+            remedies=(f"{self.prog} --help",),
+        )
+
+
 def parser() -> argparse.ArgumentParser:
-    """The whole command line of the processes."""
-    top = argparse.ArgumentParser(prog="python -m windlass.app", allow_abbrev=False)
+    """The whole command line of the processes. Parsing raises :class:`WindlassError`."""
+    top = _Parser(prog="python -m windlass.app", allow_abbrev=False)
     roles = top.add_subparsers(dest="role", required=True)
 
     up = roles.add_parser("up", allow_abbrev=False)
@@ -140,6 +154,7 @@ def parser() -> argparse.ArgumentParser:
 
     for role in ("scheduler", "controller"):
         remote = roles.add_parser(role, allow_abbrev=False, prog=f"windlass {role}")
+        remote.add_argument("-o", "--output", choices=("json",), help="tell errors as JSON")
         remote.add_argument(
             "--kubeconfig", metavar="FILE", help="file with the address and the credentials of the API server"
         )
@@ -204,4 +219,5 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         config=Path(config) if config else None,
         metrics=getattr(parsed, "metrics_bind", ""),
         leader_elect=parsed.leader_elect,
+        errors_as_json=getattr(parsed, "output", None) == "json",
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import sys
 
 from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
+from windlass.app.reporting import tell
 
 
 def run_remote(options: RemoteOptions) -> int:
@@ -16,11 +16,7 @@ def run_remote(options: RemoteOptions) -> int:
     try:
         return _scheduler(options) if options.role == "scheduler" else _controller(options)
     except WindlassError as error:
-        print(f"error[{error.code}]: {error.message}", file=sys.stderr)
-        if error.evidence:
-            print(f"why: {error.evidence}", file=sys.stderr)
-        for remedy in error.remedies:
-            print(f"try: {remedy}", file=sys.stderr)
+        tell(error, as_json=options.errors_as_json)
         return exit_status_of(error.code)
 
 

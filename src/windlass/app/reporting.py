@@ -10,6 +10,18 @@ from typing import Any, Protocol
 from windlass.api.errors import WindlassError
 
 
+def tell(error: WindlassError, *, as_json: bool = False) -> None:
+    """On standard error, in the shape that all commands have."""
+    if as_json:
+        print(json.dumps(error.as_dict()), file=sys.stderr)
+        return
+    print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+    if error.evidence:
+        print(f"why: {error.evidence}", file=sys.stderr)
+    for remedy in error.remedies:
+        print(f"try: {remedy}", file=sys.stderr)
+
+
 class Reporter(Protocol):
     """Progress of the start. ``ready`` or ``error`` comes at most once."""
 
@@ -71,11 +83,7 @@ class WordsReporter:
         print("Ctrl-C stops it with everything that it runs.", flush=True)
 
     def error(self, error: WindlassError) -> None:
-        print(f"error[{error.code}]: {error.message}", file=sys.stderr)
-        if error.evidence:
-            print(f"why: {error.evidence}", file=sys.stderr)
-        for remedy in error.remedies:
-            print(f"try: {remedy}", file=sys.stderr)
+        tell(error)
 
     def close(self) -> None:
         sys.stdout.flush()

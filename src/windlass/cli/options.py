@@ -32,6 +32,17 @@ def surroundings_of(context: click.Context) -> Surroundings:
     return context.obj
 
 
+def output_flag(formats: tuple[str, ...]) -> Callable[[Function], Function]:
+    """``-o FORMAT`` alone; whoever takes it calls :func:`~windlass.cli.output.check_format`."""
+    return click.option(
+        "-o",
+        "--output",
+        metavar="FORMAT",
+        help=f"{format_words(formats)}.",
+        shell_complete=lambda *_: [f"{form}=" if form == "jsonpath" else form for form in formats],
+    )
+
+
 def standard(
     *,
     output: bool = True,
@@ -66,17 +77,7 @@ def standard(
                 click.option("-A", "--all-namespaces", is_flag=True, help="Objects of all namespaces.")
             )
         if output:
-            decorators.append(
-                click.option(
-                    "-o",
-                    "--output",
-                    metavar="FORMAT",
-                    help=f"{format_words(formats)}.",
-                    shell_complete=lambda *_: [
-                        f"{form}=" if form == "jsonpath" else form for form in formats
-                    ],
-                )
-            )
+            decorators.append(output_flag(formats))
         result: Any = wrapped
         for decorator in reversed(decorators):
             result = decorator(result)

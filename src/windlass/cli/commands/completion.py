@@ -5,6 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
+from windlass.cli.options import output_flag
+from windlass.cli.output import check_format, to_json
+
 _HOW = {
     "bash": '# eval "$(windlass completion bash)"   # in ~/.bashrc',
     "zsh": '# eval "$(windlass completion zsh)"   # in ~/.zshrc, after compinit',
@@ -14,8 +17,10 @@ _HOW = {
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(_HOW)))
-def command(shell: str) -> int:
+@output_flag(("json",))
+def command(shell: str, output: str | None) -> int:
     """Print the shell's completion script."""
+    form = check_format(output or "", ("json",))
     found = get_completion_class(shell)
     assert found is not None, "click knows the three shells"
     completion = found(
@@ -26,7 +31,8 @@ def command(shell: str) -> int:
         script = completion.source_template % completion.source_vars()
     else:
         script = completion.source()
-    click.echo(f"{_HOW[shell]}\n{script}")
+    text = f"{_HOW[shell]}\n{script}\n"
+    click.echo(to_json({"shell": shell, "script": text}) if form == "json" else text, nl=False)
     return 0
 
 

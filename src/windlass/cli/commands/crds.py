@@ -6,15 +6,27 @@ from importlib.resources import files
 
 import click
 
+from windlass.cli.options import output_flag
+from windlass.cli.output import check_format, to_json
+
+FORMATS = ("yaml", "json")
+
 
 @click.command("crds")
-def command() -> int:
+@output_flag(FORMATS)
+def command(output: str | None) -> int:
     """Print the CustomResourceDefinitions."""
+    form = check_format(output or "", FORMATS)
     folder = files("windlass.api") / "crds"
     texts = [
         entry.read_text().strip() + "\n"
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith((".yaml", ".yml"))
     ]
-    click.echo("---\n".join(text.removeprefix("---\n") for text in texts), nl=False)
+    whole = "---\n".join(text.removeprefix("---\n") for text in texts)
+    if form == "json":
+        import yaml
+
+        whole = to_json(list(yaml.safe_load_all(whole)))
+    click.echo(whole, nl=False)
     return 0
