@@ -30,6 +30,7 @@ EXIT_MEANINGS: Mapping[int, str] = {
     5: "conflict",
     6: "can never be scheduled as it is",
     7: "the server cannot be reached, or is not ready",
+    65: "an input file or a scheduler configuration is not what it should be; nothing was done",
     130: "interrupted",
 }
 
@@ -43,6 +44,7 @@ _BY_NUMBER = {
     "413": 6,
     "422": 2,
     "423": 6,
+    "465": 65,
     "501": 2,
     "502": 7,
     "503": 7,
@@ -402,6 +404,20 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "the database is damaged",
         "Its file is no longer a sound SQLite database. Restore a copy, or begin anew with "
         "`windlass down --purge`; look at the disk (`dmesg`).",
+    ),
+    # Dry runs and configurations.
+    (
+        "WL-INPUT-465",
+        "an input file is not what it should be",
+        "A file given to `windlass plan` is no YAML or JSON, holds something that is no object, or an object with a "
+        "field that cannot be read. The message names file, document, object and field. Nothing was planned.",
+    ),
+    (
+        "WL-CONFIG-465",
+        "the scheduler configuration is not right",
+        "The message names file, line and field. A configuration has Volcano's format: `actions`, `tiers` of "
+        "`plugins` with switches and `arguments`, `configurations` of actions. A running scheduler keeps the "
+        "configuration that it has.",
     ),
     # Processes on a cluster.
     (

@@ -1,0 +1,137 @@
+"""``windlass plan``: what the scheduler would do with a dump of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windlass.api.errors import WindlassError
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import emit
+
+FORMATS = ("json", "yaml", "table")
+
+
+@click.command("plan")
+@click.option(
+    "-f", "--filename", "files", multiple=True, metavar="FILE", help="Dump of a cluster; - for stdin."
+)
+@click.option("--config", metavar="FILE", help="Scheduler configuration in Volcano's format.")
+@click.option("--cycles", type=click.IntRange(1, 10_000), metavar="N", help="Scheduling cycles (default: 1).")
+@click.option("--until-stable", is_flag=True, help="Cycles until nothing changes any more (at most 50).")
+@click.option("--now", metavar="TIME", help="The time it is, in RFC 3339 (default: now).")
+@click.option("--batch", metavar="DIR", help="Plan every folder of DIR, each with an options.json.")
+@standard(namespace=False, formats=FORMATS)
+def command(
+    invocation: Invocation,
+    files: tuple[str, ...],
+    config: str | None,
+    cycles: int | None,
+    until_stable: bool,
+    now: str | None,
+    batch: str | None,
+) -> int:
+    """Show what the scheduler would do with a dump of a cluster."""
+    moment = _moment(invocation, now)
+    if cycles is not None and until_stable:
+        raise WindlassError("WL-USE-400", "--cycles and --until-stable exclude one another")
+    if batch is not None:
+        if files or config or cycles is not None or until_stable:
+            raise WindlassError(
+                "WL-USE-400", "--batch reads everything else from the options.json of its folders"
+            )
+        return _batch(invocation, Path(batch), moment)
+    if not files:
+        raise WindlassError(
+            "WL-USE-400",
+            "there is nothing to plan",
+            remedies=("windlass plan -f cluster.yaml", "windlass plan --help"),
+        )
+    from windlass.cli.planning import Request, plan
+
+    request = Request(files, config or "", moment, cycles or 1, until_stable)
+    document = plan(request, invocation.warn)
+    if invocation.output in ("", "table"):
+        invocation.out.write(as_text(document))
+    else:
+        emit(invocation, document)
+    return 0
+
+
+def _moment(invocation: Invocation, text: str | None) -> float:
+    from windlass.kits.timestamps import parse_rfc3339
+
+    if text is None:
+        return invocation.clock.now()
+    try:
+        return parse_rfc3339(text)
+    except (ValueError, OverflowError):
+        raise WindlassError(
+            "WL-USE-400", f"--now {text} is no time", remedies=("--now 2026-01-01T12:00:00Z",)
+        ) from None
+
+
+def _batch(invocation: Invocation, folder: Path, moment: float) -> int:
+    from windlass.cli.planbatch import run
+
+    planned, failed = run(folder, moment)
+    invocation.note(f"{planned} planned, {failed} with an error")
+    return 0
+
+
+_EVENTS = (("evictions", "evict"), ("binds", "bind"), ("nominations", "promise"))
+
+
+def as_text(plan: dict[str, Any]) -> str:
+    """The plan for people: what happens cycle by cycle, what waits and why, the queues."""
+    rows = [
+        [str(entry["cycle"]), word, f"{entry['namespace']}/{entry['pod']}", entry["node"], _note(entry)]
+        for word, entry in sorted(
+            ((word, entry) for name, word in _EVENTS for entry in plan[name]),
+            key=lambda pair: pair[1]["cycle"],
+        )
+    ]
+    parts = []
+    if rows:
+        parts.append(tables.render(["CYCLE", "DECISION", "POD", "NODE", "NOTE"], rows))
+    else:
+        parts.append("nothing is decided\n")
+    waiting = [
+        [
+            f"{entry['namespace']}/{entry['podGroup']}",
+            entry["queue"],
+            str(len(entry["pods"])),
+            entry["code"],
+            entry["message"],
+        ]
+        for entry in plan["pending"]
+    ]
+    if waiting:
+        parts.append(tables.render(["WAITING", "QUEUE", "PODS", "CODE", "WHY"], waiting))
+    shares = [
+        [entry["name"], *(_amounts(entry[field]) for field in ("fairShare", "allocated", "requested"))]
+        for entry in plan["queues"]
+    ]
+    parts.append(tables.render(["QUEUE", "FAIR SHARE", "ALLOCATED", "REQUESTED"], shares))
+    cycles = plan["cycles"]
+    parts.append(
+        f"{cycles} cycle{'' if cycles == 1 else 's'}; "
+        + ("nothing more would change\n" if plan["stable"] else "more would change in the next\n")
+    )
+    return "\n".join(parts)
+
+
+def _note(entry: dict[str, Any]) -> str:
+    if "devices" in entry:
+        return "devices " + ",".join(str(device["index"]) for device in entry["devices"])
+    if "action" in entry:
+        return entry["action"] + (f" for {entry['for']}" if "for" in entry else "")
+    return ""
+
+
+def _amounts(vector: dict[str, str]) -> str:
+    return ", ".join(f"{name} {amount}" for name, amount in vector.items()) or "-"

@@ -1,0 +1,152 @@
+"""What ``windlass plan`` reads, and how it runs: files → objects → dry run → document.
+
+Whatever is wrong with an input ends in a :class:`WindlassError` with exit status 65, which names the file,
+the document, the object and the field; nothing is planned then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windlass.api import yaml_text
+from windlass.api.errors import WindlassError
+from windlass.cli import manifests
+from windlass.model import scheduler_config
+from windlass.model.cluster import ClusterModel
+from windlass.model.dryrun import DryRun
+from windlass.model.plan_record import record
+from windlass.model.scheduler_config import ConfigError, Parsed
+from windlass.model.snapshot import EVERY_SCHEDULER, SnapshotError, load
+from windlass.plugins.registry import UnknownAction
+from windlass.scheduler.policy import make_engine
+
+INPUT_ERROR = "WL-INPUT-465"
+CONFIG_ERROR = "WL-CONFIG-465"
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """``files``: paths, or ``-``. ``config``: path, ``""`` for the default policy. ``now``: Unix seconds."""
+
+    files: Sequence[str]
+    config: str = ""
+    now: float = 0.0
+    cycles: int = 1
+    until_stable: bool = False
+
+
+def plan(request: Request, warn: Warn) -> dict[str, Any]:
+    """The plan as a document. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
+    parsed = (
+        read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
+    )
+    model = ClusterModel(EVERY_SCHEDULER, tiers=bool(parsed.config.tiers))
+    for name in request.files:
+        for kind, count in enter(model, name).items():
+            warn(f"{name}: {count} of {kind} ignored: the scheduler does not read this kind")
+    try:
+        engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"))
+    except (UnknownAction, ValueError) as error:
+        raise config_error(request.config, ConfigError(str(error), field="tiers")) from error
+    run = DryRun(model, engine, request.now)
+    return record(run.run(request.cycles, until_stable=request.until_stable))
+
+
+def read_config(path: str, warn: Warn) -> Parsed:
+    """A scheduler configuration. Raises :class:`WindlassError` with file, line, field and remedy."""
+    text = _text(path)
+    try:
+        parsed = scheduler_config.parse(text)
+    except ConfigError as error:
+        raise config_error(path, error) from error
+    for note in parsed.notes:
+        warn(f"{path}: {note}")
+    return parsed
+
+
+def config_error(path: str, error: ConfigError) -> WindlassError:
+    """The error as commands tell it."""
+    where = f"{path}:{error.line}" if error.line else path
+    what = f"{error.field}: {error.message}" if error.field else error.message
+    return WindlassError(CONFIG_ERROR, f"{where}: {what}", remedies=(error.remedy,) if error.remedy else ())
+
+
+def enter(model: ClusterModel, name: str) -> dict[str, int]:
+    """Enter the objects of a file into the model; returns the kinds that were ignored."""
+    text = _text(name)
+    shown = "standard input" if name == "-" else name
+    try:
+        return load(model, _objects(text, shown), strict=True)
+    except yaml_text.YamlError as error:
+        raise WindlassError(INPUT_ERROR, f"{shown}: is no YAML: {error}") from error
+    except SnapshotError as error:
+        line = _line(text, shown, error)
+        raise WindlassError(
+            INPUT_ERROR,
+            str(error),
+            evidence=f"{shown}:{line}" if line else "",
+            remedies=("correct the field, or leave the object out",),
+        ) from error
+
+
+def _objects(text: str, name: str) -> Iterator[tuple[str, Any]]:
+    """Each document with the words for its place."""
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            whole = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            whole = None  # flow style YAML begins like JSON
+        if whole is not None:
+            yield from _checked(whole, f"{name}: document 1")
+            return
+    for number, (document, _) in enumerate(yaml_text.load_all(text), 1):
+        if document is not None:
+            yield from _checked(document, f"{name}: document {number}")
+
+
+def _checked(document: Any, place: str) -> Iterator[tuple[str, Any]]:
+    objects = enumerate(document) if isinstance(document, list) else [(None, document)]
+    for at, obj in objects:
+        where = place if at is None else f"{place}: [{at}]"
+        if not isinstance(obj, dict):
+            raise SnapshotError(where, "is not an object")
+        for field in ("apiVersion", "kind"):
+            if not isinstance(obj.get(field), str) or not obj[field]:
+                raise SnapshotError(where, "is missing, so that nobody can say what the object is", field)
+        if not str(obj["kind"]).endswith("List") and not isinstance(obj.get("metadata"), dict):
+            raise SnapshotError(f"{where} ({obj['apiVersion']}/{obj['kind']})", "is no mapping", "metadata")
+        yield where, obj
+
+
+def _line(text: str, name: str, error: SnapshotError) -> int:
+    """The line of what is wrong; 0 where it cannot be told."""
+    number = error.place.removeprefix(f"{name}: document ").partition(" ")[0].rstrip(":")
+    try:
+        documents = manifests.parse(text, name)
+    except WindlassError:
+        return 0
+    if not number.isdigit() or not 0 < int(number) <= len(documents) or "items[" in error.place:
+        return 0
+    return documents[int(number) - 1].line_of(error.field)
+
+
+def _text(name: str) -> str:
+    if name == "-":
+        return sys.stdin.read()
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise WindlassError(
+            "WL-USE-400", f"{name} does not exist", evidence=f"looked in {Path.cwd()}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise WindlassError(INPUT_ERROR, f"{name} is not text in UTF-8", evidence=str(error)) from error
+    except OSError as error:
+        raise WindlassError("WL-USE-400", f"{name} cannot be read", evidence=error.strerror or "") from error
