@@ -16,6 +16,7 @@ from windlass.spi.shares import Share
 if TYPE_CHECKING:
     from windlass.engine.groups import GroupEntry
     from windlass.engine.parking import Bucket
+    from windlass.spi.plugins import StepView
 
 Items = Iterable[tuple[str, int]]
 NO_SHARE = Share()
@@ -28,7 +29,7 @@ class QueueEntry:
 
     __slots__ = (
         "_cluster",
-        "active",
+        "_tops",
         "allocated",
         "children",
         "firm",
@@ -37,6 +38,7 @@ class QueueEntry:
         "missing",
         "mixed",
         "name",
+        "next_step",
         "parent",
         "path",
         "pending",
@@ -51,7 +53,7 @@ class QueueEntry:
         "waiting",
     )
 
-    def __init__(self, name: str, cluster: Mapping[str, int]) -> None:
+    def __init__(self, name: str, cluster: Mapping[str, int], tops: Mapping[str, QueueEntry]) -> None:
         self.name = name
         self.spec = Queue(name)
         self.missing = True
@@ -74,10 +76,11 @@ class QueueEntry:
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
         self._cluster = cluster
+        self._tops = tops
         # Kept by ``turns``.
         self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
         self.ticket = -1
-        self.active = False
+        self.next_step: StepView | None = None
         self.heap: list[tuple[Any, ...]] = []
 
     @property
@@ -117,6 +120,12 @@ class QueueEntry:
         return self.share.real_capability
 
     @property
+    def siblings(self) -> Sequence[QueueEntry]:
+        if self.parent is not None:
+            return self.parent.subqueues
+        return [entry for _, entry in sorted(self._tops.items()) if not entry.missing]
+
+    @property
     def subqueues(self) -> Sequence[QueueEntry]:
         return [child for _, child in sorted(self.children.items()) if not child.missing]
 
@@ -130,6 +139,8 @@ class QueueTree:
     def __init__(self, cluster: Mapping[str, int]) -> None:
         self._cluster = cluster
         self.entries: dict[str, QueueEntry] = {}
+        self.tops: dict[str, QueueEntry] = {}
+        """The queues without a parent."""
         self.changed: dict[str, QueueEntry] = {}
         self.freed: dict[str, QueueEntry] = {}
         """Queues that gave something back, or whose rules changed, since the engine last looked."""
@@ -151,7 +162,8 @@ class QueueTree:
         """The queue, made now as missing if it is unknown."""
         entry = self.entries.get(name)
         if entry is None:
-            entry = self.entries[name] = QueueEntry(name, self._cluster)
+            entry = self.entries[name] = QueueEntry(name, self._cluster, self.tops)
+            self.tops[name] = entry
         return entry
 
     # ------------------------------------------------------------------ shape
@@ -186,6 +198,7 @@ class QueueTree:
     def drop_if_unused(self, entry: QueueEntry) -> None:
         if entry.missing and not entry.groups and not entry.children:
             self.entries.pop(entry.name, None)
+            self.tops.pop(entry.name, None)
             self.changed.pop(entry.name, None)
             self.freed.pop(entry.name, None)
             self.unsorted.pop(entry.name, None)
@@ -205,6 +218,10 @@ class QueueTree:
         if parent is not None and parent is not entry and entry not in parent.path:
             entry.parent = parent
             parent.children[entry.name] = entry
+        if entry.parent is None:
+            self.tops[entry.name] = entry
+        else:
+            self.tops.pop(entry.name, None)
         self._renew_paths(entry)
         for neighbour in {id(old): old, id(entry.parent): entry.parent}.values():
             if neighbour is not None:  # it may have become a leaf, or ceased to be one
@@ -226,7 +243,7 @@ class QueueTree:
 
     def _weigh_siblings(self, parent: QueueEntry | None) -> None:
         """Sum the weights below a parent (``None``: of the queues without one)."""
-        siblings = list(parent.children.values()) if parent else [e for e in self if e.parent is None]
+        siblings = list(parent.children.values()) if parent else list(self.tops.values())
         weight = sum(sibling.spec.weight for sibling in siblings if not sibling.missing)
         for sibling in siblings:
             if sibling.sibling_weight != weight:

@@ -1,8 +1,9 @@
 """Whose turn it is: the queue tree walked from the top to a leaf, then the first group of the leaf.
 
-Every level is a heap of the queues that have something to try below them; a queue whose figures have
-moved is entered again with its new key, and old entries are recognised by their ticket. The order is
-therefore current after every single placement, at a cost of the depth of the tree.
+Every level is a heap of the queues that have something to try below them; a queue whose figures or
+whose next step have moved is entered again with its new key, and old entries are recognised by their
+ticket. The order is therefore current after every single placement, at a cost of the depth of the tree.
+The next step of an inner queue is that of its child whose turn it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry, QueueTree
+from windlass.engine.steps import whole_step
+from windlass.spi.plugins import StepView
 
 
 class Turns:
@@ -25,7 +28,9 @@ class Turns:
         self._top: list[tuple[Any, ...]] = []
         self._tickets = count()
         self._leaves: dict[str, QueueEntry] = {}
-        """Leaves with something to try."""
+        """Leaves that may have something to try."""
+        self._moved: dict[str, QueueEntry] = {}
+        """Leaves whose first group may be another one than when they were entered."""
 
     def push(self, bucket: Bucket) -> None:
         """The bucket's first group is to be tried. Pushing again after its head changed is allowed."""
@@ -35,92 +40,118 @@ class Turns:
         leaf = bucket.queue
         bucket.ticket = next(self._tickets)
         heapq.heappush(leaf.waiting, (head.order_key, bucket.ticket, bucket, head))
-        if leaf.name not in self._leaves:
-            self._leaves[leaf.name] = leaf
-            self._activate(leaf)
+        self._leaves[leaf.name] = self._moved[leaf.name] = leaf
 
     def pop(self) -> tuple[Bucket, GroupEntry] | None:
         """The bucket whose turn it is and its first group; to be pushed again if it stays active."""
         while self._leaves:
             leaf = self._leaf()
-            found = self._first(leaf)
-            if not leaf.waiting:
-                self._deactivate(leaf)
-            if found is not None:
-                return found
+            if leaf is None:
+                return None
+            found = self._head(leaf)
+            if found is None:
+                self._leaves.pop(leaf.name, None)
+                self._moved[leaf.name] = leaf
+                continue
+            heapq.heappop(leaf.waiting)
+            self._moved[leaf.name] = leaf
+            return found
         return None
 
     def rebuild(self, buckets: Iterable[Bucket]) -> None:
         """Start anew after queues were moved in the tree; ``buckets`` are the active ones."""
         for entry in self._queues:
-            entry.active = False
+            entry.ticket = -1
+            entry.next_step = None
             entry.heap.clear()
             entry.waiting.clear()
         self._top.clear()
         self._leaves.clear()
+        self._moved.clear()
         for bucket in buckets:
             self.push(bucket)
 
     # ------------------------------------------------------------------ leaves
 
-    def _first(self, leaf: QueueEntry) -> tuple[Bucket, GroupEntry] | None:
+    def _head(self, leaf: QueueEntry) -> tuple[Bucket, GroupEntry] | None:
+        """The first group of the leaf; stale entries before it are dropped."""
         waiting = leaf.waiting
         while waiting:
-            order_key, ticket, bucket, group = heapq.heappop(waiting)
-            if bucket.ticket != ticket or bucket.parked:
-                continue
-            if group.bucket is bucket and group.order_key == order_key:
-                return bucket, group
-            self.push(bucket)  # its first group has left
+            order_key, ticket, bucket, group = waiting[0]
+            if bucket.ticket == ticket and not bucket.parked:
+                if group.bucket is bucket and group.order_key == order_key:
+                    return bucket, group
+                heapq.heappop(waiting)
+                head = bucket.head()  # its first group has left
+                if head is not None:
+                    bucket.ticket = next(self._tickets)
+                    heapq.heappush(waiting, (head.order_key, bucket.ticket, bucket, head))
+            else:
+                heapq.heappop(waiting)
         return None
 
-    def _leaf(self) -> QueueEntry:
+    def _leaf(self) -> QueueEntry | None:
         if len(self._leaves) == 1:
             return next(iter(self._leaves.values()))
         self._resort()
-        heap = self._top
-        while True:
-            entry = self._peek(heap)
-            if not entry.heap:
-                return entry
-            heap = entry.heap
+        entry = self._peek(self._top)
+        while entry is not None and entry.heap:
+            below = self._peek(entry.heap)
+            if below is None:
+                break
+            entry = below
+        return entry
 
     # ------------------------------------------------------------------ the tree
 
-    def _activate(self, entry: QueueEntry | None) -> None:
-        while entry is not None and not entry.active:
-            entry.active = True
+    def _resort(self) -> None:
+        """Enter anew, the deepest first, whatever may stand at another place now."""
+        unsorted, self._queues.unsorted = self._queues.unsorted, {}
+        moved, self._moved = self._moved, {}
+        for leaf in moved.values():
+            for entry in leaf.path:
+                unsorted[entry.name] = entry
+        if not unsorted:
+            return
+        for entry in sorted(unsorted.values(), key=_depth, reverse=True):
             self._enter(entry)
-            entry = entry.parent
-
-    def _deactivate(self, leaf: QueueEntry) -> None:
-        del self._leaves[leaf.name]
-        entry: QueueEntry | None = leaf
-        while entry is not None:
-            entry.active = False
-            entry.ticket = -1
-            parent = entry.parent
-            if parent is None or any(child.active for child in parent.children.values()):
-                break
-            parent.heap.clear()
-            entry = parent
 
     def _enter(self, entry: QueueEntry) -> None:
+        """Put a queue in its place among its siblings, or out of it if nothing is to be tried below."""
+        if entry.name in self._leaves:
+            found = self._head(entry)
+            if found is None:
+                del self._leaves[entry.name]
+            entry.next_step = None if found is None else _step(found[1])
+            active = found is not None
+        else:
+            best = self._peek(entry.heap)
+            entry.next_step = None if best is None else best.next_step
+            active = best is not None
+        if not active:
+            entry.ticket = -1
+            return
         heap = entry.parent.heap if entry.parent is not None else self._top
         entry.ticket = next(self._tickets)
-        key = tuple([order.queue_key(entry, None) for order in self._orders])
+        step = entry.next_step
+        key = tuple([order.queue_key(entry, step) for order in self._orders])
         heapq.heappush(heap, (key, entry.spec.created, entry.name, entry.ticket, entry))
 
-    def _resort(self) -> None:
-        unsorted, self._queues.unsorted = self._queues.unsorted, {}
-        for entry in unsorted.values():
-            if entry.active:
-                self._enter(entry)
-
     @staticmethod
-    def _peek(heap: list[tuple[Any, ...]]) -> QueueEntry:
-        while True:
+    def _peek(heap: list[tuple[Any, ...]]) -> QueueEntry | None:
+        while heap:
             entry = heap[0][-1]
-            if entry.active and entry.ticket == heap[0][-2]:
+            if entry.ticket == heap[0][-2]:
                 return entry
             heapq.heappop(heap)
+        return None
+
+
+def _step(group: GroupEntry) -> StepView | None:
+    if group.step is None or group.group is None:
+        return None
+    return whole_step(group, group.step)
+
+
+def _depth(entry: QueueEntry) -> int:
+    return len(entry.path)

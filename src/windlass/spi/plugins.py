@@ -126,6 +126,11 @@ class QueueView(Protocol):
         ...
 
     @property
+    def siblings(self) -> Sequence[QueueView]:
+        """The known queues of its level by name, itself included."""
+        ...
+
+    @property
     def demand(self) -> Mapping[str, int]:
         """What the subtree's tasks hold and do not give back, and what its pending tasks ask for."""
         ...
@@ -306,7 +311,7 @@ class RelativeScore(Protocol):
     name: str
     weight: float
 
-    def opines(self, number: int, needs: Needs) -> bool:
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         """Whether it prefers any node to another for the class (``number``) as things stand."""
         ...
 

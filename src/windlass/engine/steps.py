@@ -1,0 +1,290 @@
+"""What a group asks for next.
+
+A gang below its minimum asks for what it lacks, all or nothing: members, roles, parts. One that holds its
+minimum asks for one task more, or for the minimum of one more part. Pods that ask for nothing are left out
+where they are placed apart (``GroupEntry.apart``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.parts import PartEntry, PartTree
+from windlass.spi.objects import TaskState
+from windlass.spi.plugins import StepView
+
+
+@dataclass(slots=True)
+class Run:
+    """Neighbouring tasks of a step that are alike: one class, one role."""
+
+    cls: TaskClass
+    role: str
+    entries: list[TaskEntry]
+
+
+@dataclass(slots=True)
+class Part:
+    """What a part of a gang lacks: ``members`` of its own tasks, and ``needed`` of ``parts``."""
+
+    name: str
+    members: int
+    runs: list[Run]
+    parts: list[Part] = field(default_factory=list)
+    needed: int = 0
+
+    def least(self) -> int:
+        """The fewest tasks that complete it."""
+        return self.members + sum(sorted(part.least() for part in self.parts)[: self.needed])
+
+    def shape(self) -> Hashable:
+        """Equal for parts that lack the same."""
+        runs = tuple((run.cls.number, run.role, len(run.entries)) for run in self.runs)
+        return (self.members, self.needed, runs, tuple(part.shape() for part in self.parts))
+
+
+@dataclass(slots=True)
+class Step:
+    """A group's next step.
+
+    A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many
+    are missing; ``roles``: role → how many are missing; ``root``: what its parts lack. An elastic group
+    (``extra``): one task, of the first run of which one fits; or of a group with parts the first of
+    ``options`` that fits.
+    """
+
+    runs: list[Run]
+    members: int
+    roles: dict[str, int]
+    extra: bool = False
+    root: Part | None = None
+    options: list[Part] = field(default_factory=list)
+
+    @property
+    def single_class(self) -> bool:
+        return len({run.cls for run in self.runs}) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why a group has no step: it lacks tasks. ``role`` and ``part`` are empty for the group as a whole."""
+
+    role: str
+    needed: int
+    there: int
+    gated: int
+    part: str = ""
+
+
+def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage | None:
+    """What the group asks for next; ``None`` if nothing of it waits.
+
+    ``unpromised``: leave out tasks of an elastic group that room is already promised to.
+    """
+    pending = group.pending
+    missing = group.missing
+    if not group.tallies and len(pending) == 1 and missing <= 1 and not group.apart:
+        (entry,) = pending.values()
+        return Step([Run(entry.cls, "", [entry])], 1, {}, extra=missing <= 0)
+    if group.ready():
+        return _extra_step(group, unpromised=unpromised) if pending else _gated_extra(group)
+    waiting = group.waiting_count()
+    if missing > waiting:
+        return Shortage("", group.minimum, group.minimum - missing + waiting, group.gated())
+    roles = group.missing_roles()
+    for role, lacking in roles.items():
+        there = sum(1 for e in group.candidates() if e.task.role == role)
+        if there < lacking:
+            have = group.roles_enforced[role] - lacking
+            return Shortage(role, group.roles_enforced[role], have + there, _gated(group, role=role))
+    if group.parts is None:
+        return Step(_runs(group.candidates(), by_role=bool(group.roles_enforced)), max(missing, 0), roles)
+    return _parted_step(group, group.parts, max(missing, 0), roles)
+
+
+def _gated(group: GroupEntry, *, role: str | None = None, part: str | None = None) -> int:
+    return sum(
+        1
+        for e in group.tasks.values()
+        if e.state is TaskState.PENDING
+        and e.task.gated
+        and (role is None or e.task.role == role)
+        and (part is None or e.task.subgroup == part)
+    )
+
+
+def _gated_extra(group: GroupEntry) -> Shortage | None:
+    gated = group.gated()
+    return Shortage("", group.minimum, group.held_members, gated) if gated else None
+
+
+def _extra_step(group: GroupEntry, *, unpromised: bool) -> Step | None:
+    """One task: the first that fits of the first of each class."""
+    if group.parts is not None:
+        return _parted_extra(group, group.parts, unpromised=unpromised)
+    runs: list[Run] = []
+    seen: set[TaskClass] = set()
+    for entry in group.candidates():
+        if entry.cls not in seen and not (unpromised and entry.promised >= 0):
+            seen.add(entry.cls)
+            runs.append(Run(entry.cls, "", [entry]))
+            if len(seen) == len(group.pending_classes):
+                break
+    return Step(runs, 1, {}, extra=True) if runs else None
+
+
+def _runs(entries: Iterable[TaskEntry], *, by_role: bool) -> list[Run]:
+    runs: list[Run] = []
+    for entry in entries:
+        role = entry.task.role if by_role else ""
+        last = runs[-1] if runs else None
+        if last is not None and last.cls is entry.cls and last.role == role:
+            last.entries.append(entry)
+        else:
+            runs.append(Run(entry.cls, role, [entry]))
+    return runs
+
+
+# ---------------------------------------------------------------------- groups with parts
+
+_Waiting = dict[PartEntry, list[TaskEntry]]
+
+
+def _by_part(group: GroupEntry, tree: PartTree, *, unpromised: bool = False) -> _Waiting:
+    found: _Waiting = {}
+    for entry in group.candidates():
+        if not (unpromised and entry.promised >= 0):
+            found.setdefault(tree.of(entry.task.subgroup), []).append(entry)
+    return found
+
+
+def _parted_step(group: GroupEntry, tree: PartTree, missing: int, roles: dict[str, int]) -> Step | Shortage:
+    waiting = _by_part(group, tree)
+    by_role = bool(group.roles_enforced)
+    root = _lack(tree.root, waiting, by_role)
+    if root is None:
+        return _short_part(group, tree.root, waiting)
+    members = max(missing, sum(roles.values()), root.least())
+    return Step(_runs(group.candidates(), by_role=by_role), members, roles, root=root)
+
+
+def _lack(part: PartEntry, waiting: _Waiting, by_role: bool) -> Part | None:
+    """What the part lacks; ``None`` if the tasks that are there cannot complete it."""
+    own = waiting.get(part, [])
+    members = max(0, part.minimum - part.held)
+    if members > len(own):
+        return None
+    needed = max(0, part.required - part.completed())
+    children: list[tuple[int, int, Part]] = []
+    if needed:
+        for child in part.children:
+            if not child.complete() and (lack := _lack(child, waiting, by_role)) is not None:
+                children.append((lack.least(), child.position, lack))
+        if len(children) < needed:
+            return None
+        children.sort(key=lambda item: item[:2])
+    return Part(part.name, members, _runs(own, by_role=by_role), [lack for _, _, lack in children], needed)
+
+
+def _short_part(group: GroupEntry, root: PartEntry, waiting: _Waiting) -> Shortage:
+    """The first part, from the top, of which too few tasks are there."""
+    for part in root.walk():
+        there = part.held + len(waiting.get(part, ()))
+        if there < part.minimum:
+            gated = _gated(group, part=part.name)
+            return Shortage("", part.minimum, there, gated, part.name)
+    for part in root.walk():
+        able = sum(c.complete() or _lack(c, waiting, False) is not None for c in part.children)
+        if able < part.required:
+            return Shortage("", part.required, able, 0, part.name)
+    raise RuntimeError(f"nothing is short in {group!r}")
+
+
+def _parted_extra(group: GroupEntry, tree: PartTree, *, unpromised: bool) -> Step | None:
+    """What may come next of a complete group, best first: parts that are not complete, then the emptiest."""
+    waiting = _by_part(group, tree, unpromised=unpromised)
+    options = list(_options(tree.root, waiting, bool(group.roles_enforced)))
+    if not options:
+        return None
+    runs = [run for option in options for run in _all_runs(option)]
+    return Step(runs, options[0].least(), {}, extra=True, options=options)
+
+
+def _options(part: PartEntry, waiting: _Waiting, by_role: bool) -> Iterable[Part]:
+    if part.children:
+        ranked = sorted(part.children, key=lambda child: (child.complete(), child.fullness(), child.position))
+        for child in ranked:
+            if child.complete():
+                yield from _options(child, waiting, by_role)
+            elif (lack := _lack(child, waiting, by_role)) is not None:
+                yield lack
+    seen: set[TaskClass] = set()
+    for entry in waiting.get(part, ()):
+        if entry.cls not in seen:
+            seen.add(entry.cls)
+            yield Part(part.name, 1, [Run(entry.cls, entry.task.role if by_role else "", [entry])])
+
+
+def _all_runs(part: Part) -> Iterable[Run]:
+    yield from part.runs
+    for child in part.parts:
+        yield from _all_runs(child)
+
+
+# ---------------------------------------------------------------------- in sum
+
+
+def whole_step(group: GroupEntry, step: Step) -> StepView:
+    """The least that the step asks for in sum: the tasks that would be taken in task order."""
+    taken: dict[str, TaskEntry] = {}
+    roles, members = dict(step.roles), step.members
+    if step.extra:
+        if step.options:
+            _take_part(step.options[0], taken)
+        else:
+            taken[step.runs[0].entries[0].key] = step.runs[0].entries[0]
+        return _view(group, taken, extra=True)
+    if step.root is not None:
+        _take_part(step.root, taken)
+        for entry in taken.values():
+            role = entry.task.role
+            if roles.get(role, 0):
+                roles[role] -= 1
+    members = max(0, members - len(taken))
+    for run in step.runs:
+        lacking = roles.get(run.role, 0)
+        free = max(0, members - sum(roles.values()))
+        for entry in run.entries:
+            if entry.key in taken:
+                continue
+            if lacking:
+                lacking -= 1
+                roles[run.role] -= 1
+            elif free:
+                free -= 1
+            else:
+                break
+            members -= 1
+            taken[entry.key] = entry
+    return _view(group, taken, extra=False)
+
+
+def _take_part(part: Part, taken: dict[str, TaskEntry]) -> None:
+    left = part.members
+    for run in part.runs:
+        for entry in run.entries[:left]:
+            taken[entry.key] = entry
+        left = max(0, left - len(run.entries))
+    for child in part.parts[: part.needed]:
+        _take_part(child, taken)
+
+
+def _view(group: GroupEntry, taken: dict[str, TaskEntry], *, extra: bool) -> StepView:
+    request: dict[str, int] = {}
+    for entry in taken.values():
+        for name, units in entry.cls.items:
+            request[name] = request.get(name, 0) + units
+    return StepView(group.spec, request, len(taken), extra)
