@@ -22,6 +22,7 @@ _INTEGER = re.compile(r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _TRUE = {"y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"}
 _FALSE = {"n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"}
+_LETTERS = frozenset(("y", "Y", "n", "N"))
 _NULL = {"", "~", "null", "Null", "NULL"}
 
 
@@ -37,14 +38,18 @@ def load_one(text: bytes | str) -> tuple[Any, list[str]]:
     return documents[0] if documents else (None, [])
 
 
-def load_all(text: bytes | str) -> Iterator[tuple[Any, list[str]]]:
-    """Every document of ``text``, in order, each with its duplicate keys. Raises :class:`YamlError`."""
+def load_all(text: bytes | str, *, letters_are_text: bool = False) -> Iterator[tuple[Any, list[str]]]:
+    """Every document of ``text``, in order, each with its duplicate keys. Raises :class:`YamlError`.
+
+    ``letters_are_text``: a plain ``y`` or ``n`` is text, as other writers of YAML mean it, not a boolean.
+    """
     loader = _Base(text)
     try:
         while loader.check_node():
             node = loader.get_node()
             duplicates: list[str] = []
-            yield (_Builder(duplicates).value(node, "") if node is not None else None), duplicates
+            builder = _Builder(duplicates, letters_are_text)
+            yield (builder.value(node, "") if node is not None else None), duplicates
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}: " if mark else ""
@@ -66,8 +71,9 @@ def build(node: Node) -> tuple[Any, list[str]]:
 class _Builder:
     """Nodes to values. Aliases may multiply a document; ``budget`` bounds what one text may grow to."""
 
-    def __init__(self, duplicates: list[str]) -> None:
+    def __init__(self, duplicates: list[str], letters_are_text: bool = False) -> None:
         self.duplicates = duplicates
+        self.letters = _LETTERS if letters_are_text else frozenset()
         self.budget = 1_000_000
 
     def value(self, node: Node, path: str) -> Any:
@@ -75,7 +81,7 @@ class _Builder:
         if self.budget < 0:
             raise YamlError("document contains excessive aliasing")
         if isinstance(node, ScalarNode):
-            return scalar(node)
+            return node.value if node.value in self.letters else scalar(node)
         if isinstance(node, SequenceNode):
             return [self.value(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
         assert isinstance(node, MappingNode)  # there are three kinds of nodes

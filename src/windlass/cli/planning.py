@@ -106,7 +106,7 @@ def _objects(text: str, name: str) -> Iterator[tuple[str, Any]]:
         if whole is not None:
             yield from _checked(whole, f"{name}: document 1")
             return
-    for number, (document, _) in enumerate(yaml_text.load_all(text), 1):
+    for number, (document, _) in enumerate(yaml_text.load_all(text, letters_are_text=True), 1):
         if document is not None:
             yield from _checked(document, f"{name}: document {number}")
 
