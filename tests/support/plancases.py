@@ -1,0 +1,103 @@
+"""The scheduling cases: which are run, how, and which are known to differ.
+
+A case is run if it asks for whole devices and for no topology; :func:`asks_for` reads that from the case.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import yaml
+
+from windlass.cli import planning
+from windlass.kits.timestamps import parse_rfc3339
+from windlass.model import scheduler_config
+from windlass.model.cluster import ClusterModel
+from windlass.model.snapshot import EVERY_SCHEDULER, load
+
+FOLDER = Path(__file__).resolve().parents[1] / "cases"
+_PARTS_OF_DEVICES = {"gpuFraction", "gpuMemMiB", "fractionDevices", "mig"}
+_ENTRY = re.compile(r"^- `([A-Za-z0-9.-]+)`: (\S.*)$")
+
+
+def _load_runner() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("run_cases", FOLDER / "run_cases.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["run_cases"] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+RUNNER = _load_runner()
+CASES: Mapping[str, dict[str, Any]] = {case["id"]: case for case in RUNNER.load_cases(FOLDER / "cases.json")}
+
+
+def asks_for(case: Mapping[str, Any]) -> str:
+    """What a case asks for beyond whole devices without topology; empty: nothing, it is run."""
+    state = case["state"]
+    if (
+        state.get("topologies")
+        or state.get("hypernodes")
+        or any(_has_topology(group) for group in (*state.get("jobs", ()), *state.get("podgroups", ())))
+    ):
+        return "topology"
+    if any("mig" in node for node in state.get("nodes", ())):
+        return "parts of devices"
+    for job in state.get("jobs", ()):
+        if any(_PARTS_OF_DEVICES & set(task["request"]) for task in job["tasks"]):
+            return "parts of devices"
+    if case["dialect"] == "share":
+        demands = [queue.get("gpu", {}).get("demand", 0) for queue in state["queues"]]
+        if any(RUNNER.quantity(demand).denominator != 1 for demand in demands):
+            return "parts of devices"
+    return ""
+
+
+def _has_topology(group: Mapping[str, Any]) -> bool:
+    if "topology" in group or "networkTopology" in group:
+        return True
+    if any("networkTopology" in policy for policy in group.get("subGroupPolicy", ())):
+        return True
+    return "groups" in group and _constrained(group["groups"])
+
+
+def _constrained(part: Mapping[str, Any]) -> bool:
+    below = (*part.get("children", ()), *part.get("podSets", ()))
+    return "constraint" in part or any(_constrained(child) for child in below)
+
+
+def outcome(case: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The plan for a case, and how it differs from what is expected. Same way as the command, without files."""
+    parsed = scheduler_config.parse(yaml.safe_dump(RUNNER.configuration(case)))
+    model = ClusterModel(EVERY_SCHEDULER, tiers=bool(parsed.config.tiers))
+    load(model, ((f"object {at}", obj) for at, obj in enumerate(RUNNER.manifests(case))), strict=True)
+    run = case["run"]
+    request = planning.Request(
+        files=(),
+        now=parse_rfc3339(RUNNER.stamp(RUNNER.NOW)),
+        cycles=run.get("cycles", 1),
+        until_stable=bool(run.get("untilStable")),
+    )
+    plan = planning.run(model, parsed, request, lambda _text: None)
+    return plan, RUNNER.compare(case, RUNNER.build_world(case), plan)
+
+
+def deviations() -> dict[str, str]:
+    """The cases that are known to differ, with the reason, from DEVIATIONS.md. A line that looks like an
+    entry and is none fails."""
+    found: dict[str, str] = {}
+    for number, line in enumerate((FOLDER / "DEVIATIONS.md").read_text().splitlines(), 1):
+        if line.startswith("- `"):
+            match = _ENTRY.match(line)
+            assert match is not None, f"DEVIATIONS.md:{number}: write - `ID`: reason"
+            assert match[1] not in found, f"DEVIATIONS.md:{number}: {match[1]} is listed twice"
+            found[match[1]] = match[2]
+    return found
