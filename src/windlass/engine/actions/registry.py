@@ -1,14 +1,21 @@
-"""Actions by name."""
+"""Actions by name. One name may stand for several: each serves the queues of its own kind of rules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from windlass.engine.actions.allocate import Allocate
+from windlass.engine.actions.evicting import Evicting
 from windlass.engine.cycle import Action, Machinery
 
-ACTIONS: Mapping[str, Callable[[Machinery], Action]] = {
-    "allocate": Allocate,
+Factory = Callable[[Machinery], Action]
+
+ACTIONS: Mapping[str, tuple[Factory, ...]] = {
+    "allocate": (Allocate,),
+    "consolidation": (partial(Evicting, "consolidation"),),
+    "reclaim": (partial(Evicting, "reclaim"),),
+    "preempt": (partial(Evicting, "preempt"),),
 }
 
 
@@ -17,10 +24,10 @@ def make_actions(names: Iterable[str], machinery: Machinery) -> tuple[Action, ..
 
     Raises ``ValueError`` for a name that no action has.
     """
-    found = []
+    found: list[Action] = []
     for name in names:
-        factory = ACTIONS.get(name)
-        if factory is None:
+        factories = ACTIONS.get(name)
+        if factories is None:
             raise ValueError(f"there is no action {name!r}; there are {', '.join(sorted(ACTIONS))}")
-        found.append(factory(machinery))
+        found += [factory(machinery) for factory in factories]
     return tuple(found)

@@ -18,6 +18,8 @@ class Allotting:
     """
 
     name = "tiers"
+    turns_only = True
+    """Actions that evict ask the votes themselves."""
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers

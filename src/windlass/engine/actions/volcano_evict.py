@@ -1,0 +1,270 @@
+"""The actions ``preempt`` and ``reclaim`` of a tiered configuration (Volcano's).
+
+``preempt``: for starving groups, from lower groups of the same queue, then from lower pods of the same
+group. ``reclaim``: for starving groups of queues that hold less than they deserve, from other queues.
+Who starves and who may go is what the configuration's voters say.
+
+Beyond Volcano: nothing is evicted for a gang whose missing minimum would still not fit (unless the
+configuration asks for Volcano's way), nodes that need nobody to go are taken first, whoever is not needed
+after all stays, and the room is kept for the claimer over the cycles until it is free.
+
+A group that was tried in vain is tried again when room came free, or when something that runs changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from windlass.engine.actions.volcano_search import Hunt, NodeSearch
+from windlass.engine.actions.volcano_views import GangLook, best_effort
+from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.parking import Bucket, Signature
+from windlass.engine.policies import Policies
+from windlass.engine.queues import QueueEntry
+from windlass.spi.objects import TaskState
+from windlass.spi.tiers import Purpose, Tiers
+
+AGAIN_SECONDS = 60.0
+"""After this long a group is tried again in any case: protection of what runs may end with time."""
+
+
+def tiers_of(policies: Policies) -> Tiers | None:
+    """The engine's tiered configuration, if it has one."""
+    return next((plugin for plugin in policies.plugins if isinstance(plugin, Tiers)), None)
+
+
+class _Evicting:
+    """What both actions share: the order of claimers, the memory of what was tried."""
+
+    name = ""
+    told = ""
+    purpose = Purpose.PREEMPT
+
+    def __init__(self, machinery: Machinery) -> None:
+        self._m = machinery
+        self._tiers = tiers_of(machinery.policies)
+        self._tried: dict[Signature, float] = {}
+
+    def run(self, ctx: CycleContext) -> None:
+        tiers = self._tiers
+        if tiers is None:
+            return
+        if ctx.improved or any(group.active for group in ctx.touched.values()):
+            self._tried.clear()
+        for bucket in self._claiming(tiers, ctx):
+            while bucket.members and (group := bucket.head()) is not None:
+                if not self._claim(ctx, tiers, group):
+                    self._tried[bucket.signature] = ctx.now
+                    ctx.wake(ctx.now + AGAIN_SECONDS)
+                    break
+
+    def _claiming(self, tiers: Tiers, ctx: CycleContext) -> Iterator[Bucket]:
+        """Buckets whose groups might claim, queues in their order, then groups in theirs."""
+        by_queue: dict[str, tuple[QueueEntry, list[Bucket]]] = {}
+        for bucket in self._m.lot.buckets.values():
+            tried = self._tried.get(bucket.signature)
+            if tried is not None and ctx.now < tried + AGAIN_SECONDS:
+                continue
+            if tiers.serves(bucket.queue):
+                by_queue.setdefault(bucket.queue.name, (bucket.queue, []))[1].append(bucket)
+        for queue, buckets in sorted(by_queue.values(), key=lambda pair: self._queue_key(pair[0])):
+            if self._passes(tiers, queue):
+                continue
+            yield from sorted((bucket for bucket in buckets if bucket.members), key=_head_key)
+
+    def _queue_key(self, queue: QueueEntry) -> tuple[Any, ...]:
+        orders = self._m.policies.queue_orders
+        return tuple(
+            (*[order.queue_key(entry, None) for order in orders], entry.spec.created, entry.name)
+            for entry in reversed(queue.path)
+        )
+
+    # ------------------------------------------------------------------ one claimer
+
+    def _claim(self, ctx: CycleContext, tiers: Tiers, group: GroupEntry) -> bool:
+        """Evict for one group, if that helps it. False: nothing was done."""
+        gang = GangLook(group)
+        if group.spec.never_preempts and tiers.gang_must_fit:
+            return False
+        if group.step is None or not tiers.starving(gang):
+            return False
+        done = False
+        for candidates, whole in self._sources(tiers, group):
+            if candidates and tiers.starving(gang):
+                done |= self._from(ctx, tiers, gang, candidates, whole)
+        return done
+
+    def _from(
+        self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
+    ) -> bool:
+        """Look for room for a group's missing pods among candidates. ``whole``: all its minimum or nothing."""
+        group, statement = gang.entry, self._m.statement
+        hunt = Hunt(
+            group,
+            self.purpose,
+            self.told,
+            self.purpose is Purpose.PREEMPT,
+            self._rank_for(tiers, group),
+            ctx.now,
+        )
+        search = NodeSearch(self._m, tiers, hunt, candidates)
+        whole = whole and tiers.gang_must_fit
+        if whole and self._out_of_reach(search, group):
+            return False
+        mark = statement.checkpoint()
+        failed: set[tuple[int, bool]] = set()
+        for entry in list(group.waiting()):
+            kind = (entry.cls.number, entry.task.never_preempts)
+            if entry.promised >= 0 or kind in failed:
+                continue
+            if not tiers.starving(gang):
+                break
+            if self._refuses(tiers, gang, entry) or not search.place(entry):
+                failed.add(kind)
+        if not search.evictions or (whole and not complete(group)):
+            statement.rollback(mark)
+            return False
+        ctx.commit()
+        return True
+
+    def _out_of_reach(self, search: NodeSearch, group: GroupEntry) -> bool:
+        step = group.step
+        if step is None or step.extra or not step.single_class:
+            return False
+        return search.could_hold(step.runs[0].cls) < step.members - group.promises
+
+    def _refuses(self, tiers: Tiers, gang: GangLook, entry: TaskEntry) -> bool:
+        return entry.task.never_preempts
+
+    def _rank_for(self, tiers: Tiers, claimer: GroupEntry) -> Any:
+        def rank(entries: Iterable[TaskEntry]) -> list[TaskEntry]:
+            return self._victim_order(tiers, claimer, entries)
+
+        return rank
+
+    def _victim_order(
+        self, tiers: Tiers, claimer: GroupEntry, entries: Iterable[TaskEntry]
+    ) -> list[TaskEntry]:
+        """Who goes first: by queue, then by group in reverse order without age, then by pod in reverse."""
+        m = self._m
+        found = sorted(entries, key=lambda entry: m.world.task_order(entry.task), reverse=True)
+        group_keys: dict[str, tuple[Any, ...]] = {}
+        for entry in found:
+            group = _group(entry)
+            if group.key not in group_keys:
+                group_keys[group.key] = tuple([order.group_key(group) for order in m.policies.group_orders])
+        found.sort(key=lambda entry: group_keys[_group(entry).key], reverse=True)
+        return found
+
+    def _passes(self, tiers: Tiers, queue: QueueEntry) -> bool:
+        """Whether nothing is taken for groups of this queue."""
+        return False
+
+    def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
+        raise NotImplementedError
+
+
+class VolcanoPreempt(_Evicting):
+    name = "volcano-preempt"
+    told = "preempt"
+    purpose = Purpose.PREEMPT
+
+    def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
+        """First other groups of the queue, for the whole minimum; then the group's own pods, one by one."""
+        if group.queue is None:
+            return
+        only_light = all(best_effort(entry) for entry in group.pending.values())
+        others: list[TaskEntry] = []
+        for other in self._m.running.of(group.queue).values():
+            if other is not group:
+                others += _evictable(other, (TaskState.BOUND, TaskState.RUNNING), only_light)
+        yield others, True
+        yield _evictable(group, (TaskState.BOUND, TaskState.RUNNING), only_light), False
+
+
+class VolcanoReclaim(_Evicting):
+    name = "volcano-reclaim"
+    told = "reclaim"
+    purpose = Purpose.RECLAIM
+
+    def _passes(self, tiers: Tiers, queue: QueueEntry) -> bool:
+        return tiers.overused(queue)
+
+    def _refuses(self, tiers: Tiers, gang: GangLook, entry: TaskEntry) -> bool:
+        return entry.task.never_preempts or tiers.may_claim(gang.path, entry.cls.request) is not None
+
+    def _sources(self, tiers: Tiers, group: GroupEntry) -> Iterator[tuple[list[TaskEntry], bool]]:
+        """What runs in other queues that give."""
+        running = self._m.running
+        found: list[TaskEntry] = []
+        for name in running.queues():
+            queue = self._m.world.queues.get(name)
+            if queue is group.queue or not queue.spec.reclaimable or not tiers.serves(queue):
+                continue
+            for other in running.of(queue).values():
+                found += _evictable(other, (TaskState.RUNNING,), only_light=False)
+        yield found, True
+
+    def _victim_order(
+        self, tiers: Tiers, claimer: GroupEntry, entries: Iterable[TaskEntry]
+    ) -> list[TaskEntry]:
+        found = super()._victim_order(tiers, claimer, entries)
+        path = claimer.queue.path if claimer.queue is not None else ()
+        queues = {}
+        for entry in found:
+            queue = _group(entry).queue
+            if queue is not None:
+                queues[queue.name] = queue
+        orders = self._m.policies.queue_orders
+        keys = {
+            name: tuple([order.queue_key(queue, None) for order in orders]) for name, queue in queues.items()
+        }
+        found.sort(key=lambda entry: keys[_queue(entry).name], reverse=True)
+        found.sort(key=lambda entry: tiers.victim_queue_key(path, _queue(entry).path))
+        return found
+
+
+def complete(group: GroupEntry) -> bool:
+    """Whether a group holds or has been promised its minimum, and each role its own."""
+    if group.held_members + group.promises < group.minimum:
+        return False
+    if not group.roles_enforced:
+        return True
+    roles = dict(group.active_roles)
+    for entry in group.pending.values():
+        if entry.promised >= 0:
+            roles[entry.task.role] = roles.get(entry.task.role, 0) + 1
+    return all(roles.get(role, 0) >= n for role, n in group.roles_enforced.items())
+
+
+def _evictable(group: GroupEntry, states: tuple[TaskState, ...], only_light: bool) -> list[TaskEntry]:
+    spec = group.group
+    if spec is None or not spec.preemptible:
+        return []
+    return [
+        entry
+        for entry in group.tasks.values()
+        if entry.state in states and entry.task.preemptible and (not only_light or best_effort(entry))
+    ]
+
+
+def _head_key(bucket: Bucket) -> Any:
+    head = bucket.head()
+    if head is None:
+        raise RuntimeError(f"{bucket!r} is empty")
+    return head.order_key
+
+
+def _group(entry: TaskEntry) -> GroupEntry:
+    if entry.group is None:
+        raise RuntimeError(f"{entry.key} belongs to no group")
+    return entry.group
+
+
+def _queue(entry: TaskEntry) -> QueueEntry:
+    queue = _group(entry).queue
+    if queue is None:
+        raise RuntimeError(f"{entry.key} is in no queue")
+    return queue

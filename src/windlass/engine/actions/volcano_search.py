@@ -1,0 +1,230 @@
+"""Room for one gang, pod by pod, by evicting on one node after another: Volcano's preempt and reclaim.
+
+For each pod the nodes that need nobody to go are tried first; then those on which all that may go would
+be enough, best score first (``reclaim``: by name). On a node pods are evicted in victim order until the
+claimer fits and its queue may hold it; whoever turns out not to be needed stays. What was evicted on a
+node that does not do is undone.
+
+Everything happens in the open statement: the caller keeps it or rolls it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.actions.volcano_views import GangLook, TaskLook
+from windlass.engine.classes import TaskClass
+from windlass.engine.cycle import Machinery
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.view import TableView
+from windlass.spi.objects import TaskState
+from windlass.spi.plugins import Refusal, StepView
+from windlass.spi.tiers import Purpose, Tiers
+
+Rank = Callable[[Iterable[TaskEntry]], list[TaskEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hunt:
+    """On whose behalf: the claimer, why, under which name evictions are told, and by which order.
+
+    ``scored``: nodes are tried by score. ``rank`` puts candidates into victim order.
+    """
+
+    group: GroupEntry
+    purpose: Purpose
+    action: str
+    scored: bool
+    rank: Rank
+    now: float
+
+
+class NodeSearch:
+    """One search for one claimer. ``candidates``: all pods that might go, any order."""
+
+    def __init__(
+        self, machinery: Machinery, tiers: Tiers, hunt: Hunt, candidates: Sequence[TaskEntry]
+    ) -> None:
+        self._m = machinery
+        self._tiers = tiers
+        self._hunt = hunt
+        self._gang = GangLook(hunt.group)
+        self._looks: dict[str, GangLook] = {hunt.group.key: self._gang}
+        self._by_row: dict[int, list[TaskEntry]] = {}
+        for entry in hunt.rank(candidates):
+            self._by_row.setdefault(entry.row, []).append(entry)
+        self._rows = np.fromiter(sorted(self._by_row), dtype=np.int64, count=len(self._by_row))
+        self.evictions = 0
+        """How many pods go, over all that were placed."""
+        self._hopeless: set[tuple[int, int]] = set()
+        """(class, row) on which all who may go were not enough."""
+
+    def place(self, entry: TaskEntry) -> bool:
+        """Find room for one pod: it is promised there, whoever must go is evicted. False: nothing was done."""
+        statement = self._m.statement
+        row = self._vacant(entry)
+        if row >= 0:
+            statement.pipeline(entry, row)
+            return True
+        for row in self._promising(entry.cls):
+            if self._clear(entry, row):
+                statement.pipeline(entry, row)
+                return True
+            self._hopeless.add((entry.cls.number, row))
+        return False
+
+    def could_hold(self, cls: TaskClass) -> int:
+        """At most so many pods of the class find room, whoever goes."""
+        table = self._m.world.table
+        cls.refresh()
+        rows = np.flatnonzero(cls.static[: table.height])
+        free = self._ahead(rows)
+        at = {int(row): position for position, row in enumerate(rows)}
+        for row, entries in self._by_row.items():
+            position = at.get(row)
+            if position is not None:
+                for victim in entries:
+                    victim.cls.fit_vector()
+                    free[position] += victim.cls.vector
+        cls.fit_vector()
+        asked = cls.vector > 0
+        each = np.maximum(free[:, asked], 0) // cls.vector[asked]
+        return int(each.min(axis=1).sum()) if len(each) else 0
+
+    # ------------------------------------------------------------------ nodes
+
+    def _ahead(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What will be free on the rows, by resource."""
+        planes = self._m.world.table.planes[rows]
+        return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
+
+    def _vacant(self, entry: TaskEntry) -> int:
+        """The best node that takes the pod without anybody else going; -1 if there is none."""
+        if self._refused(entry):
+            return -1
+        cls = entry.cls
+        rows = np.arange(self._m.world.table.height, dtype=np.int64)
+        if not len(rows):
+            return -1
+        _, key = cls.future(rows)
+        key = self._masked(cls, key, rows)
+        at = int(key.argmax())
+        return at if key[at] >= 0 else -1
+
+    def _masked(self, cls: TaskClass, key: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        placer = self._m.placer
+        domains = placer.constraints(cls)
+        if not domains:
+            return key
+        with placer.vacated(self._m.statement):
+            mask = placer.domain_mask(cls, domains)
+        return key if mask is None else np.where(mask[rows], key, -1)
+
+    def _promising(self, cls: TaskClass) -> list[int]:
+        """Nodes on which all candidates together would be enough, in the order in which they are tried."""
+        rows = self._rows
+        if not len(rows):
+            return []
+        cls.refresh()
+        free = self._ahead(rows)
+        for position, row in enumerate(rows.tolist()):
+            for victim in self._by_row[row]:
+                if victim.state is not TaskState.RELEASING:
+                    victim.cls.fit_vector()
+                    free[position] += victim.cls.vector
+        cls.fit_vector()
+        enough = (free >= cls.vector)[:, cls.vector > 0].all(axis=1) & cls.static[rows]
+        rows = rows[enough]
+        tie = self._m.world.table.ranking.tie[rows]
+        order = np.lexsort((-tie, -self._scores(cls, rows))) if self._hunt.scored else np.argsort(-tie)
+        number = cls.number
+        return [row for row in rows[order].tolist() if (number, row) not in self._hopeless]
+
+    def _scores(self, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        policies, view = self._m.policies, TableView(self._m.world.table, rows)
+        score = np.zeros(len(rows))
+        for plugin in (*policies.static_scores, *policies.row_scores):
+            part = plugin.score(cls.needs, view)
+            if part is not None:
+                score += plugin.weight * part
+        return score
+
+    # ------------------------------------------------------------------ one node
+
+    def _clear(self, entry: TaskEntry, row: int) -> bool:
+        """Evict on the node until the pod fits there. False: nothing was done."""
+        statement, hunt = self._m.statement, self._hunt
+        offered = [
+            TaskLook(victim, self._look(victim), hunt.now)
+            for victim in self._by_row[row]
+            if victim.state is not TaskState.RELEASING
+        ]
+        if not offered:
+            return False
+        claimer = TaskLook(entry, self._gang, hunt.now)
+        named = {look.task.key for look in self._tiers.victims(hunt.purpose, claimer, offered)}
+        chosen = [look.entry for look in offered if look.task.key in named]
+        mark = statement.checkpoint()
+        evicted: list[TaskEntry] = []
+        for victim in chosen:
+            statement.evict(victim, hunt.action, hunt.group.key)
+            evicted.append(victim)
+            if self._fits(entry, row):
+                self._spare(entry, row, mark, evicted)
+                return True
+        statement.rollback(mark)
+        return False
+
+    def _spare(self, entry: TaskEntry, row: int, mark: int, evicted: Sequence[TaskEntry]) -> None:
+        """Let everyone stay who need not go, those who would go last first."""
+        statement, hunt = self._m.statement, self._hunt
+        needed = list(evicted)
+        for victim in reversed(evicted[:-1]):
+            rest = [other for other in needed if other is not victim]
+            statement.rollback(mark)
+            for other in rest:
+                statement.evict(other, hunt.action, hunt.group.key)
+            if self._fits(entry, row):
+                needed = rest
+        statement.rollback(mark)
+        for other in needed:
+            statement.evict(other, hunt.action, hunt.group.key)
+        self.evictions += len(needed)
+
+    def _fits(self, entry: TaskEntry, row: int) -> bool:
+        if self._refused(entry):
+            return False
+        rows = np.array([row], dtype=np.int64)
+        count, key = entry.cls.future(rows)
+        return bool(count[0] > 0) and bool(self._masked(entry.cls, key, rows)[0] >= 0)
+
+    def _refused(self, entry: TaskEntry) -> Refusal | None:
+        """What the queues say to holding the pod once everybody evicted is gone."""
+        group = self._hunt.group
+        path = self._gang.path
+        if self._hunt.purpose is Purpose.PREEMPT:
+            refusal = self._tiers.allots(path, entry.cls.request)
+            if refusal is not None:
+                return refusal
+        step = StepView(group.spec, entry.cls.request, 1, future=True)
+        nodes = TableView(self._m.world.table)
+        for plugin in self._m.policies.admissions:
+            if not getattr(plugin, "turns_only", False):
+                refusal = plugin.admits(step, path, nodes)
+                if refusal is not None:
+                    return refusal
+        return None
+
+    def _look(self, victim: TaskEntry) -> GangLook:
+        group = victim.group
+        if group is None:
+            raise RuntimeError(f"{victim.key} belongs to no group")
+        look = self._looks.get(group.key)
+        if look is None:
+            look = self._looks[group.key] = GangLook(group)
+        return look

@@ -1,0 +1,101 @@
+"""Groups and pods as the voters of a tiered configuration see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.queues import QueueEntry
+from windlass.engine.table import PODS
+from windlass.spi.objects import Group, Task, TaskState
+
+
+class GangLook:
+    """A group. Reads through: it is always what the group is now, evictions that are only tried included."""
+
+    __slots__ = ("entry",)
+
+    def __init__(self, entry: GroupEntry) -> None:
+        self.entry = entry
+
+    @property
+    def spec(self) -> Group:
+        return self.entry.spec
+
+    @property
+    def held_members(self) -> int:
+        return self.entry.held_members
+
+    @property
+    def promised_members(self) -> int:
+        return self.entry.promises
+
+    @property
+    def members(self) -> int:
+        return self.entry.held_members + len(self.entry.pending)
+
+    def ready(self) -> bool:
+        return self.entry.ready()
+
+    @property
+    def path(self) -> Sequence[QueueEntry]:
+        queue = self.entry.queue
+        if queue is None:
+            raise ValueError(f"group {self.entry.key} has no queue")
+        return queue.path
+
+    @property
+    def holding(self) -> Mapping[str, int]:
+        sums: dict[str, int] = {}
+        for entry in self.entry.tasks.values():
+            if entry.promised >= 0 or (entry.row >= 0 and entry.state is not TaskState.RELEASING):
+                _add(sums, entry)
+        return sums
+
+    @property
+    def wanted(self) -> Mapping[str, int]:
+        sums: dict[str, int] = {}
+        missing = self.entry.minimum - self.entry.held_members
+        for n, entry in enumerate(self.entry.waiting()):
+            if missing > 0 and n >= missing:
+                break
+            _add(sums, entry)
+        return sums
+
+    def role_members(self, role: str) -> int:
+        if role in self.entry.roles_enforced:
+            return self.entry.active_roles.get(role, 0)
+        counted = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING, TaskState.SUCCEEDED)
+        return sum(1 for e in self.entry.tasks.values() if e.task.role == role and e.state in counted)
+
+
+class TaskLook:
+    __slots__ = ("entry", "gang", "now")
+
+    def __init__(self, entry: TaskEntry, gang: GangLook, now: float) -> None:
+        self.entry = entry
+        self.gang = gang
+        self.now = now
+
+    @property
+    def task(self) -> Task:
+        return self.entry.task
+
+    @property
+    def request(self) -> Mapping[str, int]:
+        return self.entry.cls.request
+
+    @property
+    def running_seconds(self) -> float | None:
+        started = self.entry.task.started
+        return None if started is None else max(0.0, self.now - started)
+
+
+def best_effort(entry: TaskEntry) -> bool:
+    """Whether a pod asks for nothing at all."""
+    return not any(units for name, units in entry.cls.items if name != PODS)
+
+
+def _add(sums: dict[str, int], entry: TaskEntry) -> None:
+    for name, units in entry.cls.items:
+        sums[name] = sums.get(name, 0) + units
