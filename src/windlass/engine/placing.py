@@ -127,7 +127,7 @@ class Placer:
         """Promise the first of ``entries`` room on nodes that something is leaving. Returns how many got it."""
         if not self.constraints(cls) and cls.countable:
             return self._promise_by_counting(statement, cls, entries)
-        with self._vacated(statement):
+        with self.vacated(statement):
             for done, entry in enumerate(entries):
                 row = self._best_future(cls)
                 if row < 0:
@@ -177,7 +177,7 @@ class Placer:
         """One by one, where a score counts more than whether the room is free now."""
         for done, entry in enumerate(entries):
             now = self._ranked_now(cls)
-            with self._vacated(statement):
+            with self.vacated(statement):
                 row, vacating = self._best_ranked(cls, now)
             if row < 0:
                 return done
@@ -221,7 +221,7 @@ class Placer:
         return -1, False
 
     @contextmanager
-    def _vacated(self, statement: Statement) -> Iterator[None]:
+    def vacated(self, statement: Statement) -> Iterator[None]:
         """The policies about pods in relation to one another take what terminates for gone, inside."""
         leaving = (
             Counter((entry.cls.number, entry.row) for entry in statement.leaving) if self._domains else {}

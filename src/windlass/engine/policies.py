@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.spi import plugins as spi
+from windlass.spi import victims
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Footprint
 
@@ -29,6 +30,10 @@ class Policies:
         self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]
         self.task_orders = [p for p in plugins if isinstance(p, spi.TaskOrder)]
         self.admissions = [p for p in plugins if isinstance(p, spi.Admits)]
+        self.claims = [p for p in plugins if isinstance(p, victims.Claims)]
+        self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
+        self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
+        self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.shares_rows = not any(
             getattr(p, "reads_labels", False) for p in (*self.row_filters, *self.capacities, *self.row_scores)
         )

@@ -47,6 +47,11 @@ class _Evicted:
 
 
 @dataclass(slots=True)
+class _Spared:
+    entry: TaskEntry
+
+
+@dataclass(slots=True)
 class _Pipelined:
     entry: TaskEntry
     row: int
@@ -58,13 +63,15 @@ class _Unpromised:
     row: int
 
 
-_Operation = _Allocated | _Evicted | _Pipelined | _Unpromised
+_Operation = _Allocated | _Evicted | _Spared | _Pipelined | _Unpromised
 
 
 class Statement:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._log: list[_Operation] = []
+        self._before: dict[str, TaskState] = {}
+        """Evicted task → the state it was in."""
 
     def __len__(self) -> int:
         return len(self._log)
@@ -80,12 +87,21 @@ class Statement:
 
     def evict(self, entry: TaskEntry, action: str, claimer: str = "") -> None:
         """Ask a task that holds resources to leave; it keeps them until the world says it is gone."""
-        before = entry.state
+        before = self._before[entry.key] = entry.state
         self._ledger.change_state(entry, TaskState.RELEASING)
         self._log.append(_Evicted(entry, before, action, claimer))
 
+    def spare(self, entry: TaskEntry) -> None:
+        """A task that was evicted in this statement stays after all."""
+        self._ledger.change_state(entry, self._before[entry.key])
+        self._log.append(_Spared(entry))
+
     def pipeline(self, entry: TaskEntry, row: int) -> None:
-        """Promise room on a node, some of which is still being freed, to a pending task."""
+        """Promise room on a node, some of which is still being freed, to a pending task.
+
+        To a task that is evicted here it is the place to which it moves: whoever takes its place in its
+        group finds the room kept.
+        """
         self._ledger.promise(entry, row)
         self._log.append(_Pipelined(entry, row))
 
@@ -130,10 +146,14 @@ class Statement:
                     ledger.unassume(group, cls, row, entries)
                 case _Evicted(entry, before):
                     ledger.change_state(entry, before)
+                case _Spared(entry):
+                    ledger.change_state(entry, TaskState.RELEASING)
                 case _Pipelined(entry):
                     ledger.unpromise(entry)
                 case _Unpromised(entry, row):
                     ledger.promise(entry, row)
+        if not self._log:
+            self._before.clear()
 
     def commit(self, out: Outbox) -> None:
         """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""
@@ -147,6 +167,8 @@ class Statement:
                         task = entry.task
                         out.binds.append(Bind(task.key, task.uid, key, name, entry.devices))
                 case _Evicted(entry, _, action, claimer):
+                    if entry.state is not TaskState.RELEASING:
+                        continue  # spared
                     task = entry.task
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
@@ -163,4 +185,7 @@ class Statement:
                     table.release_row(row)
                     if entry.group is not None and entry.group.queue is not None:
                         self._ledger.queues.mark_freed(entry.group.queue)
+                case _Spared():
+                    pass
         self._log.clear()
+        self._before.clear()

@@ -32,6 +32,11 @@ class Turns:
         self._moved: dict[str, QueueEntry] = {}
         """Leaves whose first group may be another one than when they were entered."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a queue may have something to try."""
+        return bool(self._leaves)
+
     def push(self, bucket: Bucket) -> None:
         """The bucket's first group is to be tried. Pushing again after its head changed is allowed."""
         head = bucket.head()

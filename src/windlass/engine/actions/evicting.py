@@ -1,0 +1,258 @@
+"""The actions that make room by evicting: ``consolidation``, ``reclaim``, ``preempt``.
+
+They differ only in their name: what a claim may do under that name is said by policies
+(:mod:`windlass.spi.victims`). One claim is one transaction: whatever is evicted, promised and moved for a
+group is decided together, once its whole step is proven to fit; otherwise nothing happens.
+
+A group that got nothing is not tried again until something has changed that could matter: amounts on nodes,
+sums or rules of queues, nodes themselves, or a moment that a policy named. Of those that have to be tried
+again, a bounded number is in each cycle.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.api.reasons import Reason
+from windlass.engine.allocate import waits_for
+from windlass.engine.classes import TaskClass
+from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.diagnosis import whole_step
+from windlass.engine.groups import GroupEntry, promised
+from windlass.engine.parking import Bucket
+from windlass.engine.queues import QueueEntry
+from windlass.engine.room import could_hold
+from windlass.engine.solver import Solver
+from windlass.engine.steps import Step
+from windlass.engine.victims import Candidates
+from windlass.spi.plugins import StepView
+from windlass.spi.victims import Claim, Denied, Terms
+
+AGAIN = 64
+"""How many buckets that got nothing are tried again in one cycle."""
+CACHED = 4096
+MEMBERS = 8
+"""How many groups of a bucket are asked for one that may claim."""
+
+
+class Evicting:
+    """One of the actions. Remembers which buckets got nothing."""
+
+    def __init__(self, name: str, machinery: Machinery) -> None:
+        self.name = name
+        self._machinery = machinery
+        m = machinery
+        self._solver = Solver(m.world, m.policies, m.placer, m.allocation, m.statement)
+        self._failed: dict[Bucket, int] = {}
+        """Bucket → the state of affairs in which it got nothing."""
+        self._again: deque[tuple[int, Bucket]] = deque()
+        """The same in the order in which they were tried; entries that no longer hold are skipped."""
+        self._at_best: dict[TaskClass, tuple[int, int]] = {}
+        """Class → the shape of the node table and how many of it empty nodes hold."""
+        self._moments: list[tuple[float, int, Bucket]] = []
+        self._ticket = 0
+        self._affairs = 0
+        self._seen: tuple[object, ...] = ()
+
+    # ------------------------------------------------------------------ the pass
+
+    def run(self, ctx: CycleContext) -> None:
+        m = self._machinery
+        if not m.policies.claims:
+            return
+        due = self._due(ctx)
+        if due:
+            m.running.update(ctx.touched.values())
+            self._serve(ctx, due)
+            self._seen = self._state()
+        if self._moments:
+            ctx.wake(self._moments[0][0])
+
+    def _serve(self, ctx: CycleContext, due: list[Bucket]) -> None:
+        """Let the buckets have their turns, in the order of queues and groups, which is made anew after
+        every success."""
+        left: dict[str, list[Bucket]] = {}
+        for bucket in due:
+            left.setdefault(bucket.queue.name, []).append(bucket)
+        while left:
+            turns = [self._turn(buckets) for buckets in left.values()]
+            heapq.heapify(turns)
+            if not self._walk(ctx, left, turns):
+                return
+
+    def _walk(self, ctx: CycleContext, left: dict[str, list[Bucket]], turns: list[tuple[Any, ...]]) -> bool:
+        """Try one bucket after the other until one succeeds. Whether one did."""
+        while turns:
+            *_, name, bucket = heapq.heappop(turns)
+            buckets = left[name]
+            done = self._try(ctx, bucket)
+            if not done or not bucket.members:
+                buckets.remove(bucket)
+                if not buckets:
+                    del left[name]
+            if done:
+                return True
+            if buckets:
+                heapq.heappush(turns, self._turn(buckets))
+        return False
+
+    def _turn(self, buckets: list[Bucket]) -> tuple[Any, ...]:
+        """The place of a queue's first bucket among all, and that bucket."""
+        heads = [(head.order_key, at, head) for at, b in enumerate(buckets) if (head := b.head()) is not None]
+        _, at, head = min(heads)
+        queue = buckets[at].queue
+        view = whole_step(head, head.step) if head.step is not None else None
+        return (self._place(queue, view), queue.name, buckets[at])
+
+    def _place(self, queue: QueueEntry, view: StepView | None) -> tuple[Any, ...]:
+        orders = self._machinery.policies.queue_orders
+        return tuple(
+            (*(order.queue_key(entry, view) for order in orders), entry.spec.created, entry.name)
+            for entry in reversed(queue.path)
+        )
+
+    # ------------------------------------------------------------------ what is due
+
+    def _due(self, ctx: CycleContext) -> list[Bucket]:
+        """The buckets to try: new ones, and those for which something may have changed."""
+        m = self._machinery
+        found: dict[Bucket, None] = {bucket: None for bucket in ctx.parked if self._lives(bucket)}
+        if m.turns.waiting:
+            found.update((bucket, None) for bucket in m.lot.buckets.values() if not bucket.parked)
+        if m.world.queues.changed or self._state() != self._seen:
+            self._affairs += 1
+        while self._moments and self._moments[0][0] <= ctx.now:
+            bucket = heapq.heappop(self._moments)[-1]
+            if self._lives(bucket):
+                found[bucket] = None
+        again = self._again
+        for _ in range(AGAIN):
+            if not again or again[0][0] == self._affairs:
+                break
+            affairs, bucket = again.popleft()
+            if self._failed.get(bucket) == affairs:
+                del self._failed[bucket]
+                if self._lives(bucket):
+                    found[bucket] = None
+        if again and again[0][0] != self._affairs:
+            ctx.wake(ctx.now)
+        return list(found)
+
+    def _state(self) -> tuple[int, int]:
+        table = self._machinery.world.table
+        return table.version, table.shape
+
+    def _lives(self, bucket: Bucket) -> bool:
+        return self._machinery.lot.buckets.get(bucket.signature) is bucket
+
+    def _fail(self, bucket: Bucket, until: float | None) -> None:
+        self._failed[bucket] = self._affairs
+        self._again.append((self._affairs, bucket))
+        if until is not None:
+            self._ticket += 1
+            heapq.heappush(self._moments, (until, self._ticket, bucket))
+
+    # ------------------------------------------------------------------ one claim
+
+    def _try(self, ctx: CycleContext, bucket: Bucket) -> bool:
+        """Make room for the first group of the bucket that may claim any. Whether that was done."""
+        until: float | None = None
+        for group in _first_members(bucket):
+            outcome = self._claim(ctx, group)
+            if outcome.done:
+                return True
+            until = _sooner(until, outcome.until)
+            if not outcome.next_may:
+                break
+        self._fail(bucket, until)
+        return False
+
+    def _claim(self, ctx: CycleContext, group: GroupEntry) -> _Outcome:
+        """Make room for one group's step."""
+        m, step = self._machinery, group.step
+        if step is None or group.queue is None or _is_promised(group, step) or self._hopeless(step):
+            return _Outcome()
+        view = whole_step(group, step)
+        claim = Claim(self.name, group.spec, view.request, view.tasks, group.queue.path, step.extra, ctx.now)
+        terms = self._terms(claim)
+        if isinstance(terms, Denied):
+            return _Outcome(until=terms.until, next_may=True)
+        candidates = Candidates(m.world, m.running, m.policies, claim, terms)
+        if self._solver.solve(claim, terms, candidates, group, step) is None:
+            if len(m.statement):
+                raise RuntimeError(f"a claim of {group.key} that failed left something behind")
+            return _Outcome(until=candidates.wake_at)
+        ctx.touched[group.key] = group
+        ctx.commit()
+        self._keep_waiting(ctx, group)
+        return _Outcome(done=True)
+
+    def _hopeless(self, step: Step) -> bool:
+        """Whether even empty nodes could not hold the step: nobody's going helps."""
+        table = self._machinery.world.table
+        for run in step.runs:
+            shape, best = self._at_best.get(run.cls, (-1, 0))
+            if shape != table.shape:
+                best = could_hold(table, run.cls)
+                if len(self._at_best) > CACHED:
+                    self._at_best.clear()
+                self._at_best[run.cls] = table.shape, best
+            if best > 0 and step.extra:
+                return False
+            if best < (step.members if len(step.runs) == 1 else 1):
+                return True
+        return step.extra
+
+    def _terms(self, claim: Claim) -> Terms | Denied:
+        terms: Terms | None = None
+        for plugin in self._machinery.policies.claims:
+            answer = plugin.claims(claim)
+            if isinstance(answer, Denied):
+                return answer
+            terms = terms or answer
+        return terms or Denied(Reason.INSUFFICIENT_RESOURCES)
+
+    def _keep_waiting(self, ctx: CycleContext, group: GroupEntry) -> None:
+        """The group waits for what was promised to it: it is not to be tried before that is free."""
+        m, bucket = self._machinery, group.bucket
+        if bucket is None or bucket.parked or group.step is None:
+            return
+        m.lot.park(bucket, waits_for(group, group.step, (), m.placer))
+        ctx.parked[bucket] = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What came of a claim. ``next_may``: it says nothing about the other groups of the bucket."""
+
+    done: bool = False
+    until: float | None = None
+    next_may: bool = False
+
+
+def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
+    """The first groups of a bucket, in order."""
+    head = bucket.head()
+    if head is None:
+        return
+    yield head
+    rest = heapq.nsmallest(MEMBERS, ((group.order_key, group.key) for group in bucket.members.values()))
+    for _, key in rest:
+        if key != head.key and key in bucket.members:
+            yield bucket.members[key]
+
+
+def _is_promised(group: GroupEntry, step: Step) -> bool:
+    """Whether the group waits for promised room already."""
+    there = len(promised(group))
+    return there >= (len(group.pending) if step.extra else max(step.members, 1))
+
+
+def _sooner(first: float | None, second: float | None) -> float | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return min(first, second)

@@ -1,0 +1,125 @@
+"""Sparing victims, and moving them.
+
+Once a claimer has its place, some of those that were asked to go need not: what they hold is free after
+all. Others find another place; theirs is promised to them, and they come back there. A unit is spared or
+moved whole or not at all, and the extras of a group only if its core is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import TaskEntry
+from windlass.engine.placing import Placer
+from windlass.engine.statement import Statement
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.victims import Unit
+from windlass.engine.world import World
+
+
+class Strategy(StrEnum):
+    """In what order victims get places, and which."""
+
+    DEAREST_STAY = "dearest-stay"
+    LARGEST_STAY = "largest-stay"
+    LARGEST_PACKED = "largest-packed"
+    """By score alone, so that room is left in one piece."""
+
+
+class Mover:
+    strategies = tuple(Strategy)
+
+    def __init__(self, world: World, placer: Placer, statement: Statement) -> None:
+        self._world = world
+        self._placer = placer
+        self._statement = statement
+
+    def spare(
+        self, units: Sequence[Unit], *, move: bool, strategy: Strategy = Strategy.DEAREST_STAY
+    ) -> tuple[set[Unit], set[Unit]]:
+        """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
+        those of which some task moves."""
+        stay: set[Unit] = set()
+        moved: set[Unit] = set()
+        lost: set[str] = set()
+        """Groups whose core goes for good: their extras go with it."""
+        for unit in self._sorted(units, strategy):
+            if unit.group.key in lost:
+                continue
+            mark = self._statement.checkpoint()
+            where = self._place(unit, move=move, packed=strategy is Strategy.LARGEST_PACKED)
+            if where is None:
+                self._statement.rollback(mark)
+                if unit.view.core:
+                    lost.add(unit.group.key)
+            elif where:
+                moved.add(unit)
+            else:
+                stay.add(unit)
+        return stay, moved
+
+    @staticmethod
+    def _sorted(units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
+        """Units in the order in which they get a place; of one group the core first."""
+        dearest = list(reversed(units))
+        if strategy is Strategy.DEAREST_STAY:
+            return dearest
+        size: dict[str, tuple[int, ...]] = {}
+        for unit in dearest:
+            largest = max(tuple(sorted((n for _, n in e.cls.items), reverse=True)) for e in unit.entries)
+            size[unit.group.key] = max(size.get(unit.group.key, ()), largest)
+        return sorted(dearest, key=lambda unit: size[unit.group.key], reverse=True)
+
+    def _place(self, unit: Unit, *, move: bool, packed: bool) -> bool | None:
+        """Whether any task of the unit moves; ``None`` if they cannot all have a place."""
+        moves = False
+        homeless: list[TaskEntry] = []
+        for entry in unit.entries:
+            if not packed and self._fits(entry.cls, entry.row):
+                self._statement.spare(entry)
+            else:
+                homeless.append(entry)
+        if homeless and not move:
+            return None
+        for entry in homeless:
+            row = self._best(entry.cls)
+            if row < 0:
+                return None
+            if row == entry.row:
+                self._statement.spare(entry)
+            else:
+                self._statement.pipeline(entry, row)
+                moves = True
+        return moves
+
+    def _fits(self, cls: TaskClass, row: int) -> bool:
+        """Whether a task of the class will have room on the row."""
+        cls.refresh()
+        plane = self._world.table.planes[row]
+        asked = cls.vector > 0
+        free = plane[ALLOCATABLE] - plane[USED] + plane[RELEASING] - plane[PROMISED]
+        if not cls.static[row] or (free < cls.vector)[asked].any():
+            return False
+        domains = self._placer.constraints(cls)
+        if not domains:
+            return True
+        with self._placer.vacated(self._statement):
+            mask = self._placer.domain_mask(cls, domains)
+        return mask is None or bool(mask[row])
+
+    def _best(self, cls: TaskClass) -> int:
+        """The best row for one more task of the class once all promises are kept; -1 if there is none."""
+        rows = np.arange(self._world.table.height, dtype=np.int64)
+        _, key = cls.future(rows)
+        domains = self._placer.constraints(cls)
+        if domains:
+            with self._placer.vacated(self._statement):
+                mask = self._placer.domain_mask(cls, domains)
+            if mask is not None:
+                key = np.where(mask, key, -1)
+        row = int(key.argmax()) if len(key) else -1
+        return row if row >= 0 and key[row] >= 0 else -1

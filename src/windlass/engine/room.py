@@ -1,0 +1,89 @@
+"""How much room there would be if some tasks were gone: exact amounts, no policy asked twice.
+
+Counts here are upper bounds on what can be placed: they know amounts and what is fixed about a node
+(:attr:`TaskClass.static`), not policies about pods in relation to one another. For a step of one class
+without such policies they are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import TaskEntry
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+
+
+def future_free(table: NodeTable) -> NDArray[np.int64]:
+    """Per row and resource: what is free once everything that terminates is gone and every promise kept."""
+    planes = table.planes[: table.height]
+    return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
+
+
+def could_hold(table: NodeTable, cls: TaskClass) -> int:
+    """How many tasks of the class empty nodes would hold."""
+    cls.refresh()
+    return int(_counts(table.planes[: table.height, ALLOCATABLE], cls).sum())
+
+
+def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
+    columns = np.flatnonzero(cls.vector)
+    counts = (np.maximum(free[:, columns], 0) // cls.vector[columns]).min(axis=1)
+    counts[~cls.static[: len(free)]] = 0
+    return counts
+
+
+class Room:
+    """What one class of tasks finds on the nodes as victims go and are spared again."""
+
+    def __init__(self, table: NodeTable, cls: TaskClass) -> None:
+        cls.refresh()
+        self._table = table
+        self.cls = cls
+        columns = np.flatnonzero(cls.vector)
+        self._columns = columns
+        self._asked: list[int] = cls.vector[columns].tolist()
+        self._free = future_free(table)[:, columns]
+        self._static = cls.static[: table.height]
+        counts = _counts(future_free(table), cls)
+        self._counts: list[int] = counts.tolist()
+        self.total = int(counts.sum())
+
+    def at_best(self, entries: Iterable[TaskEntry]) -> int:
+        """How many tasks there would be room for if all of ``entries`` were gone."""
+        free = self._free.copy()
+        rows, vectors = self._gather(entries)
+        np.add.at(free, rows, vectors)
+        counts = (np.maximum(free, 0) // np.array(self._asked, dtype=np.int64)).min(axis=1)
+        return int(counts[self._static].sum())
+
+    def _gather(self, entries: Iterable[TaskEntry]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        rows: list[int] = []
+        kinds: list[int] = []
+        numbers: dict[TaskClass, int] = {}
+        for entry in entries:
+            rows.append(entry.row)
+            kinds.append(numbers.setdefault(entry.cls, len(numbers)))
+        for cls in numbers:
+            cls.fit_vector()
+        block = np.array([cls.vector[self._columns] for cls in numbers], dtype=np.int64)
+        block = block.reshape(len(numbers), len(self._columns))
+        return np.array(rows, dtype=np.int64), block[np.array(kinds, dtype=np.int64)]
+
+    def change(self, entries: Sequence[TaskEntry], sign: int) -> None:
+        """``entries`` go (1), or stay after all (-1)."""
+        free, asked, columns = self._free, self._asked, self._columns
+        touched: set[int] = set()
+        for entry in entries:
+            free[entry.row] += sign * entry.cls.vector[columns]
+            touched.add(entry.row)
+        for row in touched:
+            if self._static[row]:
+                count = min(
+                    max(left, 0) // units for left, units in zip(free[row].tolist(), asked, strict=True)
+                )
+                self.total += count - self._counts[row]
+                self._counts[row] = count

@@ -1,0 +1,268 @@
+"""Who could make room for a claim, in the order in which they would go.
+
+:class:`Candidates` walks the queues that the claim's terms and the filters leave, and hands out *units*
+(:class:`~windlass.spi.victims.VictimUnit`) one after the other: the queue tree is walked from the top by the
+queue order, which knows what has been handed out already; inside a queue the units' own order decides. The
+units of one group come extras first, one by one, and its core last. Nothing is computed before it is asked
+for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.policies import Policies
+from windlass.engine.queues import QueueEntry
+from windlass.engine.running import RunningGroups
+from windlass.engine.units import victim_units
+from windlass.engine.world import World
+from windlass.spi.objects import TaskState
+from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """A unit with its place in the engine. ``allowed``: the rules let it go after all before it."""
+
+    view: VictimUnit
+    group: GroupEntry
+    entries: list[TaskEntry]
+    allowed: bool = True
+
+
+class Taking:
+    """What units give back, by queue."""
+
+    def __init__(self) -> None:
+        self.by_queue: dict[str, dict[str, int]] = {}
+
+    def add(self, unit: Unit, sign: int = 1) -> None:
+        queue = unit.group.queue
+        if queue is None:
+            raise RuntimeError(f"{unit.group.key} holds something in no queue")
+        for ancestor in queue.path:
+            sums = self.by_queue.setdefault(ancestor.name, {})
+            for name, units in unit.view.request.items():
+                sums[name] = sums.get(name, 0) + sign * units
+
+
+@dataclass(slots=True, eq=False)
+class _Branch:
+    """A queue of the tree under which there are candidates. ``key`` is void (None) after a change."""
+
+    queue: QueueEntry
+    branches: list[_Branch] = field(default_factory=list)
+    heap: list[tuple[Any, int, Unit]] = field(default_factory=list)
+    key: tuple[Any, ...] | None = None
+
+    @property
+    def empty(self) -> bool:
+        return not self.heap and not self.branches
+
+
+class Candidates:
+    """The possible victims of one claim."""
+
+    def __init__(
+        self, world: World, running: RunningGroups, policies: Policies, claim: Claim, terms: Terms
+    ) -> None:
+        self._world = world
+        self._running = running
+        self._policies = policies
+        self._claim = claim
+        self._terms = terms
+        self.wake_at: float | None = None
+        """When time alone makes another unit available, as far as units were looked at."""
+
+    # ------------------------------------------------------------------ who there is
+
+    def queues(self) -> list[QueueEntry]:
+        """The leaf queues in which victims may be looked for."""
+        claim, world = self._claim, self._world
+        own = claim.path[0].name
+        if self._terms.scope is Scope.OWN_QUEUE:
+            names = [own]
+        else:
+            names = self._running.queues()
+            if self._terms.scope is Scope.OTHER_QUEUES:
+                names = [name for name in names if name != own]
+        found = []
+        for name in names:
+            queue = world.queues.get(name)
+            if self._running.of(queue) and not any(
+                plugin.spares_queue(claim, queue.path) for plugin in self._policies.victim_filters
+            ):
+                found.append(queue)
+        return found
+
+    def units_of(self, group: GroupEntry) -> Iterator[Unit]:
+        """The units of a group that may go, in order; the core only if all extras before it may."""
+        if not self._offered(group):
+            return
+        units = victim_units(group)
+        last = len(units) - 1 if group.minimum > 0 else len(units)
+        for at, entries in enumerate(units):
+            core = at == last
+            unit = self._unit(group, entries, core=core, spare=last - at)
+            if not all(_takeable(entry) for entry in entries):
+                if core:
+                    return
+                continue
+            if self._spared(unit.view):
+                if core:
+                    return
+                continue
+            yield unit
+
+    def _spared(self, view: VictimUnit) -> bool:
+        for plugin in self._policies.victim_filters:
+            if plugin.spares(self._claim, view):
+                until = getattr(plugin, "spared_until", None)
+                moment = until(self._claim, view) if until is not None else None
+                if moment is not None and (self.wake_at is None or moment < self.wake_at):
+                    self.wake_at = moment
+                return True
+        return False
+
+    def _offered(self, group: GroupEntry) -> bool:
+        spec = group.group
+        return (
+            spec is not None
+            and spec.preemptible
+            and spec.key != self._claim.group.key
+            and group.active > 0
+            and group.queue is not None
+        )
+
+    def _unit(self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int) -> Unit:
+        if len(entries) == 1:
+            request: Mapping[str, int] = entries[0].cls.request
+        else:
+            total: dict[str, int] = {}
+            for entry in entries:
+                for name, units in entry.cls.items:
+                    total[name] = total.get(name, 0) + units
+            request = total
+        queue = group.queue
+        starts = [entry.task.started for entry in entries if entry.task.started is not None]
+        view = VictimUnit(
+            group.spec,
+            queue.path if queue is not None else (),
+            tuple(entry.task for entry in entries),
+            request,
+            core,
+            spare,
+            group.ready(),
+            min(starts) if starts else group.spec.started,
+        )
+        return Unit(view, group, entries)
+
+    def everyone(self) -> Iterator[TaskEntry]:
+        """All tasks that could be taken at best, in no particular order: for necessary conditions."""
+        for queue in self.queues():
+            for group in self._running.of(queue).values():
+                if self._offered(group):
+                    for entry in group.tasks.values():
+                        if _takeable(entry):
+                            yield entry
+
+    # ------------------------------------------------------------------ in order
+
+    def in_order(self, *, only_allowed: bool) -> Iterator[Unit]:
+        """The units as they would go. ``only_allowed`` leaves out those that the rules do not let go after
+        the ones before; else they come marked."""
+        taking = Taking()
+        orders = self._policies.victim_orders
+        roots, count = self._grow(), 0
+        while roots:
+            path: list[_Branch] = []
+            level = roots
+            while level:
+                best = min(level, key=lambda branch: self._key(branch, taking))
+                path.append(best)
+                level = best.branches
+            leaf = path[-1]
+            _, _, unit = heapq.heappop(leaf.heap)
+            follower = next(self._rest[unit.group.key], None)
+            if follower is not None:
+                count += 1
+                key = tuple(order.victim_key(self._claim, follower.view) for order in orders)
+                heapq.heappush(leaf.heap, (key, count, follower))
+            unit.allowed = all(
+                plugin.may_take(self._claim, unit.view, taking.by_queue)
+                for plugin in self._policies.validations
+            )
+            if unit.allowed:
+                taking.add(unit)
+            self._prune(roots, path)
+            if unit.allowed or not only_allowed:
+                yield unit
+
+    def _grow(self) -> list[_Branch]:
+        """The tree of queues with candidates; each leaf a heap of the first units of its groups."""
+        orders = self._policies.victim_orders
+        self._rest: dict[str, Iterator[Unit]] = {}
+        branches: dict[str, _Branch] = {}
+        roots: list[_Branch] = []
+        for queue in self.queues():
+            heap: list[tuple[Any, int, Unit]] = []
+            groups = self._running.of(queue)
+            for at, key in enumerate(sorted(groups)):
+                units = self.units_of(groups[key])
+                first = next(units, None)
+                if first is not None:
+                    self._rest[key] = units
+                    order_key = tuple(order.victim_key(self._claim, first.view) for order in orders)
+                    heap.append((order_key, -at, first))
+            if not heap:
+                continue
+            heapq.heapify(heap)
+            below: _Branch | None = None
+            for ancestor in queue.path:
+                known = branches.get(ancestor.name)
+                branch = known or _Branch(ancestor)
+                branches[ancestor.name] = branch
+                if below is None:
+                    branch.heap = heap
+                else:
+                    branch.branches.append(below)
+                if known is not None and below is not None:
+                    break
+                below = branch
+            else:
+                if below is not None:
+                    roots.append(below)
+        return roots
+
+    def _key(self, branch: _Branch, taking: Taking) -> tuple[Any, ...]:
+        if branch.key is None:
+            queue = branch.queue
+            taken = taking.by_queue.get(queue.name, {})
+            branch.key = (
+                *(
+                    order.victim_queue_key(self._claim, queue, taken)
+                    for order in self._policies.victim_orders
+                ),
+                -queue.spec.created,
+                queue.name,
+            )
+        return branch.key
+
+    @staticmethod
+    def _prune(roots: list[_Branch], path: Sequence[_Branch]) -> None:
+        """Void the keys along a path, and drop the queues in which nothing is left."""
+        for branch in path:
+            branch.key = None
+        for at in range(len(path) - 1, -1, -1):
+            if path[at].empty:
+                (path[at - 1].branches if at else roots).remove(path[at])
+
+
+def _takeable(entry: TaskEntry) -> bool:
+    """Whether a task may be asked to go. What has only just been bound, and not yet confirmed, may not."""
+    task = entry.task
+    return entry.state in (TaskState.BOUND, TaskState.RUNNING) and task.preemptible and not task.critical

@@ -1,0 +1,227 @@
+"""KAI's rules for taking room: who may reclaim, preempt or consolidate, from whom, in which order.
+
+They hold for claims of groups in KAI's queues. Shares are judged on CPU, memory and GPUs together; a queue
+holds what is :attr:`~windlass.spi.plugins.QueueView.committed`. ``D`` is the deserved amount (unlimited
+where KAI's quota is -1), ``L`` the limit, ``F`` the fair share, ``A`` the allocatable share:
+``L`` where D is unlimited, else ``min(L, max(D, F))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.api.reasons import Reason
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import QueueView
+from windlass.spi.victims import (
+    Claim,
+    Denied,
+    Loot,
+    Move,
+    Scope,
+    Taken,
+    Terms,
+    VictimUnit,
+    parting,
+)
+
+SHARED = ("cpu", "memory", "nvidia.com/gpu")
+"""The resources that shares are judged on."""
+
+PREEMPT = "preempt"
+RECLAIM = "reclaim"
+CONSOLIDATION = "consolidation"
+CONSOLIDATED_GROUPS = 17
+"""KAI considers 16 victim groups, and lets one more through."""
+
+_NO_BOUND = 1 << 200
+
+
+def _deserved(queue: QueueView, resource: str) -> int:
+    if resource in queue.spec.unlimited:
+        return _NO_BOUND
+    return queue.spec.deserved.get(resource, 0)
+
+
+def _allocatable(queue: QueueView, resource: str) -> int:
+    limit = queue.spec.capability.get(resource, _NO_BOUND)
+    if resource in queue.spec.unlimited:
+        return limit
+    return min(limit, max(queue.spec.deserved.get(resource, 0), queue.fair_share.get(resource, 0)))
+
+
+def _speaks(claim: Claim) -> bool:
+    return claim.group.dialect is Dialect.KAI
+
+
+class KaiClaims:
+    """Which claims may look for victims (the gates), and on which terms.
+
+    * reclaim: with the step, the leaf queue holds at most its fair share of every shared resource.
+    * preempt, and reclaim: what is not preemptible stays within the deserved amounts at every level.
+    * consolidation: for preemptible groups only, all victims have to be moved.
+    """
+
+    name = "kai-claims"
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        if not _speaks(claim):
+            return None
+        if claim.action == CONSOLIDATION:
+            if not claim.group.preemptible:
+                return Denied(
+                    Reason.INSUFFICIENT_RESOURCES, detail="only preemptible work is made room for by moving"
+                )
+            return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
+        if not claim.group.preemptible and not _firm_fits(claim):
+            return Denied(Reason.WAITING_FOR_QUOTA, detail="work that is not preemptible stays within quota")
+        if claim.action == PREEMPT:
+            return Terms(Scope.OWN_QUEUE)
+        if claim.action == RECLAIM:
+            leaf = claim.path[0]
+            held = leaf.committed
+            if any(
+                held.get(name, 0) + claim.request.get(name, 0) > leaf.fair_share.get(name, 0)
+                for name in SHARED
+            ):
+                return Denied(Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share")
+            return Terms(Scope.OTHER_QUEUES, Move.MAY)
+        return None
+
+
+def _firm_fits(claim: Claim) -> bool:
+    """Whether what no one may evict would stay within the deserved amounts at every level."""
+    return all(
+        queue.allocated_nonpreemptible.get(name, 0) + units <= _deserved(queue, name)
+        for queue in claim.path
+        for name in SHARED
+        if (units := claim.request.get(name, 0)) > 0
+    )
+
+
+class KaiVictims:
+    """Who is spared, who goes first, and which sets may go."""
+
+    name = "kai-victims"
+
+    # ------------------------------------------------------------------ who is spared
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return False
+        ours, theirs = parting(claim.path, path)
+        held = theirs.committed
+        if not _within_deserved(claim, ours, {}):
+            return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)
+        asked = [name for name in SHARED if claim.request.get(name, 0) > 0]
+        over = any(held.get(name, 0) > _deserved(theirs, name) for name in asked)
+        below = any(
+            held.get(name, 0) < _deserved(theirs, name) for name in asked if name not in theirs.spec.unlimited
+        )
+        return not over and below
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        """In-queue preemption takes strictly lower priorities only."""
+        return _speaks(claim) and claim.action == PREEMPT and unit.group.priority >= claim.group.priority
+
+    # ------------------------------------------------------------------ the order
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        """The queue order reversed: over its fair share in everything first, over its deserved amounts, of
+        lower priority, with the larger dominant share, with the larger allocatable share."""
+        if not _speaks(claim):
+            return None
+        held = {name: queue.committed.get(name, 0) - taken.get(name, 0) for name in SHARED}
+        over_fair = all(held[name] > queue.fair_share.get(name, 0) for name in SHARED)
+        over_deserved = any(held[name] > _deserved(queue, name) for name in SHARED)
+        dominant = max(_share(queue, name, held[name]) for name in SHARED)
+        bound = [_allocatable(queue, name) for name in ("nvidia.com/gpu", "cpu", "memory")]
+        return (
+            not over_fair,
+            not over_deserved,
+            queue.spec.priority,
+            -dominant,
+            tuple(-amount for amount in bound),
+        )
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        """The group order reversed: lowest priority, beyond its minimum before exactly at it before below
+        it, youngest."""
+        if not _speaks(claim):
+            return None
+        shape = 0 if unit.spare > 0 else 1 if unit.ready else 2
+        return unit.group.priority, shape, -unit.group.created
+
+    # ------------------------------------------------------------------ the rules
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        """Either the victim's queue holds more than its allocatable share of something, or the claimer's
+        stays within its deserved amounts and the victim's holds more than its own of something."""
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        ours, theirs = parting(claim.path, unit.path)
+        given = taken.get(theirs.name, {})
+        left = {name: theirs.committed.get(name, 0) - given.get(name, 0) for name in SHARED}
+        if any(left[name] > _allocatable(theirs, name) for name in SHARED):
+            return True
+        if not _within_deserved(claim, ours, taken.get(ours.name, {})):
+            return False
+        return any(left[name] > _deserved(theirs, name) for name in SHARED)
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        """No queue above the claimer ends up over its fair share by more than a sibling that gave."""
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        names = {name for name in SHARED if claim.request.get(name, 0) > 0}
+        names |= {name for unit in loot.units for name in SHARED if unit.request.get(name, 0) > 0}
+        for queue in claim.path:
+            siblings = _siblings_that_give(queue, loot)
+            for name in names:
+                ours = queue.committed.get(name, 0) - loot.taken.get(queue.name, {}).get(name, 0)
+                ours += claim.request.get(name, 0)
+                fair = queue.fair_share.get(name, 0)
+                if ours <= fair:
+                    continue
+                for sibling in siblings:
+                    theirs = sibling.committed.get(name, 0) - loot.taken[sibling.name].get(name, 0)
+                    bound = sibling.fair_share.get(name, 0)
+                    if bound > 0 and not ours * bound < theirs * fair:
+                        return False
+        return True
+
+
+def _within_deserved(claim: Claim, queue: QueueView, given: Mapping[str, int]) -> bool:
+    """Whether the claimer's queue would stay within what it deserves of every shared resource."""
+    return all(
+        queue.committed.get(name, 0) - given.get(name, 0) + claim.request.get(name, 0)
+        <= _deserved(queue, name)
+        for name in SHARED
+    )
+
+
+def _share(queue: QueueView, name: str, held: int) -> float:
+    """Held over allocatable share; over the cluster where that has no bound; × 1000 where it is 0."""
+    bound = _allocatable(queue, name)
+    if bound >= _NO_BOUND:
+        bound = queue.cluster.get(name, 0)
+    return held / bound if bound > 0 else held * 1000.0
+
+
+def _siblings_that_give(queue: QueueView, loot: Loot) -> list[QueueView]:
+    """The queues beside this one from which something is taken."""
+    found: dict[str, QueueView] = {}
+    for unit in loot.units:
+        for at, ancestor in enumerate(unit.path):
+            above = unit.path[at + 1] if at + 1 < len(unit.path) else None
+            if ancestor.name == queue.name:
+                break
+            if _same(above, queue.parent):
+                found[ancestor.name] = ancestor
+    return list(found.values())
+
+
+def _same(first: QueueView | None, second: QueueView | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return first.name == second.name
