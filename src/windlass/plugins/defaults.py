@@ -6,10 +6,12 @@ from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.host_ports import HostPorts
 from windlass.plugins.kai_shares import KaiDivision, WindlassDivision
+from windlass.plugins.kai_victims import KaiClaims, KaiVictims
 from windlass.plugins.limits import QueueLimits
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.orders import Gang, Priority, QueuePriority
 from windlass.plugins.pod_affinity import PodAffinity
+from windlass.plugins.protection import MinRuntime, Patience
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.shares import DominantShare
 from windlass.plugins.spread import Spread
@@ -38,4 +40,8 @@ def default_plugins(*, placement: str = "binpack") -> list[object]:
         DominantShare(),
         Priority(),
         Gang(),
+        Patience(),
+        MinRuntime(),
+        KaiClaims(),
+        KaiVictims(),
     ]
