@@ -17,7 +17,7 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
-from windlass.model import faults, foreign_groups, groups, members, nodes, queues, tasks
+from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
 from windlass.model.needs import NeedsTable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
@@ -357,7 +357,9 @@ class ClusterModel:
             queue = self._native_queue(native, pod)
             return foreign_groups.native_group(native, key, queue, _dialect(queue), self.classes, pod)
         view = self.groups.get(key)
-        return None if view is None else groups.group_of(view, self.classes)
+        if view is None:
+            return None
+        return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key)))
 
     def _defined(self, key: str) -> bool:
         """Whether the group has an object."""
@@ -444,6 +446,7 @@ class ClusterModel:
             self._leave_group(pod.key, out)
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
+            self._regroup(key, out)
             if groups.kind_prefix(key) == groups.NATIVE and key not in self._sent_groups:
                 self._translate_group(key, out)
         self._changed[key] = None
@@ -460,7 +463,16 @@ class ClusterModel:
             return None
         if groups.is_implicit(key):
             self._send_group(self._implicit_group(pod), out)
-        task = tasks.task_of(pod, key, translated.needs, self.classes, now=self._now, dialect=dialect)
+        policies = view.subgroup_policies if (view := self.groups.get(key)) is not None else ()
+        task = tasks.task_of(
+            pod,
+            key,
+            translated.needs,
+            self.classes,
+            now=self._now,
+            dialect=dialect,
+            subgroup=subgroups.part_of(policies, pod.labels),
+        )
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
             return _as_assumed(task, assumed, self._sent_tasks.get(pod.key))
@@ -501,6 +513,12 @@ class ClusterModel:
     def _awaits_group(self, pod: views.Pod) -> bool:
         return pod.scheduler_name in self._wait_for_group and not groups.names_group(pod)
 
+    def _regroup(self, group: str, out: list[deltas.Delta]) -> None:
+        """A group that its pods' labels divide into parts has other pods now."""
+        view = self.groups.get(group)
+        if view is not None and view.subgroup_policies:
+            self._translate_group(group, out)
+
     def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
         del self._sent_tasks[key]
         out.append(deltas.TaskRemoved(key, sent.uid))
@@ -512,6 +530,7 @@ class ClusterModel:
         self._changed[group] = None
         mates = self._members[group]
         del mates[key]
+        self._regroup(group, out)
         if not mates:
             del self._members[group]
             self._retract_group(group, out)

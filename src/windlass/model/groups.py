@@ -8,7 +8,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.kits import durations
-from windlass.spi.objects import Group
+from windlass.spi.objects import Group, SubGroup
 
 PHASES_ADMITTED = ("Inqueue", "Running", "Unknown", "Completed")
 PREEMPTIBILITY_KAI = "kai.scheduler/preemptibility"
@@ -156,8 +156,11 @@ def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:
     return tuple(problems)
 
 
-def group_of(view: views.PodGroup, classes: Classes) -> Group:
-    """A group whose fields contradict themselves is held, so that it takes nothing until it is mended."""
+def group_of(view: views.PodGroup, classes: Classes, parts: tuple[SubGroup, ...] = ()) -> Group:
+    """A group whose fields contradict themselves is held, so that it takes nothing until it is mended.
+
+    ``parts``: what its ``subGroupPolicy`` divides it into.
+    """
     return Group(
         key=view.key,
         queue=view.queue,
@@ -171,6 +174,7 @@ def group_of(view: views.PodGroup, classes: Classes) -> Group:
         uid=view.uid,
         admitted=view.phase in PHASES_ADMITTED,
         held=bool(group_problems(view)),
+        subgroups=parts,
         waiting_limit=_waiting_limit(view.annotations.get(names.WAITING_TIME)),
         annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
     )

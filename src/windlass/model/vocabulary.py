@@ -1,4 +1,4 @@
-"""Which pod labels matter to placement: those that some pod's affinity selects on.
+"""Which pod labels matter to placement: those that some pod's affinity or spread selects on.
 
 Two pods are of one task class only if no affinity can tell them apart. Most clusters have no pod
 affinity at all; then neither labels nor namespaces split classes.
@@ -6,10 +6,10 @@ affinity at all; then neither labels nor namespaces split classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from windlass.api.views import PodShape
-from windlass.api.views.podshape import PodAffinityTerm
+from windlass.api.views.podshape import LabelSelector, PodAffinityTerm
 
 
 class Vocabulary:
@@ -22,13 +22,17 @@ class Vocabulary:
 
     def learn(self, shape: PodShape) -> None:
         """Take in the terms of a shape."""
-        if shape.affinity is None:
+        if shape.affinity is None and not shape.spread:
             return
         known = set(self.keys)
         active = self.active
         for term in terms(shape):
             active = True
-            known.update(_keys(term))
+            known.update(term.mismatch_label_keys or ())
+            known.update(_keys(term.label_selector, term.match_label_keys))
+        for constraint in shape.spread:
+            active = True
+            known.update(_keys(constraint.label_selector, constraint.match_label_keys))
         if active != self.active or len(known) != len(self.keys):
             self.keys = tuple(sorted(known))
             self.active = active
@@ -36,12 +40,14 @@ class Vocabulary:
 
 
 def terms(shape: PodShape) -> Iterator[PodAffinityTerm]:
-    """All required pod affinity and anti-affinity terms."""
+    """All pod affinity and anti-affinity terms, required and preferred."""
     if shape.affinity is None:
         return
     for side in (shape.affinity.pod_affinity, shape.affinity.pod_anti_affinity):
-        if side is not None and side.required:
-            yield from side.required
+        if side is not None:
+            yield from side.required or ()
+            for wish in side.preferred or ():
+                yield wish.pod_affinity_term
 
 
 def selects_namespaces(shape: PodShape) -> bool:
@@ -49,10 +55,8 @@ def selects_namespaces(shape: PodShape) -> bool:
     return any(term.namespace_selector is not None for term in terms(shape))
 
 
-def _keys(term: PodAffinityTerm) -> Iterator[str]:
-    yield from term.match_label_keys or ()
-    yield from term.mismatch_label_keys or ()
-    selector = term.label_selector
+def _keys(selector: LabelSelector | None, own: Sequence[str] | None) -> Iterator[str]:
+    yield from own or ()
     if selector is not None:
         yield from selector.match_labels or ()
         for expression in selector.match_expressions or ():

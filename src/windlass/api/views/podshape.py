@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -65,13 +64,16 @@ class PodAffinityTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     mismatch_label_keys: tuple[str, ...] | None = None
 
 
-class PodAffinity(msgspec.Struct, frozen=True, gc=False):
-    """``preferred`` is not acted upon; it is kept so that this can be told."""
+class WeightedTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    weight: int = 0
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
+
+class PodAffinity(msgspec.Struct, frozen=True, gc=False):
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
     )
-    preferred: tuple[Mapping[str, Any], ...] | None = msgspec.field(
+    preferred: tuple[WeightedTerm, ...] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
@@ -93,8 +95,16 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """As in Kubernetes; the policies are ``Honor`` or ``Ignore``."""
+
     topology_key: str = ""
     when_unsatisfiable: str = "DoNotSchedule"
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
 
 
 class _Gate(msgspec.Struct, gc=False):
@@ -108,6 +118,7 @@ class _Claim(msgspec.Struct, gc=False):
 class _Port(msgspec.Struct, gc=False, rename="camel"):
     container_port: int = 0
     host_port: int | None = None
+    host_ip: str | None = msgspec.field(name="hostIP", default=None)
     protocol: str | None = None
 
 
@@ -162,28 +173,12 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     node_selector: Mapping[str, str]
     affinity: Affinity | None
     tolerations: tuple[Toleration, ...]
-    host_ports: tuple[tuple[str, int], ...]
+    host_ports: tuple[tuple[str, int, str], ...]
+    """(protocol, number, address); an empty address stands for all of the node's."""
     gates: tuple[str, ...]
     claims: tuple[str, ...]
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[FieldError, ...] = ()
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Fields with mere wishes that placement does not weigh."""
-        found = [
-            f"spec.topologySpreadConstraints[{position}]"
-            for position, constraint in enumerate(self.spread)
-            if constraint.when_unsatisfiable == "ScheduleAnyway"
-        ]
-        if self.affinity is not None:
-            for word, terms in (
-                ("podAffinity", self.affinity.pod_affinity),
-                ("podAntiAffinity", self.affinity.pod_anti_affinity),
-            ):
-                if terms is not None and terms.preferred:
-                    found.append(f"spec.affinity.{word}.preferredDuringSchedulingIgnoredDuringExecution")
-        return tuple(found)
 
 
 _selector_decoder = msgspec.json.Decoder(dict[str, str])
@@ -282,14 +277,15 @@ def _affinity(raw: msgspec.Raw, problems: list[FieldError]) -> Affinity | None:
         return None
 
 
-def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[str, int], ...]:
-    found: set[tuple[str, int]] = set()
+def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[str, int, str], ...]:
+    found: set[tuple[str, int, str]] = set()
     for position, container in enumerate(spec.containers or ()):
         field = f"spec.containers[{position}].ports"
         for port in part(_ports_decoder, container.ports, field, tuple, problems):
             number = port.host_port or (port.container_port if spec.host_network else 0)
             if number > 0:
-                found.add((intern(port.protocol or "TCP"), number))
+                address = "" if port.host_ip in (None, "0.0.0.0", "::") else intern(port.host_ip)
+                found.add((intern(port.protocol or "TCP"), number, address))
     return tuple(sorted(found))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.api.errors import FieldError
+from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.wire import (
     EMPTY,
     Amounts,
@@ -23,6 +24,8 @@ from windlass.api.views.wire import (
     units,
 )
 
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """A PodGroup's condition, as Volcano writes it (``transitionID`` is kept as found)."""
@@ -33,6 +36,16 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     last_transition_time: str | None = None
     reason: str | None = None
     message: str | None = None
+
+
+class SubGroupPolicy(msgspec.Struct, frozen=True, gc=False):
+    """Volcano's division of a gang into parts of ``size`` pods each. Without ``selector`` all pods are meant."""
+
+    name: str
+    selector: LabelSelector | None
+    match_label_keys: tuple[str, ...]
+    size: int
+    min_subgroups: int
 
 
 class PodGroup(msgspec.Struct, gc=False):
@@ -58,10 +71,19 @@ class PodGroup(msgspec.Struct, gc=False):
     succeeded: int
     failed: int
     problems: tuple[FieldError, ...]
+    subgroup_policies: tuple[SubGroupPolicy, ...] = ()
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+class _PolicyWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
 
 
 class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
@@ -70,6 +92,7 @@ class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
     queue: str | None = None
     priority_class_name: str | None = None
     min_resources: msgspec.Raw = EMPTY
+    sub_group_policy: msgspec.Raw = EMPTY
 
 
 class _GroupStatusWire(msgspec.Struct, gc=False):
@@ -81,6 +104,7 @@ class _GroupStatusWire(msgspec.Struct, gc=False):
 
 
 _amounts_decoder = msgspec.json.Decoder(Amounts)
+_policies_decoder = msgspec.json.Decoder(tuple[_PolicyWire, ...])
 _group_spec_decoder = msgspec.json.Decoder(_GroupSpecWire)
 _group_status_decoder = msgspec.json.Decoder(_GroupStatusWire)
 
@@ -112,8 +136,29 @@ def decode_pod_group(raw: bytes | msgspec.Raw) -> PodGroup:
         running=status.running or 0,
         succeeded=status.succeeded or 0,
         failed=status.failed or 0,
+        subgroup_policies=_policies(spec.sub_group_policy, problems),
         problems=tuple(problems),
     )
+
+
+def _policies(raw: msgspec.Raw, problems: list[FieldError]) -> tuple[SubGroupPolicy, ...]:
+    found = []
+    for at, wire in enumerate(part(_policies_decoder, raw, "spec.subGroupPolicy", tuple, problems)):
+        place = f"spec.subGroupPolicy[{at}]"
+        expressions = wire.label_selector.match_expressions if wire.label_selector else None
+        wrong = [e.operator for e in expressions or () if e.operator not in _OPERATORS]
+        if wrong:
+            field = f"{place}.labelSelector.matchExpressions"
+            problems.append(FieldError.not_supported(field, wrong[0], _OPERATORS))
+            continue
+        size = 1 if wire.sub_group_size is None else wire.sub_group_size
+        least = wire.min_sub_groups or 0
+        if size < 1 or least < 0:
+            problems.append(FieldError.invalid(place, size, "sizes are at least 1, minima at least 0"))
+            continue
+        keys = wire.match_label_keys or ()
+        found.append(SubGroupPolicy(intern(wire.name), wire.label_selector, keys, size, least))
+    return tuple(found)
 
 
 class Queue(msgspec.Struct, gc=False):

@@ -1,0 +1,53 @@
+"""Volcano's ``subGroupPolicy`` → parts of a gang.
+
+A policy gathers the pods that its selector matches and that carry all of its label keys; those with equal
+values of the keys are one part, of which ``subGroupSize`` pods run together or not at all.
+``minSubGroups`` of a policy's parts have to be whole before the gang starts. In the tree of parts every
+policy is a part directly below the group, and has its parts below it. A pod belongs to the first policy
+that gathers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from windlass.api import selectors, views
+from windlass.api.views import SubGroupPolicy
+from windlass.spi.objects import SubGroup
+
+_SEPARATOR = "/"
+
+
+def part_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -> str:
+    """The name of the part that a pod with these labels belongs to; ``""`` for none."""
+    for policy in policies:
+        if not selector_of(policy).matches(labels):
+            continue
+        values = [labels.get(key) for key in policy.match_label_keys]
+        if None not in values:
+            return _SEPARATOR.join([policy.name, *(value or "" for value in values)])
+    return ""
+
+
+def parts(view: views.PodGroup, pods: Iterable[views.Pod]) -> tuple[SubGroup, ...]:
+    """The policies, and the parts that ``pods`` make up, sorted by name below each policy."""
+    if not view.subgroup_policies:
+        return ()
+    sizes = {policy.name: policy.size for policy in view.subgroup_policies}
+    found = [SubGroup(policy.name, min_subgroups=policy.min_subgroups) for policy in view.subgroup_policies]
+    names = {part_of(view.subgroup_policies, pod.labels) for pod in pods} - {""}
+    for name in sorted(names):
+        policy = name.partition(_SEPARATOR)[0]
+        if name != policy:
+            found.append(SubGroup(name, policy, sizes[policy]))
+    return tuple(found)
+
+
+def selector_of(policy: SubGroupPolicy) -> selectors.Selector:
+    """Which pods the policy gathers."""
+    wire = policy.selector
+    if wire is None:
+        return selectors.EVERYTHING
+    equal = [selectors.Requirement(key, "In", (value,)) for key, value in (wire.match_labels or {}).items()]
+    more = [selectors.Requirement(e.key, e.operator, e.values or ()) for e in wire.match_expressions or ()]
+    return selectors.Selector((*equal, *more))
