@@ -75,6 +75,8 @@ class Candidates:
         self._policies = policies
         self._claim = claim
         self._terms = terms
+        for queue in claim.path:
+            claim.held(queue)
         self.wake_at: float | None = None
         """When time alone makes another unit available, as far as units were looked at."""
 
@@ -97,6 +99,8 @@ class Candidates:
                 plugin.spares_queue(claim, queue.path) for plugin in self._policies.victim_filters
             ):
                 found.append(queue)
+                for ancestor in queue.path:
+                    claim.held(ancestor)
         return found
 
     def units_of(self, group: GroupEntry) -> Iterator[Unit]:

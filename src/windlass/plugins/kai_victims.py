@@ -1,7 +1,7 @@
 """KAI's rules for taking room: who may reclaim, preempt or consolidate, from whom, in which order.
 
 They hold for claims of groups in KAI's queues. Shares are judged on CPU, memory and GPUs together; a queue
-holds what is :attr:`~windlass.spi.plugins.QueueView.committed`. ``D`` is the deserved amount (unlimited
+holds what :meth:`~windlass.spi.victims.Claim.held` says. ``D`` is the deserved amount (unlimited
 where KAI's quota is -1), ``L`` the limit, ``F`` the fair share, ``A`` the allocatable share:
 ``L`` where D is unlimited, else ``min(L, max(D, F))``.
 """
@@ -80,7 +80,7 @@ class KaiClaims:
             return Terms(Scope.OWN_QUEUE)
         if claim.action == RECLAIM:
             leaf = claim.path[0]
-            held = leaf.committed
+            held = claim.held(leaf)
             if any(
                 held.get(name, 0) + claim.request.get(name, 0) > leaf.fair_share.get(name, 0)
                 for name in SHARED
@@ -111,7 +111,7 @@ class KaiVictims:
         if not _speaks(claim) or claim.action != RECLAIM:
             return False
         ours, theirs = parting(claim.path, path)
-        held = theirs.committed
+        held = claim.held(theirs)
         if not _within_deserved(claim, ours, {}):
             return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)
         asked = [name for name in SHARED if claim.request.get(name, 0) > 0]
@@ -132,7 +132,7 @@ class KaiVictims:
         lower priority, with the larger dominant share, with the larger allocatable share."""
         if not _speaks(claim):
             return None
-        held = {name: queue.committed.get(name, 0) - taken.get(name, 0) for name in SHARED}
+        held = {name: claim.held(queue).get(name, 0) - taken.get(name, 0) for name in SHARED}
         over_fair = all(held[name] > queue.fair_share.get(name, 0) for name in SHARED)
         over_deserved = any(held[name] > _deserved(queue, name) for name in SHARED)
         dominant = max(_share(queue, name, held[name]) for name in SHARED)
@@ -162,7 +162,7 @@ class KaiVictims:
             return True
         ours, theirs = parting(claim.path, unit.path)
         given = taken.get(theirs.name, {})
-        left = {name: theirs.committed.get(name, 0) - given.get(name, 0) for name in SHARED}
+        left = {name: claim.held(theirs).get(name, 0) - given.get(name, 0) for name in SHARED}
         if any(left[name] > _allocatable(theirs, name) for name in SHARED):
             return True
         if not _within_deserved(claim, ours, taken.get(ours.name, {})):
@@ -178,13 +178,13 @@ class KaiVictims:
         for queue in claim.path:
             siblings = _siblings_that_give(queue, loot)
             for name in names:
-                ours = queue.committed.get(name, 0) - loot.taken.get(queue.name, {}).get(name, 0)
+                ours = claim.held(queue).get(name, 0) - loot.taken.get(queue.name, {}).get(name, 0)
                 ours += claim.request.get(name, 0)
                 fair = queue.fair_share.get(name, 0)
                 if ours <= fair:
                     continue
                 for sibling in siblings:
-                    theirs = sibling.committed.get(name, 0) - loot.taken[sibling.name].get(name, 0)
+                    theirs = claim.held(sibling).get(name, 0) - loot.taken[sibling.name].get(name, 0)
                     bound = sibling.fair_share.get(name, 0)
                     if bound > 0 and not ours * bound < theirs * fair:
                         return False
@@ -194,7 +194,7 @@ class KaiVictims:
 def _within_deserved(claim: Claim, queue: QueueView, given: Mapping[str, int]) -> bool:
     """Whether the claimer's queue would stay within what it deserves of every shared resource."""
     return all(
-        queue.committed.get(name, 0) - given.get(name, 0) + claim.request.get(name, 0)
+        claim.held(queue).get(name, 0) - given.get(name, 0) + claim.request.get(name, 0)
         <= _deserved(queue, name)
         for name in SHARED
     )

@@ -14,7 +14,8 @@ inside its queue; ``reclaim``: from other queues; ``consolidation``: by moving o
 Nothing is evicted unless the whole step is proven to fit afterwards. Work that is not preemptible, system
 critical pods and the claimer itself are never offered.
 
-Sums of a queue are those of the moment: :func:`holding` is what it has for keeps.
+What a queue had for keeps (:attr:`QueueView.committed`) when the claim was made says :meth:`Claim.held`: the
+queue's own sums move while the engine tries something out.
 """
 
 from __future__ import annotations
@@ -47,6 +48,20 @@ class Move(StrEnum):
     """All of them, or nothing is done."""
 
 
+class Standing:
+    """What queues held when a claim was made."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Mapping[str, int]] = {}
+
+    def of(self, queue: QueueView) -> Mapping[str, int]:
+        """As at the first question about the queue; the engine asks about all that matter beforehand."""
+        found = self._held.get(queue.name)
+        if found is None:
+            found = self._held[queue.name] = dict(queue.committed)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A step that needs room. ``request``: of all ``tasks`` of the step together. ``path``: the group's
@@ -60,13 +75,18 @@ class Claim:
     path: tuple[QueueView, ...]
     extra: bool
     now: float
+    standing: Standing = field(default_factory=Standing, compare=False, repr=False)
+
+    def held(self, queue: QueueView) -> Mapping[str, int]:
+        """What a queue had for keeps when the claim was made."""
+        return self.standing.of(queue)
 
 
 @dataclass(frozen=True, slots=True)
 class VictimUnit:
-    """What goes together. ``core``: it takes the group below its minimum. ``spare``: how many of the
-    group's tasks beyond its minimum are still there, this unit included. ``started``: when the task of the
-    unit that runs longest started, as far as known."""
+    """What goes together. ``core``: what makes up the group's minimum. ``spare``: how many of the group's
+    tasks beyond its minimum are still there, this unit included. ``ready``: the group holds its minimum
+    now. ``started``: when the task of the unit that runs longest started, as far as known."""
 
     group: Group
     path: tuple[QueueView, ...]
@@ -74,6 +94,7 @@ class VictimUnit:
     request: Resources
     core: bool
     spare: int
+    ready: bool = True
     started: float | None = None
 
 
@@ -120,7 +141,11 @@ class Claims(Protocol):
 
 @runtime_checkable
 class VictimFilter(Protocol):
-    """What is spared. Answers for a claim must not depend on other victims."""
+    """What is spared. Answers for a claim must not depend on other victims.
+
+    A plugin whose answer changes with time alone also has a method ``spared_until(claim, unit)``, which
+    says when a unit that it spares is to be looked at again (Unix seconds, or ``None``).
+    """
 
     name: str
 
@@ -162,16 +187,6 @@ class Validates(Protocol):
     def validates(self, claim: Claim, loot: Loot) -> bool:
         """Whether a whole set may go."""
         ...
-
-
-def holding(queue: QueueView) -> dict[str, int]:
-    """What a queue has for keeps: allocated and promised, less what is being given back."""
-    found = dict(queue.allocated)
-    for name, units in queue.promised.items():
-        found[name] = found.get(name, 0) + units
-    for name, units in queue.releasing.items():
-        found[name] = found.get(name, 0) - units
-    return found
 
 
 def parting(claimer: Sequence[QueueView], victim: Sequence[QueueView]) -> tuple[QueueView, QueueView]:
