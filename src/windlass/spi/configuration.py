@@ -74,7 +74,8 @@ class Tier:
 class SchedulerConfig:
     """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
     default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
-    action → its arguments. ``compatibility``: ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
+    action → its arguments. ``compatibility``: ``"volcano"`` asks for Volcano's peculiarities where
+    Windlass differs on purpose.
     """
 
     actions: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
-from windlass.spi.objects import Resources, Task
+from windlass.spi.objects import Group, Resources, Task
 from windlass.spi.plugins import GroupView, QueueView, Refusal
 
 
@@ -206,6 +206,10 @@ class Tiers(Protocol):
     def starving(self, gang: GangView) -> bool: ...
 
     def admit(self, admission: Admission) -> Refusal | None: ...
+
+    def deadline(self, group: Group) -> float | None:
+        """Unix seconds from which on some voter lets the group in; ``None``: time alone does not help."""
+        ...
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]

@@ -7,6 +7,8 @@ from functools import partial
 
 from windlass.engine.actions.allocate import Allocate
 from windlass.engine.actions.evicting import Evicting
+from windlass.engine.actions.volcano_enqueue import VolcanoEnqueue
+from windlass.engine.actions.volcano_evict import VolcanoPreempt, VolcanoReclaim
 from windlass.engine.cycle import Action, Machinery
 
 Factory = Callable[[Machinery], Action]
@@ -16,6 +18,9 @@ ACTIONS: Mapping[str, tuple[Factory, ...]] = {
     "consolidation": (partial(Evicting, "consolidation"),),
     "reclaim": (partial(Evicting, "reclaim"),),
     "preempt": (partial(Evicting, "preempt"),),
+    "volcano-enqueue": (VolcanoEnqueue,),
+    "volcano-preempt": (VolcanoPreempt,),
+    "volcano-reclaim": (VolcanoReclaim,),
 }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.reasons import Reason
-from windlass.spi.objects import Dialect, Resources
+from windlass.spi.objects import Dialect, Group, Resources
 from windlass.spi.plugins import QueueView, Refusal
 from windlass.spi.tiers import (
     Admission,
@@ -108,6 +108,11 @@ class VolcanoTiers:
             if permitted:
                 return None
         return None
+
+    def deadline(self, group: Group) -> float | None:
+        asked = [getattr(voter, "deadline", None) for tier in self._tiers for voter in tier.admitting]
+        moments = [ask(group) for ask in asked if ask is not None]
+        return min((moment for moment in moments if moment is not None), default=None)
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
