@@ -12,31 +12,19 @@ no longer fits (the one who leaves is stuck, a node went away).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from windlass.engine.classes import TaskClass
-from windlass.engine.groups import GroupEntry, Run, Step, TaskEntry, promised
+from windlass.engine.filling import Attempt, Filling
+from windlass.engine.groups import GroupEntry, TaskEntry, promised
 from windlass.engine.parking import Waits
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.statement import Statement
+from windlass.engine.steps import Run, Step, next_step
 from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
 from windlass.spi.plugins import Refusal, StepView
 
-
-@dataclass(slots=True)
-class Attempt:
-    """What came of a step. Its placements stand in the statement if ``done``, else nothing does.
-
-    ``reached``: how many of the missing members could be placed at best. ``pipelined``: they are
-    promises, on room part of which is being vacated.
-    """
-
-    done: bool
-    reached: int = 0
-    refusals: list[Refusal] = field(default_factory=list)
-    pipelined: bool = False
+__all__ = ["Allocation", "Attempt", "waits_for"]
 
 
 class Allocation:
@@ -44,8 +32,7 @@ class Allocation:
 
     def __init__(self, table: NodeTable, policies: Policies, placer: Placer, *, gated: bool = True) -> None:
         self._placer = placer
-        self._admissions = policies.admissions if gated else []
-        self._nodes = TableView(table)
+        self._filling = Filling(table, policies.admissions if gated else [], placer)
 
     def advance(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
         """Let a group have its step now, or else promise it room that is being vacated.
@@ -59,9 +46,10 @@ class Allocation:
             if not self._placer.keeps(entry.cls, entry.promised):
                 statement.unpromise(entry)
         if not step.extra and group.promises:
-            if group.promises >= step.members:
+            kept = promised(group)
+            if len(kept) >= step.members:
                 return attempt
-            for entry in promised(group):
+            for entry in kept:
                 statement.unpromise(entry)
         later = self.attempt(statement, group, step, future=True)
         return later if later.done else attempt
@@ -79,8 +67,11 @@ class Allocation:
         mine = [] if future and step.extra else promised(group)
         for entry in mine:
             statement.unpromise(entry)
-        if future and step.extra:
-            step = _without_promise(step, group)
+        if future and step.extra and group.promises:
+            other = next_step(group, unpromised=True)
+            if not isinstance(other, Step):
+                return Attempt(False)
+            step = other
         start = statement.checkpoint()
         attempt = self._attempt(statement, group, step, future)
         if not attempt.done:
@@ -111,22 +102,24 @@ class Allocation:
             self._placer.promise(statement, cls, waiting)
 
     def _attempt(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
-        if not step.runs:
-            return Attempt(False)
-        if step.extra or (step.members == 1 and len(step.runs) == 1 and not step.roles):
-            return self._one(statement, group, step, future)
+        filling = self._filling
+        if step.options:
+            return filling.options(statement, group, step, future)
+        simple = step.members == 1 and len(step.runs) == 1 and not step.roles and step.root is None
+        if step.extra or simple:
+            return filling.one(statement, group, step, future)
         if len(step.runs) == 1:
             room = self._room(step.runs[0].cls, future)
             if room < step.members:
-                refusals = self._refusals(group, step.runs[0], step.members, step, future)
+                refusals = filling.refusals(group, step.runs[0], step.members, step, future)
                 return Attempt(False, min(room, step.members), refusals)
         mark = statement.checkpoint()
-        first = self._gang(statement, group, step, step.runs, future)
+        first = filling.gang(statement, group, step, step.runs, future)
         if first.done:
             return first
         statement.rollback(mark)
         for order in self._other_orders(step):
-            other = self._gang(statement, group, step, order, future)
+            other = filling.gang(statement, group, step, order, future)
             if other.done:
                 return other
             statement.rollback(mark)
@@ -154,96 +147,9 @@ class Allocation:
         cls.refresh()
         return cls.total
 
-    def _one(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
-        """Place one task: of the first run that is admitted and fits."""
-        refusals: list[Refusal] = []
-        for run in step.runs:
-            refused = self._refusals(group, run, 1, step, future)
-            if refused:
-                refusals += refused
-                continue
-            later = future and bool(self._refusals(group, run, 1, step, False))
-            if self._placer.place(statement, group, run.cls, _first(run.entries, 1), future=future):
-                return Attempt(True, 1, pipelined=later)
-        return Attempt(False, 0, refusals)
-
-    def _gang(
-        self, statement: Statement, group: GroupEntry, step: Step, runs: Sequence[Run], future: bool
-    ) -> Attempt:
-        """Place until the minimum is reached: what roles lack, and any task for the rest."""
-        roles = dict(step.roles)
-        free = max(0, step.members - sum(roles.values()))
-        result = Attempt(False)
-        for run in runs:
-            lacking = roles.get(run.role, 0)
-            wanted = min(len(run.entries), lacking + free)
-            if not wanted:
-                continue
-            refused = self._refusals(group, run, wanted, step, future)
-            if refused:
-                result.refusals += refused
-                wanted = self._admitted(group, run, wanted, step, future)
-            elif future and self._refusals(group, run, wanted, step, False):
-                result.pipelined = True
-            placed = self._placer.place(statement, group, run.cls, _first(run.entries, wanted), future=future)
-            result.reached += placed
-            for_role = min(lacking, placed)
-            if for_role:
-                roles[run.role] = lacking - for_role
-            free -= placed - for_role
-            if not free and not any(roles.values()):
-                result.done = True
-                return result
-        return result
-
-    # ------------------------------------------------------------------ admission
-
-    def _refusals(self, group: GroupEntry, run: Run, n: int, step: Step, future: bool) -> list[Refusal]:
-        """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
-        if not self._admissions or group.queue is None or group.group is None:
-            return []
-        request = run.cls.request
-        if n > 1:
-            request = {name: units * n for name, units in run.cls.items}
-        return self.refusals_of(group, StepView(group.group, request, n, step.extra, future))
-
     def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
         """What the policies say against a step, the queues being as they are."""
-        if group.queue is None:
-            return []
-        path = group.queue.path
-        found = []
-        for plugin in self._admissions:
-            refusal = plugin.admits(view, path, self._nodes)
-            if refusal is not None:
-                found.append(refusal)
-        return found
-
-    def _admitted(self, group: GroupEntry, run: Run, refused: int, step: Step, future: bool) -> int:
-        """The largest number below ``refused`` that is admitted."""
-        low, high = 0, refused
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._refusals(group, run, middle, step, future):
-                high = middle
-            else:
-                low = middle
-        return low
-
-
-def _without_promise(step: Step, group: GroupEntry) -> Step:
-    """A step of an elastic group, with tasks that room is not yet promised to."""
-    if not group.promises:
-        return step
-    runs: dict[TaskClass, Run] = {}
-    for entry in group.waiting():
-        if entry.promised < 0 and entry.cls not in runs:
-            runs[entry.cls] = Run(entry.cls, "", [entry])
-    return Step(list(runs.values()), step.members, step.roles, extra=True)
-
-
-def _first(entries: list[TaskEntry], n: int) -> list[TaskEntry]:
-    return entries if n == len(entries) else entries[:n]
+        return self._filling.refusals_of(group, view)
 
 
 def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:

@@ -43,6 +43,7 @@ class TaskClass:
         "_static_score",
         "_table",
         "_tie_epoch",
+        "asks_nothing",
         "built",
         "count",
         "countable",
@@ -64,6 +65,8 @@ class TaskClass:
         self.number = number
         self.needs = needs
         request = {name: units for name, units in needs.request if units > 0}
+        self.asks_nothing = not any(name != PODS for name in request)
+        """Whether its tasks ask for no amount of anything (best effort)."""
         request[PODS] = max(1, request.get(PODS, 0))
         self.request: Mapping[str, int] = request
         self.items = tuple(sorted(request.items()))

@@ -12,6 +12,8 @@ class EngineConfig:
     the number of failures before, at most ``backoff_cap_seconds``.
 
     ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
+    ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or
+    ``conservative`` (the first few; :mod:`windlass.engine.reservations`).
     """
 
     binds_per_cycle: int = 0
@@ -20,4 +22,8 @@ class EngineConfig:
     explain_holders: int = 5
     explain_ahead: int = 5
     class_caches: int = 1024
+    best_effort_apart: bool = False
+    """Volcano's rule for its queues' groups: pods that ask for nothing take no part in the gang. They
+    count as members while they wait, and ``backfill`` alone places them, one by one."""
     actions: tuple[str, ...] = ("allocate",)
+    backfill: str = "easy"

@@ -27,6 +27,7 @@ from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.report import Reporter
+from windlass.engine.reservations import Reservations
 from windlass.engine.reviews import Reviews
 from windlass.engine.running import RunningGroups
 from windlass.engine.statement import Outbox, Statement
@@ -50,6 +51,7 @@ class Core:
         self.lot = ParkingLot(self.world.table, self.world.queues, policies.domains)
         self._turns = Turns(self.world.queues, policies)
         self.enrolment = Enrolment(self.world, self.lot, self._turns)
+        self.reservations = Reservations(self.world, self._allocation)
         self._machinery = Machinery(
             world=self.world,
             policies=policies,
@@ -60,6 +62,7 @@ class Core:
             turns=self._turns,
             enrolment=self.enrolment,
             running=RunningGroups(self.world.groups),
+            reservations=self.reservations,
         )
         self._actions = make_actions(self.config.actions, self._machinery)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
@@ -141,6 +144,7 @@ class Core:
             self.enrolment.settle(group, now)
             if group.group is None and not group.tasks:
                 del world.groups[group.key]
+                world.gate.forget(group.key)
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)

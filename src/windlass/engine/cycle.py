@@ -17,6 +17,7 @@ from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket, ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
+from windlass.engine.reservations import Reservations
 from windlass.engine.running import RunningGroups
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
@@ -36,6 +37,7 @@ class Machinery:
     turns: Turns
     enrolment: Enrolment
     running: RunningGroups
+    reservations: Reservations
 
 
 @dataclass(slots=True)

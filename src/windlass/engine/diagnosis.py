@@ -20,7 +20,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.estimates import Estimates
 from windlass.engine.forecast import Forecaster
-from windlass.engine.groups import GroupEntry, Shortage, Step, next_step, promised
+from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
@@ -29,9 +29,10 @@ from windlass.engine.positions import Positions
 from windlass.engine.remedies import remedies_for
 from windlass.engine.smallest_change import SmallestChange
 from windlass.engine.statement import Statement
+from windlass.engine.steps import Shortage, Step, next_step, whole_step
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
-from windlass.spi.plugins import Refusal, StepView
+from windlass.spi.plugins import Refusal
 from windlass.spi.quantities import from_units
 
 _ORDER = {reason: position for position, reason in enumerate(Reason)}
@@ -102,7 +103,7 @@ class Diagnosis:
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
         verdicts: list[NodesVerdict] = []
         if isinstance(step, Step):
-            obstacles += self._of_limits(group, step)
+            obstacles += self._of_limits(group, step) + _of_reservations(group)
             verdicts = self._verdicts_on_nodes(group, step)
             obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
         elif group.pending:
@@ -164,6 +165,9 @@ class Diagnosis:
         found = []
         if spec.held:
             found.append(_obstacle(Reason.ON_HOLD, "It is on hold."))
+        refusal = self._world.gate.refusals.get(group.key)
+        if refusal is not None and self._world.gate.closed(group):
+            found.append(_refused(refusal))
         if group.not_before > now:
             sentence = wording.bind_failed(group.failure, group.failures, group.not_before - now)
             found.append(_obstacle(Reason.BIND_FAILED, sentence))
@@ -172,7 +176,10 @@ class Diagnosis:
         if isinstance(step, Shortage):
             code = Reason.SCHEDULING_GATED if _gates_decide(step) else Reason.WAITING_FOR_MEMBERS
             blocker = Blocker(
-                code, resource=step.role or "tasks", needed=str(step.needed), available=str(step.there)
+                code,
+                resource=step.role or step.part or "tasks",
+                needed=str(step.needed),
+                available=str(step.there),
             )
             found.append(Obstacle(code, wording.shortage(step), (blocker,)))
         return found
@@ -276,27 +283,6 @@ class Diagnosis:
         return self._who_holds.find(group, verdicts, refusals)
 
 
-def whole_step(group: GroupEntry, step: Step) -> StepView:
-    """The least that the step asks for in sum: the tasks that would be taken in task order."""
-    if group.group is None:
-        raise ValueError(f"group {group.key} is only named, not known")
-    request: dict[str, int] = {}
-    roles, free, tasks = dict(step.roles), max(0, step.members - sum(step.roles.values())), 0
-    for run in step.runs[:1] if step.extra else step.runs:
-        lacking = roles.get(run.role, 0)
-        n = min(len(run.entries), lacking + free)
-        if not n:
-            continue
-        for_role = min(lacking, n)
-        if for_role:
-            roles[run.role] = lacking - for_role
-        free -= n - for_role
-        tasks += n
-        for name, units in run.cls.items:
-            request[name] = request.get(name, 0) + units * n
-    return StepView(group.group, request, tasks, step.extra)
-
-
 def _waits(group: GroupEntry) -> bool:
     """Whether anything of the group is still to be placed or to come."""
     if group.pending:
@@ -306,6 +292,14 @@ def _waits(group: GroupEntry) -> bool:
     if len(group.tasks) == group.active:
         return False
     return any(e.state is TaskState.PENDING for e in group.tasks.values())
+
+
+def _of_reservations(group: GroupEntry) -> list[Obstacle]:
+    """That the room it could have is kept for somebody else."""
+    kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
+    if not kept_for:
+        return []
+    return [_obstacle(Reason.BEHIND_IN_QUEUE, wording.kept(kept_for, group.spec.run_estimate), kept_for)]
 
 
 def _not_yet() -> Explanation:

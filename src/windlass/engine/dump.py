@@ -18,8 +18,9 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
 from windlass.engine.devices import bits
-from windlass.engine.groups import GroupEntry, Step, TaskEntry, next_step
+from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.parking import Bucket, Signature, Waits
+from windlass.engine.steps import Step, next_step
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
 FORMAT = 2
@@ -70,6 +71,7 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     failure: str = ""
     not_before: float = 0.0
     reported: GroupStatus | None = None
+    let_in: bool = False
 
 
 class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,6 +85,7 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     domains: list[int] = []
     anything: bool = False
     rows: list[str] = []
+    kept_for: str = ""
     explanation: Explanation | None = None
     told: str = ""
 
@@ -97,6 +100,7 @@ class Document(msgspec.Struct, frozen=True):
     groups: list[GroupRecord]
     tasks: list[TaskRecord]
     buckets: list[BucketRecord]
+    reservations: list[tuple[str, float, dict[str, dict[str, int]]]]
     dirty: list[str]
     improved: list[str]
     freed: list[str]
@@ -120,9 +124,10 @@ def dump(engine: Core) -> bytes:
         nodes=[node for name in sorted(table.rows) if (node := table.nodes[table.rows[name]]) is not None],
         queues=[world.queues.entries[name].spec for name in sorted(known)],
         classes=[ClassRecord(cls.number, cls.needs) for cls in world.classes],
-        groups=[_group_record(group) for group in world.groups.values()],
+        groups=[_group_record(group, let_in=key in world.gate.let_in) for key, group in world.groups.items()],
         tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
         buckets=[_bucket_record(b, table.names) for b in engine.lot.buckets.values() if _living(b)],
+        reservations=engine.reservations.as_records(),
         dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
         freed=sorted(world.queues.freed),
@@ -163,7 +168,7 @@ def load_into(engine: Core, document: Document) -> None:
 # ---------------------------------------------------------------------- writing
 
 
-def _group_record(group: GroupEntry) -> GroupRecord:
+def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
     return GroupRecord(
         group.key,
         group.group,
@@ -172,6 +177,7 @@ def _group_record(group: GroupEntry) -> GroupRecord:
         group.failure,
         group.not_before,
         group.reported,
+        let_in,
     )
 
 
@@ -217,6 +223,7 @@ def _bucket_record(bucket: Bucket, names: list[str]) -> BucketRecord:
         domains=sorted(cls.number for cls in waits.domains),
         anything=waits.anything,
         rows=sorted(names[row] for row in waits.rows),
+        kept_for=waits.kept_for,
         explanation=bucket.explanation,
         told=bucket.told,
     )
@@ -250,7 +257,9 @@ def _load_objects(engine: Core, document: Document) -> None:
     for record in document.groups:
         if record.group is not None:
             group = world.group(record.key)
-            group.set_group(record.group)
+            if record.let_in:
+                world.gate.let_in.add(record.key)
+            group.set_group(record.group, apart=world.apart(record.group))
             world.note_time(group)
             world.ledger.join_queue(group, world.queues.get(record.group.queue))
         else:
@@ -313,6 +322,7 @@ def _load_waiting(engine: Core, document: Document) -> None:
                 domains={classes[number] for number in record.domains},
                 anything=record.anything,
                 rows={world.table.row(name) for name in record.rows},
+                kept_for=record.kept_for,
             )
             engine.lot.park(bucket, waits)
             bucket.explanation = record.explanation
@@ -323,6 +333,7 @@ def _load_waiting(engine: Core, document: Document) -> None:
 def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
+    engine.reservations.restore(document.reservations)
     world.ledger.dirty = {key: world.groups[key] for key in document.dirty}
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
     world.ledger.moved = set(document.moved)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 
-from windlass.engine.groups import GroupEntry, Shortage, Step, next_step, promised
+from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.parking import ParkingLot, Signature
 from windlass.engine.queues import QueueEntry
+from windlass.engine.steps import Shortage, Step, next_step
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
 from windlass.spi.objects import QueueState
@@ -66,6 +67,8 @@ class Enrolment:
             return None
         if group.queue is None or closed_reason(group.queue) is not None:
             return None
+        if self._world.gate.closed(group):
+            return None
         step = next_step(group)
         return None if isinstance(step, Shortage) else step
 
@@ -124,6 +127,12 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     runs = step.runs
     if group.promises:
         standing = (*standing, group.key)  # room is kept for this one alone
+    if spec.run_estimate:
+        standing = (*standing, spec.run_estimate)  # short ones may use what is kept for others
+    if step.root is not None:
+        standing = (*standing, step.root.shape())
+    if step.options:
+        standing = (*standing, tuple(option.shape() for option in step.options))
     if len(runs) == 1 and not step.roles:
         return (*standing, runs[0].cls.number)
     return (

@@ -1,25 +1,29 @@
 """Groups and tasks inside the engine, and the arithmetic of gangs.
 
 A group holds *active* tasks (assumed, bound, running), succeeded ones, and waits with *pending* ones;
-terminating and failed tasks count for nothing, gated ones are not available. The rules are Volcano's:
-a group is *ready* when active + succeeded reach ``min_member`` and each role its own minimum; role
-minima count only if ``min_member`` is at least their sum.
+terminating and failed tasks count for nothing, gated ones are not available. A group is *ready* when
+active + succeeded reach ``min_member``, each role its own minimum, and its parts theirs; role minima
+count only if ``min_member`` is at least their sum.
+
+Where pods that ask for nothing are placed ``apart`` from the gang (Volcano's rule), they stand for members
+as long as they wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from windlass.engine.decision import DeviceShare, GroupStatus
 from windlass.engine.devices import Masks
+from windlass.engine.parts import PartTree
 from windlass.spi.objects import Group, Task, TaskState
 
 if TYPE_CHECKING:
     from windlass.engine.classes import TaskClass
     from windlass.engine.parking import Bucket
     from windlass.engine.queues import QueueEntry
+    from windlass.engine.steps import Step
 
 ACTIVE = frozenset({TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING})
 OCCUPYING = ACTIVE | {TaskState.RELEASING, TaskState.STUCK}
@@ -58,6 +62,8 @@ class GroupEntry:
         "_task_order",
         "active",
         "active_roles",
+        "apart",
+        "asking_nothing",
         "bucket",
         "failure",
         "failures",
@@ -66,6 +72,7 @@ class GroupEntry:
         "newly_failed",
         "not_before",
         "order_key",
+        "parts",
         "pending",
         "pending_classes",
         "promises",
@@ -74,7 +81,9 @@ class GroupEntry:
         "reported",
         "roles_enforced",
         "step",
+        "stale_since",
         "succeeded",
+        "tallies",
         "tasks",
     )
 
@@ -97,6 +106,15 @@ class GroupEntry:
         self.roles_enforced: dict[str, int] = {}
         self.active_roles: dict[str, int] = {}
         """Role → active and succeeded tasks; kept only where role minima are enforced."""
+        self.parts: PartTree | None = None
+        self.tallies = False
+        """Whether roles or parts are counted."""
+        self.apart = False
+        """Whether pods that ask for nothing are placed on their own, outside of the gang."""
+        self.asking_nothing = 0
+        """Pending tasks that ask for nothing."""
+        self.stale_since: float | None = None
+        """Since when it has held something, but less than its minimum."""
         self.bucket: Bucket | None = None
         self.step: Step | None = None
         """What it waits for; set while it is in a bucket."""
@@ -107,21 +125,27 @@ class GroupEntry:
         self.not_before = 0.0
         self.reported: GroupStatus | None = None
 
-    def set_group(self, group: Group) -> None:
+    def set_group(self, group: Group, *, apart: bool = False) -> None:
+        """``apart``: pods that ask for nothing are placed outside of the gang."""
         self.group = group
-        if not group.min_task_member:
-            self.roles_enforced = {}
-            return
+        self.apart = apart
         enforced = {role: n for role, n in group.min_task_member.items() if n > 0}
-        if enforced and group.min_member >= sum(enforced.values()):
-            self.roles_enforced = enforced
-            self.active_roles = {}
+        self.roles_enforced = enforced if group.min_member >= sum(enforced.values()) else {}
+        self.active_roles = {}
+        self.parts = PartTree(group) if group.subgroups or group.min_subgroups else None
+        self.tallies = bool(self.roles_enforced) or self.parts is not None
+        if self.tallies:
             for entry in self.tasks.values():
                 if entry.state in ACTIVE or entry.state is TaskState.SUCCEEDED:
-                    role = entry.task.role
-                    self.active_roles[role] = self.active_roles.get(role, 0) + 1
-        else:
-            self.roles_enforced = {}
+                    self.tally(entry, 1)
+
+    def clear_group(self) -> None:
+        """The group is gone; its tasks may still be there."""
+        self.group = None
+        self.roles_enforced = {}
+        self.parts = None
+        self.tallies = self.apart = False
+        self.stale_since = None
 
     @property
     def spec(self) -> Group:
@@ -139,12 +163,40 @@ class GroupEntry:
         """Volcano's R: what counts toward the minimum."""
         return self.active + self.succeeded
 
+    @property
+    def missing(self) -> int:
+        """How many members the group lacks; negative if it has more than its minimum."""
+        standing_in = self.asking_nothing if self.apart else 0
+        return self.minimum - self.active - self.succeeded - standing_in
+
+    def missing_roles(self) -> dict[str, int]:
+        """Role → how many members of it are lacking."""
+        if not self.roles_enforced:
+            return {}
+        standing_in: dict[str, int] = {}
+        if self.apart and self.asking_nothing:
+            for entry in self.pending.values():
+                if entry.cls.asks_nothing:
+                    standing_in[entry.task.role] = standing_in.get(entry.task.role, 0) + 1
+        found = {}
+        for role, n in self.roles_enforced.items():
+            lacking = n - self.active_roles.get(role, 0) - standing_in.get(role, 0)
+            if lacking > 0:
+                found[role] = lacking
+        return found
+
     def ready(self) -> bool:
         """Whether the group holds its minimum."""
-        if self.active + self.succeeded < self.minimum:
+        if self.missing > 0:
             return False
-        roles = self.active_roles
-        return all(roles.get(role, 0) >= n for role, n in self.roles_enforced.items())
+        if not self.tallies:
+            return True
+        return not self.missing_roles() and (self.parts is None or self.parts.root.complete())
+
+    @property
+    def has_minimum(self) -> bool:
+        """Whether there is anything that must stay together."""
+        return self.minimum > 0 or (self.parts is not None and any(p.minimum for p in self.parts.root.walk()))
 
     def count(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
         """Book a task in (or out of) the state's counter."""
@@ -157,15 +209,24 @@ class GroupEntry:
             return
         else:
             return
+        if self.tallies:
+            self.tally(entry, sign)
+
+    def tally(self, entry: TaskEntry, sign: int) -> None:
+        """Count a task for its role and its part."""
         if self.roles_enforced:
             role = entry.task.role
             self.active_roles[role] = self.active_roles.get(role, 0) + sign
+        if self.parts is not None:
+            self.parts.of(entry.task.subgroup).held += sign
 
     def add_pending(self, entry: TaskEntry, *, new: bool = False) -> None:
         """``new``: the entry has never been pending before, so it stands in no list yet."""
         self.pending[entry.key] = entry
         counts = self.pending_classes
         counts[entry.cls] = counts.get(entry.cls, 0) + 1
+        if entry.cls.asks_nothing:
+            self.asking_nothing += 1
         if self._ordered is not None:
             entry.sort_key = self._task_order(entry.task)
             if new and (not self._ordered or self._ordered[-1].sort_key <= entry.sort_key):
@@ -175,6 +236,8 @@ class GroupEntry:
 
     def drop_pending(self, entry: TaskEntry) -> None:
         del self.pending[entry.key]
+        if entry.cls.asks_nothing:
+            self.asking_nothing -= 1
         counts = self.pending_classes
         left = counts[entry.cls] - 1
         if left:
@@ -187,6 +250,8 @@ class GroupEntry:
         pending = self.pending
         for entry in entries:
             del pending[entry.key]
+        if cls.asks_nothing:
+            self.asking_nothing -= len(entries)
         left = self.pending_classes[cls] - len(entries)
         if left:
             self.pending_classes[cls] = left
@@ -211,6 +276,22 @@ class GroupEntry:
             if pending.get(entry.key) is entry:
                 yield entry
 
+    def candidates(self) -> Iterator[TaskEntry]:
+        """:meth:`waiting`, without those that are placed apart from the gang."""
+        if not self.apart:
+            return self.waiting()
+        return (entry for entry in self.waiting() if not entry.cls.asks_nothing)
+
+    def waiting_count(self) -> int:
+        """How many :meth:`candidates` there are."""
+        return len(self.pending) - (self.asking_nothing if self.apart else 0)
+
+    def place_of(self, entry: TaskEntry) -> Any:
+        """The task's place in the order of the group's tasks."""
+        if entry.sort_key is None:
+            entry.sort_key = self._task_order(entry.task)
+        return entry.sort_key
+
     def gated(self) -> int:
         return sum(1 for e in self.tasks.values() if e.state is TaskState.PENDING and e.task.gated)
 
@@ -228,99 +309,3 @@ def promised(group: GroupEntry) -> list[TaskEntry]:
 
 def _sort_key(entry: TaskEntry) -> Any:
     return entry.sort_key
-
-
-@dataclass(slots=True)
-class Run:
-    """Neighbouring tasks of a step that are alike: one class, one role."""
-
-    cls: TaskClass
-    role: str
-    entries: list[TaskEntry]
-
-
-@dataclass(slots=True)
-class Step:
-    """What a group asks for next.
-
-    A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many
-    are missing; ``roles``: role → how many are missing. An elastic group (``extra``): one task.
-    """
-
-    runs: list[Run]
-    members: int
-    roles: dict[str, int]
-    extra: bool = False
-
-    @property
-    def single_class(self) -> bool:
-        return len({run.cls for run in self.runs}) == 1
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """Why a group has no step: it lacks tasks. ``role`` is empty for the group as a whole."""
-
-    role: str
-    needed: int
-    there: int
-    gated: int
-
-
-def next_step(group: GroupEntry) -> Step | Shortage | None:
-    """What the group asks for next; ``None`` if nothing of it waits."""
-    pending = group.pending
-    missing = group.minimum - group.active - group.succeeded
-    if not group.roles_enforced and len(pending) == 1 and missing <= 1:
-        (entry,) = pending.values()
-        return Step([Run(entry.cls, "", [entry])], 1, {}, extra=missing <= 0)
-    if group.ready():
-        return _extra_step(group) if pending else _gated_extra(group)
-    if missing > len(pending):
-        return Shortage("", group.minimum, group.held_members + len(pending), group.gated())
-    roles = {
-        role: n - group.active_roles.get(role, 0)
-        for role, n in group.roles_enforced.items()
-        if n > group.active_roles.get(role, 0)
-    }
-    for role, lacking in roles.items():
-        there = sum(1 for e in pending.values() if e.task.role == role)
-        if there < lacking:
-            have = group.active_roles.get(role, 0)
-            gated = sum(
-                1
-                for e in group.tasks.values()
-                if e.state is TaskState.PENDING and e.task.gated and e.task.role == role
-            )
-            return Shortage(role, group.roles_enforced[role], have + there, gated)
-    return Step(_runs(group.waiting(), by_role=bool(group.roles_enforced)), max(missing, 0), roles)
-
-
-def _gated_extra(group: GroupEntry) -> Shortage | None:
-    gated = group.gated()
-    return Shortage("", group.minimum, group.held_members, gated) if gated else None
-
-
-def _extra_step(group: GroupEntry) -> Step:
-    """One task: the first that fits of the first of each class."""
-    runs: list[Run] = []
-    seen: set[TaskClass] = set()
-    for entry in group.waiting():
-        if entry.cls not in seen:
-            seen.add(entry.cls)
-            runs.append(Run(entry.cls, "", [entry]))
-            if len(seen) == len(group.pending_classes):
-                break
-    return Step(runs, 1, {}, extra=True)
-
-
-def _runs(entries: Iterator[TaskEntry], *, by_role: bool) -> list[Run]:
-    runs: list[Run] = []
-    for entry in entries:
-        role = entry.task.role if by_role else ""
-        last = runs[-1] if runs else None
-        if last is not None and last.cls is entry.cls and last.role == role:
-            last.entries.append(entry)
-        else:
-            runs.append(Run(entry.cls, role, [entry]))
-    return runs

@@ -72,10 +72,10 @@ class Intake:
         before = entry.queue
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             self._ledger.leave_queue(entry)
-            entry.set_group(group)
+            entry.set_group(group, apart=world.apart(group))
             self._ledger.join_queue(entry, world.queues.get(group.queue))
         else:
-            entry.set_group(group)
+            entry.set_group(group, apart=world.apart(group))
         world.note_time(entry)
         world.dirty[group.key] = entry
 

@@ -15,9 +15,10 @@ from windlass.engine.core import Core
 from windlass.engine.decision import Decision
 from windlass.engine.devices import bits
 from windlass.engine.enrolment import signature_of
-from windlass.engine.groups import ACTIVE, OCCUPYING, Shortage, next_step
+from windlass.engine.groups import ACTIVE, OCCUPYING
 from windlass.engine.ledger import is_firm
 from windlass.engine.queues import SUMS, QueueEntry
+from windlass.engine.steps import Shortage, next_step
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.spi.objects import TaskState
 

@@ -50,14 +50,13 @@ class Ledger:
             self.queues.start(queue, cls.items, n, firm=is_firm(group))
         group.active += n
         on_row = table.tasks[row]
-        roles = group.roles_enforced
+        tallies = group.tallies
         for entry in entries:
             entry.state = ASSUMED
             entry.row = row
             on_row[entry.key] = entry
-            if roles:
-                role = entry.task.role
-                group.active_roles[role] = group.active_roles.get(role, 0) + 1
+            if tallies:
+                group.tally(entry, 1)
         group.drop_pending_run(entries, cls)
         if cls.device_requests:
             self._hand_out(cls, row, entries)
@@ -98,8 +97,8 @@ class Ledger:
                 entry.masks = ()
                 entry.devices = ()
             group.add_pending(entry)
-            if group.roles_enforced:
-                group.active_roles[entry.task.role] -= 1
+            if group.tallies:
+                group.tally(entry, -1)
         for plugin in self.domains:
             plugin.add(cls.number, row, -n)
 

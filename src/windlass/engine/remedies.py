@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.engine.enrolment import closed_reason
-from windlass.engine.groups import GroupEntry, Shortage, Step
+from windlass.engine.groups import GroupEntry
 from windlass.engine.nodes_verdict import NodesVerdict
+from windlass.engine.steps import Shortage, Step
 from windlass.engine.world import World
 from windlass.spi.quantities import from_units
 
@@ -32,6 +33,10 @@ def remedies_for(
                 found.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
         if code is Reason.SCHEDULING_GATED:
             found.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
+        if code is Reason.BEHIND_IN_QUEUE and group.group is not None and not group.group.run_estimate:
+            found.append(
+                "State how long it runs (windlass run --time, runningEstimate), so that it may go first."
+            )
         if code is Reason.ON_HOLD:
             found.append("Release it.")
     return tuple(dict.fromkeys(found))

@@ -19,9 +19,10 @@ from windlass.api.reasons import Change, ChangeKind, Reason
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.classes import UNLIMITED, TaskClass
 from windlass.engine.devices import WHOLE
-from windlass.engine.groups import GroupEntry, Run, Shortage, Step
+from windlass.engine.groups import GroupEntry
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
+from windlass.engine.steps import Run, Shortage, Step
 from windlass.engine.table import PODS
 from windlass.engine.view import TableView
 from windlass.engine.world import World

@@ -239,6 +239,13 @@ def _all_runs(part: Part) -> Iterable[Run]:
 
 def whole_step(group: GroupEntry, step: Step) -> StepView:
     """The least that the step asks for in sum: the tasks that would be taken in task order."""
+    if len(step.runs) == 1 and step.root is None and not step.options:
+        run = step.runs[0]
+        n = min(len(run.entries), step.members)
+        request = run.cls.request
+        if n > 1:
+            request = {name: units * n for name, units in run.cls.items}
+        return StepView(group.spec, request, n, step.extra)
     taken: dict[str, TaskEntry] = {}
     roles, members = dict(step.roles), step.members
     if step.extra:

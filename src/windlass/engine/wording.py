@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windlass.api.reasons import FACTS, Reason
-from windlass.engine.groups import Shortage
+from windlass.engine.steps import Shortage
 from windlass.spi.plugins import Finding, Refusal
 from windlass.spi.quantities import from_units
 
@@ -58,8 +58,18 @@ def bind_failed(failure: str, failures: int, seconds: float) -> str:
     return f"Starting it has failed {count(failures, 'time')} ({reason}); {again}."
 
 
+def kept(holder: str, estimate: float | None) -> str:
+    """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known."""
+    room = f"The nodes have room for it, but that is kept for {holder}, whose start is known"
+    if estimate is None:
+        return f"{room}; it is not known how long this group runs, so it cannot go first."
+    return f"{room}; this group, which runs for {estimate:.0f} s, would not have ended by then."
+
+
 def shortage(shortage: Shortage) -> str:
     whose = f" of role {shortage.role}" if shortage.role else ""
+    if shortage.part:
+        whose = f" of sub-group {shortage.part}"
     there = f"{shortage.there} of the {shortage.needed} pods{whose} that it needs"
     if shortage.there >= shortage.needed:
         verb = "is" if shortage.gated == 1 else "are"

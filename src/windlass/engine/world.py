@@ -6,6 +6,7 @@ from typing import Any
 
 from windlass.engine.classes import ClassIndex
 from windlass.engine.config import EngineConfig
+from windlass.engine.gate import Gate
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.ledger import Ledger
 from windlass.engine.policies import Policies
@@ -13,7 +14,7 @@ from windlass.engine.queues import QueueTree
 from windlass.engine.shares import Shares
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
-from windlass.spi.objects import Task
+from windlass.spi.objects import Dialect, Group, Task
 
 
 class World:
@@ -27,6 +28,7 @@ class World:
         self.shares = Shares(self.table, self.queues, policies)
         self.classes = ClassIndex(self.table, policies, config.class_caches)
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
+        self.gate = Gate()
         self.stamp = 0
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
@@ -54,6 +56,10 @@ class World:
             self.timed[entry.key] = entry
         else:
             self.timed.pop(entry.key, None)
+
+    def apart(self, group: Group) -> bool:
+        """Whether the group's pods that ask for nothing are placed outside of the gang."""
+        return self.config.best_effort_apart and group.dialect is Dialect.VOLCANO
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """The task's place in its group; the key is last, so that no two are equal."""

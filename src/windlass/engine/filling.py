@@ -1,0 +1,215 @@
+"""Placing what a step lacks, run by run, as the queues admit it and as the nodes hold it.
+
+One order of the runs is tried here; which orders there are to try is up to ``allocate``. Nothing is taken
+back here but a part of a gang that cannot be completed while another one may stand in for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.placing import Placer
+from windlass.engine.statement import Statement
+from windlass.engine.steps import Part, Run, Step
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.spi.plugins import Admits, Refusal, StepView
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of a step. Its placements stand in the statement if ``done``, else nothing does.
+
+    ``reached``: how many of the missing members could be placed at best. ``pipelined``: they are
+    promises, on room part of which is being vacated.
+    """
+
+    done: bool
+    reached: int = 0
+    refusals: list[Refusal] = field(default_factory=list)
+    pipelined: bool = False
+
+
+@dataclass(slots=True)
+class _Want:
+    """What is still lacking: members in all, and of each role among them."""
+
+    members: int
+    roles: dict[str, int]
+
+    def booked(self, role: str, placed: int) -> None:
+        for_role = min(self.roles.get(role, 0), placed)
+        if for_role:
+            self.roles[role] -= for_role
+        self.members -= placed
+
+    def of(self, role: str) -> int:
+        """How many more of a role may be taken without taking what other roles need."""
+        lacking = self.roles.get(role, 0)
+        return lacking + max(0, self.members - sum(self.roles.values()))
+
+    @property
+    def met(self) -> bool:
+        return self.members <= 0 and not any(self.roles.values())
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One try of one group's step."""
+
+    statement: Statement
+    group: GroupEntry
+    step: Step
+    future: bool
+    want: _Want
+    result: Attempt
+
+
+class Filling:
+    def __init__(self, table: NodeTable, admissions: Sequence[Admits], placer: Placer) -> None:
+        self._placer = placer
+        self._admissions = admissions
+        self._nodes = TableView(table)
+
+    def one(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+        """Place one task: of the first run that is admitted and fits."""
+        refusals: list[Refusal] = []
+        for run in step.runs:
+            refused = self.refusals(group, run, 1, step, future)
+            if refused:
+                refusals += refused
+                continue
+            later = future and bool(self.refusals(group, run, 1, step, False))
+            if self._placer.place(statement, group, run.cls, _first(run.entries, 1), future=future):
+                return Attempt(True, 1, pipelined=later)
+        return Attempt(False, 0, refusals)
+
+    def options(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+        """Complete the first of the step's options that can be."""
+        refusals: list[Refusal] = []
+        for option in step.options:
+            trial = _Trial(statement, group, step, future, _Want(0, {}), Attempt(False))
+            mark = statement.checkpoint()
+            if self._part(trial, option):
+                trial.result.done = True
+                return trial.result
+            statement.rollback(mark)
+            refusals += trial.result.refusals
+        return Attempt(False, 0, refusals)
+
+    def gang(
+        self, statement: Statement, group: GroupEntry, step: Step, runs: Sequence[Run], future: bool
+    ) -> Attempt:
+        """Place until the minimum is reached: what parts and roles lack, and any task for the rest."""
+        trial = _Trial(statement, group, step, future, _Want(step.members, dict(step.roles)), Attempt(False))
+        if step.root is not None:
+            trial.want.members = max(0, group.missing)
+            if not self._part(trial, _ordered(step.root, runs)):
+                return trial.result
+            runs = [replace(run, entries=_unplaced(run.entries)) for run in runs]
+        for run in runs:
+            if trial.want.met:
+                break
+            wanted = min(len(run.entries), trial.want.of(run.role))
+            if wanted > 0:
+                self._run(trial, run, wanted)
+        trial.result.done = trial.want.met
+        return trial.result
+
+    # ------------------------------------------------------------------ pieces
+
+    def _run(self, trial: _Trial, run: Run, wanted: int) -> int:
+        """Place up to ``wanted`` tasks of a run, as far as they are admitted and fit."""
+        group, step, future = trial.group, trial.step, trial.future
+        refused = self.refusals(group, run, wanted, step, future)
+        if refused:
+            trial.result.refusals += refused
+            wanted = self._admitted(group, run, wanted, step, future)
+        elif future and self.refusals(group, run, wanted, step, False):
+            trial.result.pipelined = True
+        entries = _first(run.entries, wanted)
+        placed = self._placer.place(trial.statement, group, run.cls, entries, future=future)
+        trial.result.reached += placed
+        trial.want.booked(run.role, placed)
+        return placed
+
+    def _part(self, trial: _Trial, part: Part) -> bool:
+        """Complete a part: its own tasks, then as many of the parts below as it needs."""
+        left = part.members
+        for run in part.runs:
+            if not left:
+                break
+            left -= self._run(trial, run, min(left, len(run.entries)))
+        if left:
+            return False
+        done = 0
+        for child in part.parts:
+            if done == part.needed:
+                break
+            mark = trial.statement.checkpoint()
+            want, reached = replace(trial.want, roles=dict(trial.want.roles)), trial.result.reached
+            if self._part(trial, child):
+                done += 1
+            else:
+                trial.statement.rollback(mark)
+                trial.want, trial.result.reached = want, reached
+        return done == part.needed
+
+    # ------------------------------------------------------------------ admission
+
+    def refusals(self, group: GroupEntry, run: Run, n: int, step: Step, future: bool) -> list[Refusal]:
+        """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
+        if not self._admissions or group.queue is None or group.group is None:
+            return []
+        request = run.cls.request
+        if n > 1:
+            request = {name: units * n for name, units in run.cls.items}
+        return self.refusals_of(group, StepView(group.group, request, n, step.extra, future))
+
+    def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
+        """What the policies say against a step, the queues being as they are."""
+        if group.queue is None:
+            return []
+        path = group.queue.path
+        found = []
+        for plugin in self._admissions:
+            refusal = plugin.admits(view, path, self._nodes)
+            if refusal is not None:
+                found.append(refusal)
+        return found
+
+    def _admitted(self, group: GroupEntry, run: Run, refused: int, step: Step, future: bool) -> int:
+        """The largest number below ``refused`` that is admitted."""
+        low, high = 0, refused
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.refusals(group, run, middle, step, future):
+                high = middle
+            else:
+                low = middle
+        return low
+
+
+def _first(entries: list[TaskEntry], n: int) -> list[TaskEntry]:
+    return entries if n == len(entries) else entries[:n]
+
+
+def _unplaced(entries: list[TaskEntry]) -> list[TaskEntry]:
+    return [entry for entry in entries if entry.row < 0 and entry.promised < 0]
+
+
+def _ordered(part: Part, runs: Sequence[Run]) -> Part:
+    """The part with its runs, and the parts below it, in the order in which their classes come in ``runs``."""
+    rank: dict[int, int] = {}
+    for at, run in enumerate(runs):
+        rank.setdefault(run.cls.number, at)
+    return _ranked(part, rank)
+
+
+def _ranked(part: Part, rank: dict[int, int]) -> Part:
+    children = [_ranked(child, rank) for child in part.parts]
+    if part.needed == len(children):  # all of them are needed: those of the first classes go first
+        children.sort(key=lambda child: min((rank[run.cls.number] for run in child.runs), default=len(rank)))
+    return replace(part, runs=sorted(part.runs, key=lambda run: rank[run.cls.number]), parts=children)

@@ -1,0 +1,225 @@
+"""Backfill: room kept for those whose start is known, and who may pass them.
+
+The first group in rank (priority, then age) that finds no room gets a *reservation*, if it can be told
+from the run times of others when it will start (:mod:`windlass.engine.forecast`): on the nodes that it
+will take, the part of its room that nothing leaves by then is kept. A group that comes after it may use
+kept room only if it ends before the reservation starts, by its own estimate. With ``easy`` one group has a
+reservation (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995), with
+``conservative`` up to :data:`DEPTH`. Without run times there is no reservation, and everybody passes.
+
+Kept room is booked as promised while ``allocate`` runs, and only then: actions that evict judge the
+nodes as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.allocate import Allocation, Attempt
+from windlass.engine.forecast import Forecaster, end_of
+from windlass.engine.groups import GroupEntry
+from windlass.engine.statement import Statement
+from windlass.engine.steps import Step
+from windlass.engine.steps import Step
+from windlass.engine.table import PROMISED
+from windlass.engine.world import World
+from windlass.spi.objects import TaskState
+
+DEPTH = 16
+DEPTHS = {"none": 0, "easy": 1, "conservative": DEPTH}
+_PLANS_PER_CYCLE = DEPTH + 4
+Amounts = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Reservation:
+    """``rows``: row → what the group will hold there. ``kept``: what is booked for it at present."""
+
+    group: GroupEntry
+    start: float
+    rows: dict[int, Amounts]
+    nodes: dict[int, str]
+    """Row → the name of the node there, by which a row that now is another node's is recognised."""
+    kept: dict[int, Amounts] = field(default_factory=dict)
+
+
+class Reservations:
+    def __init__(self, world: World, allocation: Allocation) -> None:
+        self._world = world
+        self._allocation = allocation
+        self._forecaster = Forecaster(world, allocation)
+        self._depth = DEPTHS[world.config.backfill]
+        self._plans = 0
+        self.slots: dict[str, Reservation] = {}
+
+    # ------------------------------------------------------------------ round the action
+
+    def open(self, statement: Statement, now: float) -> None:
+        """Bring the reservations in line with the world, and book what they keep."""
+        self._plans = 0
+        if not self.slots:
+            return
+        alive = [r.group for r in self.slots.values() if _waits(self._world, r.group)]
+        late = any(r.start <= now or not self._stands(r) for r in self.slots.values())
+        if late or len(alive) != len(self.slots):
+            self._plan(statement, alive, now)
+        self._book(self.slots.values(), now)
+
+    def close(self) -> None:
+        """Give the booking back."""
+        self._unbook(self.slots.values())
+
+    # ------------------------------------------------------------------ within it
+
+    def advance(self, statement: Statement, group: GroupEntry, step: Step, now: float) -> tuple[Attempt, str]:
+        """``Allocation.advance`` past the reservations that the group may pass.
+
+        With a failed attempt comes the group for which the room is kept that it could have had, or "".
+        """
+        passed = [r for r in self.slots.values() if self._may_pass(group, r, now)]
+        with self._lifted(passed):
+            attempt = self._allocation.advance(statement, group, step)
+        if attempt.done or len(passed) == len(self.slots) or len(statement):
+            return attempt, ""
+        with self._lifted(self.slots.values()):
+            mark = statement.checkpoint()
+            could = self._allocation.attempt(statement, group, step).done
+            statement.rollback(mark)
+        return attempt, self._first_kept(passed) if could else ""
+
+    def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
+        """A group found no room: keep some for it, if it is its turn and its start is known."""
+        if not self._depth or not self._world.timed or attempt.refusals or attempt.pipelined:
+            return
+        if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
+            return
+        kept = [r.group for r in self.slots.values()]
+        ranked = sorted([*kept, group], key=_rank)[: self._depth]
+        if group not in ranked:
+            return
+        self._unbook(self.slots.values())
+        self._plan(statement, ranked, now)
+        if group.key not in self.slots and len(ranked) <= len(kept):
+            self._plan(statement, kept, now)
+        self._book(self.slots.values(), now)
+
+    def next_start(self) -> float | None:
+        """When the first of them is to start."""
+        return min((r.start for r in self.slots.values()), default=None)
+
+    # ------------------------------------------------------------------ for ``dump``
+
+    def as_records(self) -> list[tuple[str, float, dict[str, dict[str, int]]]]:
+        """Group key, start, and by node and resource what it will hold there."""
+        names, resources = self._world.table.names, self._world.table.resources.values
+        return [
+            (
+                key,
+                r.start,
+                {
+                    names[row]: {resources[at]: int(amounts[at]) for at in np.flatnonzero(amounts).tolist()}
+                    for row, amounts in r.rows.items()
+                },
+            )
+            for key, r in self.slots.items()
+        ]
+
+    def restore(self, records: Iterable[tuple[str, float, dict[str, dict[str, int]]]]) -> None:
+        """The inverse of :meth:`as_records`."""
+        table = self._world.table
+        for key, start, rows in records:
+            amounts = {table.row(name): table.request_vector(request) for name, request in rows.items()}
+            self.slots[key] = self._reservation(key, start, amounts)
+
+    # ------------------------------------------------------------------ parts
+
+    def _plan(self, statement: Statement, groups: list[GroupEntry], now: float) -> None:
+        """Make the reservations anew for these groups, as far as their starts can be told."""
+        self._plans += 1
+        before, self.slots = self.slots, {}
+        forecasts = self._forecaster.plan(statement, sorted(groups, key=_rank), now)
+        for key, forecast in forecasts.items():
+            rows: dict[int, Amounts] = {}
+            for entry, row in forecast.placements:
+                entry.cls.fit_vector()
+                rows[row] = rows.get(row, 0) + entry.cls.vector
+            if forecast.start > now:
+                self.slots[key] = self._reservation(key, forecast.start, rows)
+        freed = {row for r in before.values() for row in r.rows}
+        if freed:
+            self._world.table.improved |= freed & set(self._world.table.rows.values())
+
+    def _reservation(self, key: str, start: float, rows: dict[int, Amounts]) -> Reservation:
+        nodes = {row: self._world.table.names[row] for row in rows}
+        return Reservation(self._world.groups[key], start, rows, nodes)
+
+    def _stands(self, reservation: Reservation) -> bool:
+        rows = self._world.table.rows
+        return all(rows.get(name) == row for row, name in reservation.nodes.items())
+
+    def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
+        if reservation.group is group or _rank(group) < _rank(reservation.group):
+            return True
+        estimate = group.spec.run_estimate
+        return bool(estimate) and now + estimate <= reservation.start
+
+    def _first_kept(self, passed: Sequence[Reservation]) -> str:
+        return next(key for key, r in self.slots.items() if r not in passed)
+
+    def _book(self, reservations: Iterable[Reservation], now: float) -> None:
+        for reservation in reservations:
+            reservation.kept = {
+                row: kept
+                for row, amounts in reservation.rows.items()
+                if (kept := self._to_keep(row, amounts, reservation.start, now)).any()
+            }
+            self._change(reservation, 1)
+
+    def _unbook(self, reservations: Iterable[Reservation]) -> None:
+        for reservation in reservations:
+            self._change(reservation, -1)
+            reservation.kept = {}
+
+    @contextmanager
+    def _lifted(self, reservations: Iterable[Reservation]) -> Iterator[None]:
+        lifted = list(reservations)
+        for reservation in lifted:
+            self._change(reservation, -1)
+        try:
+            yield
+        finally:
+            for reservation in lifted:
+                self._change(reservation, 1)
+
+    def _change(self, reservation: Reservation, sign: int) -> None:
+        table = self._world.table
+        for row, amounts in reservation.kept.items():
+            table.planes[row, PROMISED, : len(amounts)] += sign * amounts
+            table.touch(row)
+
+    def _to_keep(self, row: int, amounts: Amounts, start: float, now: float) -> Amounts:
+        """What of the amounts will not be left by those who end by ``start``."""
+        left = amounts.copy()
+        for entry in self._world.table.tasks[row].values():
+            if entry.state is TaskState.RELEASING:
+                continue  # what terminates covers promises already
+            end = end_of(entry, now)
+            if end is not None and end <= start:
+                entry.cls.fit_vector()
+                left -= entry.cls.vector[: len(left)]
+        return np.maximum(left, 0)
+
+
+def _rank(group: GroupEntry) -> tuple[Any, ...]:
+    spec = group.spec
+    return (-spec.priority, spec.created, spec.uid, spec.key)
+
+
+def _waits(world: World, group: GroupEntry) -> bool:
+    return group.group is not None and world.groups.get(group.key) is group and group.bucket is not None
