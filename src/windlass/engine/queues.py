@@ -29,7 +29,9 @@ class QueueEntry:
 
     __slots__ = (
         "_cluster",
-        "_tops",
+        "_known",
+        "_reserved",
+        "_tree",
         "allocated",
         "children",
         "firm",
@@ -53,7 +55,7 @@ class QueueEntry:
         "waiting",
     )
 
-    def __init__(self, name: str, cluster: Mapping[str, int], tops: Mapping[str, QueueEntry]) -> None:
+    def __init__(self, name: str, cluster: Mapping[str, int], tree: QueueTree) -> None:
         self.name = name
         self.spec = Queue(name)
         self.missing = True
@@ -76,7 +78,9 @@ class QueueEntry:
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
         self._cluster = cluster
-        self._tops = tops
+        self._tree = tree
+        self._known: tuple[int, list[QueueEntry]] = (-1, [])
+        self._reserved: tuple[int, dict[str, int]] = (-1, {})
         # Kept by ``turns``.
         self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
         self.ticket = -1
@@ -121,13 +125,27 @@ class QueueEntry:
 
     @property
     def siblings(self) -> Sequence[QueueEntry]:
-        if self.parent is not None:
-            return self.parent.subqueues
-        return [entry for _, entry in sorted(self._tops.items()) if not entry.missing]
+        return self._tree.known_tops() if self.parent is None else self.parent.subqueues
 
     @property
     def subqueues(self) -> Sequence[QueueEntry]:
-        return [child for _, child in sorted(self.children.items()) if not child.missing]
+        version = self._tree.version
+        if self._known[0] != version:
+            self._known = (version, [q for _, q in sorted(self.children.items()) if not q.missing])
+        return self._known[1]
+
+    @property
+    def reserved(self) -> Mapping[str, int]:
+        version = self._tree.version
+        if self._reserved[0] != version:
+            found: dict[str, int] = {}
+            for child in self.subqueues:
+                _add(found, child.reserved.items())
+            for name, units in self.spec.guarantee.items():
+                if units > found.get(name, 0):
+                    found[name] = units
+            self._reserved = (version, found)
+        return self._reserved[1]
 
     def __repr__(self) -> str:
         return f"<QueueEntry {self.name}{' missing' if self.missing else ''}>"
@@ -139,6 +157,9 @@ class QueueTree:
     def __init__(self, cluster: Mapping[str, int]) -> None:
         self._cluster = cluster
         self.entries: dict[str, QueueEntry] = {}
+        self.version = 0
+        """Counts the changes of rules and of the tree."""
+        self._known_tops: tuple[int, list[QueueEntry]] = (-1, [])
         self.tops: dict[str, QueueEntry] = {}
         """The queues without a parent."""
         self.changed: dict[str, QueueEntry] = {}
@@ -162,9 +183,16 @@ class QueueTree:
         """The queue, made now as missing if it is unknown."""
         entry = self.entries.get(name)
         if entry is None:
-            entry = self.entries[name] = QueueEntry(name, self._cluster, self.tops)
+            entry = self.entries[name] = QueueEntry(name, self._cluster, self)
             self.tops[name] = entry
         return entry
+
+    def known_tops(self) -> list[QueueEntry]:
+        """The known queues without a parent, by name."""
+        if self._known_tops[0] != self.version:
+            tops = [entry for _, entry in sorted(self.tops.items()) if not entry.missing]
+            self._known_tops = (self.version, tops)
+        return self._known_tops[1]
 
     # ------------------------------------------------------------------ shape
 
@@ -243,6 +271,7 @@ class QueueTree:
 
     def _weigh_siblings(self, parent: QueueEntry | None) -> None:
         """Sum the weights below a parent (``None``: of the queues without one)."""
+        self.version += 1
         siblings = list(parent.children.values()) if parent else list(self.tops.values())
         weight = sum(sibling.spec.weight for sibling in siblings if not sibling.missing)
         for sibling in siblings:

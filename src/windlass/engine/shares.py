@@ -108,7 +108,7 @@ class Shares:
 
     def _top(self) -> list[QueueEntry]:
         """The split between the roots. Returns those whose share has changed."""
-        roots = sorted((e for e in self._queues.tops.values() if not e.missing), key=_by_name)
+        roots = self._queues.known_tops()
         ours = [e for e in roots if e.spec.dialect is Dialect.KAI]
         others = [e for e in roots if e.spec.dialect is not Dialect.KAI]
         changed = []

@@ -10,6 +10,8 @@ from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, 
 from windlass.plugins.volcano.arguments import boolean, number
 from windlass.plugins.volcano.cdp import Cooldown
 from windlass.plugins.volcano.conformance import Conformance
+from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
+from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
 from windlass.plugins.volcano.tiers import Tier
 from windlass.spi import tiers as votes
 from windlass.spi.configuration import PluginOption
@@ -123,6 +125,9 @@ def _drf(option: PluginOption, wiring: Wiring) -> None:
 
 def _proportion(option: PluginOption, wiring: Wiring) -> None:
     tier = wiring.tier
+    wiring.plugins.append(ProportionDivision())
+    if option.enabled("enableQueueOrder"):
+        wiring.add(ProportionOrder())
     if option.enabled("enableReclaimable"):
         tier.reclaiming.append(proportion.ProportionSpares())
     if option.enabled("enablePreemptive"):
@@ -138,6 +143,9 @@ def _proportion(option: PluginOption, wiring: Wiring) -> None:
 def _capacity(option: PluginOption, wiring: Wiring) -> None:
     tier = wiring.tier
     hierarchy = option.enabled("enableHierarchy")
+    wiring.plugins.append(CapacityDivision(hierarchy=hierarchy))
+    if option.enabled("enableQueueOrder"):
+        wiring.add(CapacityOrder())
     rules = {
         "hierarchy": hierarchy,
         "ancestor_reclaim_level": int(number(option.arguments, "ancestorReclaimLevel", 0)),

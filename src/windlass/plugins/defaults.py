@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
+from windlass.plugins.guarantees import Guarantees
 from windlass.plugins.host_ports import HostPorts
+from windlass.plugins.kai_admission import NonPreemptibleQuota
+from windlass.plugins.kai_order import KaiQueueOrder
 from windlass.plugins.kai_shares import KaiDivision, WindlassDivision
 from windlass.plugins.kai_victims import KaiClaims, KaiVictims
 from windlass.plugins.limits import QueueLimits
@@ -16,6 +19,7 @@ from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.shares import DominantShare
 from windlass.plugins.spread import Spread
 from windlass.plugins.taints import TaintToleration
+from windlass.spi.objects import Dialect
 
 
 def default_plugins(*, placement: str = "binpack") -> list[object]:
@@ -36,6 +40,10 @@ def default_plugins(*, placement: str = "binpack") -> list[object]:
         WindlassDivision(),
         KaiDivision(),
         QueueLimits(),
+        NonPreemptibleQuota(),
+        Guarantees(Dialect.VOLCANO),
+        Guarantees(Dialect.KAI),
+        KaiQueueOrder(),
         QueuePriority(),
         DominantShare(),
         Priority(),

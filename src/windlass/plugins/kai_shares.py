@@ -40,7 +40,7 @@ class KaiDivision:
         parts: list[dict[str, tuple[Part, ...]]] = [{} for _ in queues]
         dues = [entitled(queue) for queue in queues]
         demands = [queue.demand for queue in queues]
-        for resource in _divided(total, dues, demands):
+        for resource in self._divided(total, dues, demands):
             claims = []
             for queue, due, demand in zip(queues, dues, demands, strict=True):
                 claims.append(_claim(queue, resource, due, demand))
@@ -61,12 +61,38 @@ class KaiDivision:
             for at, queue in enumerate(queues)
         ]
 
+    def _divided(
+        self,
+        total: Mapping[str, int],
+        dues: Iterable[Mapping[str, int]],
+        demands: Iterable[Mapping[str, int]],
+    ) -> list[str]:
+        """CPU, memory and every kind of device: of nothing else KAI's queues have shares."""
+        return sorted({name for amounts in (total, *dues, *demands) for name in amounts if counts(name)})
+
 
 class WindlassDivision(KaiDivision):
-    """The same for Volcano's queues where nothing else is configured."""
+    """The same for Volcano's queues where nothing else is configured, of every resource that anyone
+    deserves or asks for."""
 
     name = "windlass-division"
     dialect = Dialect.VOLCANO
+
+    def _divided(
+        self,
+        total: Mapping[str, int],
+        dues: Iterable[Mapping[str, int]],
+        demands: Iterable[Mapping[str, int]],
+    ) -> list[str]:
+        names = {name for name in total if counts(name)}
+        for amounts in (*dues, *demands):
+            names.update(name for name, units in amounts.items() if units)
+        return sorted(names)
+
+
+def counts(resource: str) -> bool:
+    """Whether KAI divides a resource among queues: CPU, memory and devices."""
+    return resource in ("cpu", "memory") or is_device(resource)
 
 
 def entitled(queue: QueueView) -> Mapping[str, int]:
@@ -86,16 +112,6 @@ def entitled(queue: QueueView) -> Mapping[str, int]:
         for resource, units in entitled(child).items():
             due[resource] = due.get(resource, 0) + units
     return due
-
-
-def _divided(
-    total: Mapping[str, int], dues: Iterable[Mapping[str, int]], demands: Iterable[Mapping[str, int]]
-) -> list[str]:
-    """CPU, memory, every kind of device, and whatever else anyone deserves or asks for."""
-    names = {name for name in total if name in ("cpu", "memory") or is_device(name)}
-    for amounts in (*dues, *demands):
-        names.update(name for name, units in amounts.items() if units)
-    return sorted(names)
 
 
 def _whole(resource: str) -> int:

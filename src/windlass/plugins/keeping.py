@@ -34,7 +34,10 @@ class Kept:
 
 class KeptQueueOrder(Kept):
     def queue_key(self, queue: QueueView, step: StepView | None) -> tuple[int, Any]:
-        speaks = self._speaks(queue.spec.dialect)
+        if queue.mixed:  # roots of both APIs: one order that compares them decides
+            speaks = getattr(self._inner, "compares_roots", False)
+        else:
+            speaks = self._speaks(queue.spec.dialect)
         return (0, self._inner.queue_key(queue, step)) if speaks else (1, 0)
 
 

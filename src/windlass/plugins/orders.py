@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from windlass.spi.objects import Task
+from windlass.spi.objects import Dialect, Task
 from windlass.spi.plugins import GroupView, QueueView, StepView
 
 
 class QueuePriority:
-    """The queue of higher priority is served first."""
+    """The queue of higher priority is served first. KAI's queues have an order of their own."""
 
     name = "queue-priority"
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> int:
-        return -queue.spec.priority
+        return 0 if queue.mixed or queue.spec.dialect is Dialect.KAI else -queue.spec.priority
 
 
 class Priority:

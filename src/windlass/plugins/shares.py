@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 
 SHIFT = 128
@@ -22,6 +23,8 @@ class DominantShare:
     name = "share"
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> int:
+        if queue.mixed or queue.spec.dialect is Dialect.KAI:
+            return 0  # these have an order of their own
         deserved = queue.spec.deserved
         share = 0
         if deserved:

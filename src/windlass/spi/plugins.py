@@ -131,6 +131,11 @@ class QueueView(Protocol):
         ...
 
     @property
+    def reserved(self) -> Mapping[str, int]:
+        """What is guaranteed to the subtree: its own guarantee, or those of its children if they are more."""
+        ...
+
+    @property
     def demand(self) -> Mapping[str, int]:
         """What the subtree's tasks hold and do not give back, and what its pending tasks ask for."""
         ...

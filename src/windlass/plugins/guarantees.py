@@ -1,0 +1,69 @@
+"""``guarantee``: what is reserved for a queue and not used by it stays free for it.
+
+What is free on the nodes after a step must cover what queues are guaranteed and do not hold yet. A queue
+that is below its own guarantee draws on its own reservation. This is stricter than Volcano's
+``realCapability``, which bounds each queue by itself: two queues within theirs may together use up what
+is guaranteed to a third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.api.reasons import Reason
+from windlass.spi.nodes import NodeView
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.quantities import from_units
+
+
+class Guarantees:
+    """For the queues of one API: Volcano's guarantees hold against KAI's queues too."""
+
+    def __init__(self, dialect: Dialect = Dialect.VOLCANO) -> None:
+        self.dialect = dialect
+        self.name = f"guarantees-{dialect.value}"
+
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+        if path[0].spec.dialect is not self.dialect:
+            return None
+        tops = path[-1].siblings
+        if not any(top.reserved for top in tops):
+            return None
+        names = {queue.name for queue in path}
+        for resource, units in step.request.items():
+            if units <= 0 or not any(top.reserved.get(resource, 0) for top in tops):
+                continue
+            kept = sum(_unfilled(top, resource, names, units) for top in tops)
+            left = _free(step, nodes, resource) - kept
+            if kept and units > left:
+                return _refusal(path, resource, units, max(left, 0), kept)
+        return None
+
+
+def _unfilled(queue: QueueView, resource: str, path: set[str], units: int) -> int:
+    """What the subtree is guaranteed and would not hold after the step."""
+    if not queue.reserved.get(resource, 0):
+        return 0
+    held = queue.committed.get(resource, 0) + (units if queue.name in path else 0)
+    own = max(0, queue.spec.guarantee.get(resource, 0) - held)
+    below = sum(_unfilled(child, resource, path, units) for child in queue.subqueues)
+    return max(own, below)
+
+
+def _free(step: StepView, nodes: NodeView, resource: str) -> int:
+    free = nodes.available(resource)
+    if step.future:
+        free = free + nodes.releasing(resource)
+    return int(free[nodes.ready() & (free > 0)].sum())
+
+
+def _refusal(path: Sequence[QueueView], resource: str, units: int, left: int, kept: int) -> Refusal:
+    return Refusal(
+        code=Reason.WAITING_FOR_QUOTA,
+        queue=path[-1].name,
+        resource=resource,
+        needed=units,
+        available=left,
+        detail=f"{from_units(resource, kept)} of what is free are guaranteed to other queues",
+    )

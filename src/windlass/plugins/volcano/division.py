@@ -1,0 +1,191 @@
+"""Volcano's fair shares: ``proportion`` (by weight, bounded by the demand) and ``capacity`` (as stated).
+
+``Share.fair`` is what Volcano calls deserved. The formulas are those of Volcano's plugins of the same
+names; amounts are integers, scaled by 2^32 while ``proportion`` halves and thirds them, and a difference
+below a tenth of a unit is none, as in Volcano.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from windlass.spi.objects import Dialect, Resources
+from windlass.spi.plugins import QueueView
+from windlass.spi.shares import Cause, Part, Share
+
+SCALE = 32
+"""Bits behind the point while shares are divided."""
+
+CLOSE = (1 << SCALE) // 10
+"""A tenth of a unit."""
+
+
+# ---------------------------------------------------------------------- real capability
+
+
+def flat_capabilities(queues: Sequence[QueueView], total: Resources) -> list[dict[str, int]]:
+    """min(capability, total - what all queues are guaranteed + the own guarantee), per resource of the
+    total or of a capability. A capability that is missing or not above 0 is none."""
+    reserved: dict[str, int] = {}
+    for queue in queues:
+        for name, units in queue.spec.guarantee.items():
+            reserved[name] = reserved.get(name, 0) + units
+    found = []
+    for queue in queues:
+        spec = queue.spec
+        bounds = {
+            name: units - reserved.get(name, 0) + spec.guarantee.get(name, 0) for name, units in total.items()
+        }
+        found.append(_capped(bounds, spec.capability))
+    return found
+
+
+def child_capabilities(parent: QueueView | None, queues: Sequence[QueueView]) -> list[dict[str, int]]:
+    """In a tree: min(own capability, the parent's real capability - what the siblings, the queue
+    included, are guaranteed + the own guarantee). Without a bound above, only the own capability."""
+    above = parent.real_capability if parent is not None else {}
+    reserved: dict[str, int] = {}
+    for queue in queues:
+        for name, units in queue.spec.guarantee.items():
+            reserved[name] = reserved.get(name, 0) + units
+    found = []
+    for queue in queues:
+        guarantee = queue.spec.guarantee
+        bounds = {
+            name: units - reserved.get(name, 0) + guarantee.get(name, 0) for name, units in above.items()
+        }
+        found.append(_capped(bounds, queue.spec.capability))
+    return found
+
+
+def _capped(bounds: dict[str, int], capability: Resources) -> dict[str, int]:
+    for name, units in capability.items():
+        if units > 0:
+            bounds[name] = min(units, bounds.get(name, units))
+    return bounds
+
+
+# ---------------------------------------------------------------------- capacity
+
+
+class CapacityDivision:
+    """``fair`` = max(min(deserved, real capability), guarantee), in a tree max(deserved, guarantee), of
+    the resources for which either is stated."""
+
+    name = "capacity-division"
+    dialect = Dialect.VOLCANO
+
+    def __init__(self, *, hierarchy: bool = False) -> None:
+        self.flat = not hierarchy
+
+    def divide(
+        self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
+    ) -> Sequence[Share]:
+        bounds = flat_capabilities(queues, total) if self.flat else child_capabilities(parent, queues)
+        found = []
+        for queue, bound in zip(queues, bounds, strict=True):
+            fair = dict(queue.spec.deserved)
+            if self.flat:
+                fair = {name: min(units, bound.get(name, units)) for name, units in fair.items()}
+            parts = {name: (Part(Cause.DESERVED, units),) for name, units in fair.items() if units}
+            for name, units in queue.spec.guarantee.items():
+                if units > fair.get(name, 0):
+                    fair[name] = units
+                    parts[name] = (Part(Cause.GUARANTEED, units),)
+            found.append(Share(fair, fair, bound, parts))
+        return found
+
+
+# ---------------------------------------------------------------------- proportion
+
+
+@dataclass(slots=True)
+class _Claim:
+    weight: int
+    request: dict[str, int]
+    guarantee: dict[str, int]
+    bounds: dict[str, int]
+    given: dict[str, int] = field(default_factory=dict)
+    met: bool = False
+
+
+class ProportionDivision:
+    """The cluster by weight, in rounds: what a queue cannot use goes to the others. Never more than its
+    request or its real capability, never less than its guarantee. Queues without any work take no part."""
+
+    name = "proportion-division"
+    dialect = Dialect.VOLCANO
+    flat = True
+
+    def divide(
+        self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
+    ) -> Sequence[Share]:
+        bounds = flat_capabilities(queues, total)
+        claims: dict[int, _Claim] = {}
+        for at, queue in enumerate(queues):
+            request = {name: units for name, units in queue.demand.items() if units > 0}
+            if request:
+                guarantee = {name: units << SCALE for name, units in queue.spec.guarantee.items()}
+                scaled = {name: units << SCALE for name, units in request.items()}
+                limit = {name: units << SCALE for name, units in bounds[at].items()}
+                claims[at] = _Claim(queue.spec.weight, scaled, guarantee, limit)
+        _rounds(list(claims.values()), {name: units << SCALE for name, units in total.items()})
+        weights = sum(claim.weight for claim in claims.values())
+        found = []
+        for at, queue in enumerate(queues):
+            claim = claims.get(at)
+            if claim is None:
+                found.append(Share({}, {}, bounds[at]))
+                continue
+            fair = {name: (units + CLOSE) >> SCALE for name, units in claim.given.items()}
+            parts = {name: _parts(queue, name, units, weights) for name, units in fair.items() if units}
+            found.append(Share(fair, fair, bounds[at], parts))
+        return found
+
+
+def _rounds(claims: list[_Claim], total: dict[str, int]) -> None:
+    remaining = total
+    while True:
+        weights = sum(claim.weight for claim in claims if not claim.met)
+        if not weights:
+            return
+        left = dict(remaining)
+        for claim in claims:
+            if claim.met:
+                continue
+            before = claim.given
+            claim.given = _grown(claim, remaining, weights)
+            claim.met = _satisfied(claim) or _same(before, claim.given)
+            for name in {*before, *claim.given}:
+                left[name] = left.get(name, 0) - claim.given.get(name, 0) + before.get(name, 0)
+        if all(units < CLOSE for units in left.values()) or _same(left, remaining):
+            return
+        remaining = left
+
+
+def _grown(claim: _Claim, remaining: Mapping[str, int], weights: int) -> dict[str, int]:
+    """What the claim has after a round: bounded by its request, which none but a guarantee passes."""
+    grown = {}
+    for name in {*claim.request, *claim.guarantee}:
+        units = claim.given.get(name, 0) + remaining.get(name, 0) * claim.weight // weights
+        bound = claim.bounds.get(name)
+        if bound is not None:
+            units = min(units, bound)
+        units = min(units, claim.request.get(name, 0))
+        grown[name] = max(units, claim.guarantee.get(name, 0))
+    return grown
+
+
+def _satisfied(claim: _Claim) -> bool:
+    return all(units <= claim.given.get(name, 0) + CLOSE for name, units in claim.request.items())
+
+
+def _same(one: Mapping[str, int], other: Mapping[str, int]) -> bool:
+    return all(abs(one.get(name, 0) - other.get(name, 0)) < CLOSE for name in {*one, *other})
+
+
+def _parts(queue: QueueView, name: str, units: int, weights: int) -> tuple[Part, ...]:
+    if units <= queue.spec.guarantee.get(name, 0):
+        return (Part(Cause.GUARANTEED, units),)
+    return (Part(Cause.SURPLUS, units, float(queue.spec.weight), float(weights)),)
