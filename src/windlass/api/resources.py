@@ -168,6 +168,16 @@ VOLCANO_JOBS_V1BETA1 = Resource(
 )
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
 
+KAI_QUEUES = Resource(
+    "scheduling.run.ai", "v2", "queues", "Queue", False, (), ("kai",), _STATUS, custom=True
+)
+KAI_POD_GROUPS = Resource(
+    "scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", True, (), ("kai",), _STATUS, custom=True
+)
+KAI_TOPOLOGIES = Resource(
+    "kai.scheduler", "v1alpha1", "topologies", "Topology", False, (), ("kai",), custom=True
+)
+
 ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
 """Other versions of the same stored object → the version it is stored in."""
 
@@ -195,6 +205,9 @@ ALL: tuple[Resource, ...] = (
     VOLCANO_JOBS,
     VOLCANO_JOBS_V1BETA1,
     COMMANDS,
+    KAI_QUEUES,
+    KAI_POD_GROUPS,
+    KAI_TOPOLOGIES,
 )
 
 _BY_KIND = {(r.api_version, r.kind): r for r in ALL}

@@ -37,14 +37,19 @@ _BOUNDS = (
 )
 
 
-def crd_texts() -> dict[str, str]:
-    """File name → text of every shipped CustomResourceDefinition, in the order of their names."""
+def crd_texts(*, kai: bool = True) -> dict[str, str]:
+    """File name → text of every shipped CustomResourceDefinition, in the order of their names.
+
+    ``kai``: those of KAI Scheduler, too. The embedded server serves them; in a cluster that has KAI they
+    are KAI's own.
+    """
     folder = files("windlass.api") / "crds"
-    return {
-        entry.name: entry.read_text()
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".yaml")
-    }
+    found = {}
+    for place in (folder, folder / "kai") if kai else (folder,):
+        for entry in sorted(place.iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".yaml"):
+                found[entry.name] = entry.read_text()
+    return found
 
 
 @cache
