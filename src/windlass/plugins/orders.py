@@ -28,9 +28,16 @@ class Priority:
 
 
 class Gang:
-    """A gang below its minimum goes before one that only wants to grow."""
+    """A gang below its minimum goes before one that only wants to grow. In KAI's queues one that holds
+    exactly its minimum goes before one that holds more, so that elastic gangs grow in turns."""
 
     name = "gang"
 
     def group_key(self, group: GroupView) -> int:
-        return 1 if group.ready() else 0
+        if not group.ready():
+            return 0
+        spec = group.spec
+        if spec.dialect is not Dialect.KAI:
+            return 1
+        parts = sum(part.min_members for part in spec.subgroups)
+        return 2 if group.held_members > max(spec.min_member, parts) else 1
