@@ -31,6 +31,8 @@ class Ledger:
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
         """Groups whose next step, order or standing may have changed since the engine last looked."""
+        self.confirmed = 0
+        """Counts the placements that the world has confirmed: what is confirmed may be asked to go."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
 
@@ -247,6 +249,7 @@ class Ledger:
         group, before = entry.group, entry.state
         if before in ACTIVE and state in ACTIVE:
             entry.state = state
+            self.confirmed += 1
             return
         sign = (state is TaskState.RELEASING) - (before is TaskState.RELEASING)
         if sign:

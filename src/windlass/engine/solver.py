@@ -8,13 +8,15 @@ spared, then the next dearest, and so on: no other set within the rules is cheap
   (:mod:`windlass.engine.room`); only the result is placed.
 * **Trying**: any other step is placed for each trial, a bounded number of times.
 
+A step that queues refuse, not nodes, is searched by trying, and nobody is spared for having room.
+
 A statement that holds a solution has evicted, promised and moved everything; one without holds nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.groups import GroupEntry
@@ -23,7 +25,7 @@ from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.room import Room, future_free
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Step
+from windlass.engine.steps import Step, whole_step
 from windlass.engine.victims import Candidates, Taking, Unit
 from windlass.engine.world import World
 from windlass.spi.victims import Claim, Loot, Move, Terms
@@ -67,11 +69,14 @@ class Solver:
     ) -> list[Unit] | None:
         """The units that go, everything standing in the statement; ``None`` if there is no way, or if
         nobody needs to go."""
-        counted = self._countable(step)
-        if not self._possible(claim, terms, candidates, step, counted):
+        bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
+        counted = not bound and self._countable(step)
+        if not self._possible(claim, terms, candidates, step):
             return None
-        attempt = _Search(self, claim, terms, group, step, counted)
-        if terms.move is Move.NEVER:
+        attempt = _Search(self, claim, terms, group, step, counted=counted, spares=not bound)
+        if bound and terms.move is Move.MUST:
+            return None
+        if bound or terms.move is Move.NEVER:
             return attempt.plain(Order(candidates.in_order(only_allowed=True)))
         everyone = Order(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
         if terms.move is Move.MUST:
@@ -92,9 +97,7 @@ class Solver:
         cls = step.runs[0].cls
         return cls.countable and not self._placer.constraints(cls)
 
-    def _possible(
-        self, claim: Claim, terms: Terms, candidates: Candidates, step: Step, counted: bool
-    ) -> bool:
+    def _possible(self, claim: Claim, terms: Terms, candidates: Candidates, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""
         table = self._world.table
         if terms.move is Move.MUST:
@@ -110,7 +113,7 @@ class Solver:
             return False
         missing = {run.cls for run in step.runs}
         best = {cls: Room(table, cls).at_best(everyone) for cls in missing}
-        if counted or (len(missing) == 1 and not step.extra):
+        if len(missing) == 1 and not step.extra:
             return all(room >= step.members for room in best.values())
         return any(room > 0 for room in best.values())
 
@@ -119,7 +122,15 @@ class _Search:
     """The search for one claim."""
 
     def __init__(
-        self, solver: Solver, claim: Claim, terms: Terms, group: GroupEntry, step: Step, counted: bool
+        self,
+        solver: Solver,
+        claim: Claim,
+        terms: Terms,
+        group: GroupEntry,
+        step: Step,
+        *,
+        counted: bool,
+        spares: bool,
     ) -> None:
         self._world = solver._world
         self._policies = solver._policies
@@ -131,6 +142,8 @@ class _Search:
         self._group = group
         self._step = step
         self._counted = counted
+        self._spares = spares
+        """Whether room alone is missing: then whoever has room again may stay."""
         self._trials = TRIALS
 
     # ------------------------------------------------------------------ without moving anybody
@@ -148,7 +161,10 @@ class _Search:
 
     def _judged(self, units: list[Unit]) -> list[Unit] | None:
         """The units that are left once those that need not go are spared, if the rules let them go."""
-        stay, moved = self._mover.spare(units, move=self._terms.move is not Move.NEVER)
+        stay: set[Unit] = set()
+        moved: set[Unit] = set()
+        if self._spares:
+            stay, moved = self._mover.spare(units, move=self._terms.move is not Move.NEVER)
         going = [unit for unit in units if unit not in stay]
         if going and self._valid([unit for unit in going if unit not in moved]):
             return going

@@ -21,13 +21,12 @@ from windlass.api.reasons import Reason
 from windlass.engine.allocate import waits_for
 from windlass.engine.classes import TaskClass
 from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.diagnosis import whole_step
 from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.parking import Bucket
 from windlass.engine.queues import QueueEntry
 from windlass.engine.room import could_hold
 from windlass.engine.solver import Solver
-from windlass.engine.steps import Step
+from windlass.engine.steps import Step, whole_step
 from windlass.engine.victims import Candidates
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
@@ -142,9 +141,9 @@ class Evicting:
             ctx.wake(ctx.now)
         return list(found)
 
-    def _state(self) -> tuple[int, int]:
-        table = self._machinery.world.table
-        return table.version, table.shape
+    def _state(self) -> tuple[int, int, int]:
+        world = self._machinery.world
+        return world.table.version, world.table.shape, world.ledger.confirmed
 
     def _lives(self, bucket: Bucket) -> bool:
         return self._machinery.lot.buckets.get(bucket.signature) is bucket
