@@ -43,6 +43,8 @@ class Waits:
     anything: bool = False
     rows: set[int] = field(default_factory=set)
     """Rows on which room is promised to the group itself."""
+    kept_for: str = ""
+    """The group for which room is kept that this one could have had."""
 
 
 class Bucket:

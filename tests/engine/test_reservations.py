@@ -1,0 +1,219 @@
+"""Backfill: room kept for the first that finds none, and who may pass."""
+
+from __future__ import annotations
+
+import pytest
+from cluster_dsl import Cluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.plugins.defaults import default_plugins
+from windlass.spi.objects import TaskState
+
+
+def cluster(backfill: str = "easy", nodes: int = 1) -> Cluster:
+    found = Cluster(EngineConfig(backfill=backfill)).queues("default")
+    return found.nodes(*(f"n{i + 1} gpu=8 cpu=64" for i in range(nodes)))
+
+
+def submit(c: Cluster, name: str, n: int, seconds: float | None, priority: int = 0) -> None:
+    c.gang(name, n, "gpu=1", priority=priority)
+    c.change_group(name, run_estimate=None if seconds is None else float(seconds))
+
+
+def run(c: Cluster, seconds: float = 0.0) -> None:
+    """A cycle; what was bound runs from now on."""
+    for bind in c.cycle(seconds).binds:
+        c.change_task(bind.task.removeprefix("ns/"), state=TaskState.RUNNING, started=c.now)
+
+
+@pytest.fixture
+def scene() -> Cluster:
+    """Five GPUs run for 100 s, three are free, and a gang of six waits for them."""
+    c = cluster()
+    submit(c, "first", 5, 100)
+    run(c)
+    submit(c, "head", 6, 500)
+    run(c)
+    return c
+
+
+def test_who_ends_before_the_head_starts_may_pass(scene: Cluster) -> None:
+    submit(scene, "short", 3, 90)
+    run(scene)
+    assert scene.placed("short") == 3
+
+
+def test_who_would_delay_the_head_waits_though_there_is_room(scene: Cluster) -> None:
+    submit(scene, "long", 3, 200)
+    run(scene)
+    assert scene.placed("long") == 0
+    assert scene.code("long") == "BehindInQueue"
+    assert "kept for ns/head" in scene.explain("long").message
+    assert "would not have ended by then" in scene.explain("long").message
+
+
+def test_two_of_the_three_free_are_not_needed_by_the_head(scene: Cluster) -> None:
+    """At its start the head needs one of the three that are free now beside the five."""
+    submit(scene, "long", 2, 10_000)
+    run(scene)
+    assert scene.placed("long") == 2
+
+
+def test_without_an_estimate_it_cannot_pass_and_is_told_so(scene: Cluster) -> None:
+    submit(scene, "unknown", 3, None)
+    run(scene)
+    assert scene.placed("unknown") == 0
+    assert "it is not known how long this group runs" in scene.explain("unknown").message
+    assert any("State how long it runs" in remedy for remedy in scene.explain("unknown").remedies)
+
+
+def test_a_higher_priority_is_not_kept_back(scene: Cluster) -> None:
+    submit(scene, "urgent", 3, None, priority=10)
+    run(scene)
+    assert scene.placed("urgent") == 3
+
+
+def test_the_head_starts_when_it_was_forecast_to(scene: Cluster) -> None:
+    submit(scene, "long", 3, 200)
+    run(scene)
+    run(scene, 99.0)
+    assert scene.placed("head") == 0
+    scene.finish("first")
+    run(scene, 1.0)
+    assert scene.placed("head") == 6
+    assert scene.placed("long") == 0
+
+
+def test_who_waited_for_the_reservation_goes_when_it_is_gone(scene: Cluster) -> None:
+    submit(scene, "long", 3, 200)
+    run(scene)
+    assert scene.placed("long") == 0
+    scene.remove("head")
+    run(scene)
+    run(scene)
+    assert scene.placed("long") == 3
+
+
+def test_room_that_frees_before_is_kept_too() -> None:
+    c = cluster(nodes=2)
+    submit(c, "a", 8, 100)
+    submit(c, "b", 8, 200)
+    run(c)
+    submit(c, "head", 16, 500)
+    run(c)
+    c.finish("a")
+    submit(c, "long", 8, 300)
+    submit(c, "short", 8, 150)
+    run(c, 10.0)
+    assert (c.placed("long"), c.placed("short"), c.placed("head")) == (0, 8, 0)
+
+
+def test_without_any_run_time_nothing_is_kept() -> None:
+    c = cluster()
+    submit(c, "first", 5, None)
+    run(c)
+    submit(c, "head", 6, 500)
+    submit(c, "small", 3, None)
+    run(c)
+    assert c.placed("small") == 3
+
+
+def test_none_switches_it_off() -> None:
+    c = cluster("none")
+    submit(c, "first", 5, 100)
+    run(c)
+    submit(c, "head", 6, 500)
+    submit(c, "long", 3, 200)
+    run(c)
+    assert c.placed("long") == 3
+
+
+def test_conservative_keeps_room_for_the_second_too() -> None:
+    for backfill, placed in (("easy", 1), ("conservative", 0)):
+        c = cluster(backfill)
+        submit(c, "first", 7, 100)
+        run(c)
+        submit(c, "head", 7, 100)
+        submit(c, "second", 8, 100)
+        run(c)
+        submit(c, "long", 1, 1000)
+        run(c)
+        assert c.placed("long") == placed, backfill
+
+
+def test_a_reservation_that_came_due_too_early_is_made_anew(scene: Cluster) -> None:
+    """The five run on: their estimate is doubled, and the head is expected a hundred seconds later."""
+    run(scene, 100.0)
+    submit(scene, "short", 3, 90)
+    run(scene)
+    assert scene.placed("short") == 3
+    assert scene.explain("head").estimate_seconds == 100.0
+
+
+def test_the_engine_asks_to_be_woken_when_a_reservation_is_due(scene: Cluster) -> None:
+    assert scene.cycle(0.0).wake_at == scene.now + 100.0
+
+
+def test_a_dump_keeps_reservations(scene: Cluster) -> None:
+    submit(scene, "long", 3, 200)
+    run(scene)
+    twin = Engine.load(scene.engine.dump(), default_plugins())
+    assert twin.reservations.as_records() == scene.engine.reservations.as_records()
+    assert twin.dump() == scene.engine.dump()
+    assert twin.explain("ns/long", scene.now) == scene.engine.explain("ns/long", scene.now)
+
+
+def test_a_node_that_goes_takes_the_reservation_with_it() -> None:
+    c = cluster(nodes=2)
+    submit(c, "first", 16, 100)
+    run(c)
+    submit(c, "head", 10, 500)
+    run(c)
+    assert c.engine.reservations.slots
+    for i in range(16):
+        if c.node_of(f"first-{i}") == "n2":
+            c.remove_task(f"first-{i}")
+    c.remove_node("n2")
+    run(c)
+    assert c.code("head") == "ExceedsCluster"
+    assert not c.engine.reservations.slots
+
+
+jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 40), st.integers(0, 30)), min_size=2, max_size=9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs, st.sampled_from(["easy", "conservative"]))
+def test_with_true_estimates_the_first_is_never_delayed(
+    drawn: list[tuple[int, int, int]], backfill: str
+) -> None:
+    """Who is first in rank starts no later than it was forecast to when it first had to wait."""
+    c = cluster(backfill, nodes=2)
+    arrivals = sorted((at, i, size, seconds) for i, (size, seconds, at) in enumerate(drawn))
+    ends: dict[str, float] = {}
+    promised: dict[str, float] = {}
+    started: set[str] = set()
+    begin = c.now
+    for second in range(400):
+        moment = begin + second
+        for name in [name for name, end in ends.items() if end <= moment]:
+            c.finish(name)
+            del ends[name]
+        while arrivals and arrivals[0][0] <= second:
+            _, i, size, seconds = arrivals.pop(0)
+            submit(c, f"j{i}", size, float(seconds))
+        run(c, moment - c.now)
+        for i, (size, seconds, _) in enumerate(drawn):
+            name = f"j{i}"
+            if f"ns/{name}" in c.groups and name not in started and c.placed(name) == size:
+                started.add(name)
+                ends[name] = moment + seconds
+                assert moment <= promised.get(name, moment), (name, promised)
+        for key, slot in c.engine.reservations.slots.items():
+            promised.setdefault(key.removeprefix("ns/"), slot.start)
+        if not arrivals and len(started) == len(drawn):
+            return
+    raise AssertionError("somebody never started")
