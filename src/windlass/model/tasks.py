@@ -75,6 +75,7 @@ def task_of(
         role=role_of(pod),
         index=index_of(pod),
         priority=priority,
+        never_preempts=pod.preemption_policy == "Never",
         state=state_of(pod, now),
         node=pod.node_name,
         devices=devices_of(pod.annotations.get(names.DEVICES, "")) if pod.node_name else (),

@@ -65,8 +65,6 @@ class Wiring:
         ):
             if isinstance(plugin, protocol) and option.enabled(switch):
                 voters.append(plugin)  # type: ignore[arg-type]
-        if isinstance(plugin, votes.SparesParts):
-            self.tier.parts.append(plugin)
         if isinstance(plugin, votes.VictimQueues):
             self.tier.victim_queues.append(plugin)
 
@@ -95,7 +93,6 @@ def _gang(option: PluginOption, wiring: Wiring) -> None:
         wiring.tier.reclaiming.append(gang.GangSpares())
     if option.enabled("enableJobPipelined"):
         wiring.gang_must_fit = True
-    wiring.tier.parts.append(gang.GangSparesParts())
 
 
 def _priority(option: PluginOption, wiring: Wiring) -> None:
@@ -107,7 +104,6 @@ def _priority(option: PluginOption, wiring: Wiring) -> None:
         wiring.tier.starving.append(priority.PriorityStarves())
     if option.enabled("enablePreemptable"):
         wiring.tier.preempting.append(priority.PrioritySpares())
-    wiring.tier.parts.append(priority.PrioritySparesParts())
 
 
 def _conformance(option: PluginOption, wiring: Wiring) -> None:
@@ -115,7 +111,6 @@ def _conformance(option: PluginOption, wiring: Wiring) -> None:
         wiring.tier.preempting.append(Conformance())
     if option.enabled("enableReclaimable"):
         wiring.tier.reclaiming.append(Conformance())
-    wiring.tier.parts.append(Conformance())
 
 
 def _drf(option: PluginOption, wiring: Wiring) -> None:
@@ -158,7 +153,6 @@ def _capacity(option: PluginOption, wiring: Wiring) -> None:
         tier.allots.append(capacity.CapacityAllots(**rules))
     if option.enabled("enableJobEnqueued"):
         tier.admitting.append(capacity.CapacityAdmits(**rules))
-    tier.parts.append(capacity.CapacitySpares(**rules))
     tier.victim_queues.append(capacity.CapacityVictimQueues(**rules))
 
 

@@ -59,11 +59,6 @@ class GangView(GroupView, Protocol):
         """What its tasks hold or are promised; what is being given back left out."""
         ...
 
-    @property
-    def wanted(self) -> Resources:
-        """What its missing minimum asks for; above the minimum: all that waits."""
-        ...
-
     def role_members(self, role: str) -> int:
         """Of ``held_members``, those of a role."""
         ...
@@ -124,22 +119,13 @@ class Admitting(Protocol):
 @runtime_checkable
 class Spares(Protocol):
     """Which of the candidates may be evicted for a claimer. ``candidates`` come in the order in which
-    they would go."""
+    they would go. A voter with an attribute ``timed`` that is true may say otherwise later."""
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         """Those that may go; ``None``: no opinion."""
         ...
-
-
-@runtime_checkable
-class SparesParts(Protocol):
-    """As :class:`Spares`, for actions that take whole parts of gangs for whole gangs."""
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView] | None: ...
 
 
 @runtime_checkable
@@ -203,6 +189,11 @@ class Tiers(Protocol):
         """Whether nothing is evicted for a gang that still could not start."""
         ...
 
+    @property
+    def timed(self) -> bool:
+        """Whether some voter protects what runs for a time only."""
+        ...
+
     def starving(self, gang: GangView) -> bool: ...
 
     def admit(self, admission: Admission) -> Refusal | None: ...
@@ -213,10 +204,6 @@ class Tiers(Protocol):
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView]: ...
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView]: ...
 
     def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None: ...

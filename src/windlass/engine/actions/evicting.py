@@ -60,9 +60,12 @@ class Evicting:
     # ------------------------------------------------------------------ the pass
 
     def run(self, ctx: CycleContext) -> None:
+        if self._machinery.policies.claims:
+            self.serve(ctx)
+
+    def serve(self, ctx: CycleContext) -> None:
+        """Let everyone who might get something now claim it, in turn."""
         m = self._machinery
-        if not m.policies.claims:
-            return
         due = self._due(ctx)
         if due:
             m.running.update(ctx.touched.values())
@@ -170,25 +173,25 @@ class Evicting:
         self._fail(bucket, until)
         return False
 
-    def _claim(self, ctx: CycleContext, group: GroupEntry) -> _Outcome:
+    def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
         """Make room for one group's step."""
         m, step = self._machinery, group.step
         if step is None or group.queue is None or _is_promised(group, step) or self._hopeless(step):
-            return _Outcome()
+            return Outcome()
         view = whole_step(group, step)
         claim = Claim(self.name, group.spec, view.request, view.tasks, group.queue.path, step.extra, ctx.now)
         terms = self._terms(claim)
         if isinstance(terms, Denied):
-            return _Outcome(until=terms.until, next_may=True)
+            return Outcome(until=terms.until, next_may=True)
         candidates = Candidates(m.world, m.running, m.policies, claim, terms)
         if self._solver.solve(claim, terms, candidates, group, step) is None:
             if len(m.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
-            return _Outcome(until=candidates.wake_at)
+            return Outcome(until=candidates.wake_at)
         ctx.touched[group.key] = group
         ctx.commit()
         self._keep_waiting(ctx, group)
-        return _Outcome(done=True)
+        return Outcome(done=True)
 
     def _hopeless(self, step: Step) -> bool:
         """Whether even empty nodes could not hold the step: nobody's going helps."""
@@ -225,7 +228,7 @@ class Evicting:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
     """What came of a claim. ``next_may``: it says nothing about the other groups of the bucket."""
 
     done: bool = False

@@ -7,8 +7,6 @@ Who starves and who may go is what the configuration's voters say.
 Beyond Volcano: nothing is evicted for a gang whose missing minimum would still not fit (unless the
 configuration asks for Volcano's way), nodes that need nobody to go are taken first, whoever is not needed
 after all stays, and the room is kept for the claimer over the cycles until it is free.
-
-A group that was tried in vain is tried again when room came free, or when something that runs changed.
 """
 
 from __future__ import annotations
@@ -16,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from windlass.engine.actions.evicting import Evicting, Outcome
 from windlass.engine.actions.volcano_search import Hunt, NodeSearch
 from windlass.engine.actions.volcano_views import GangLook, best_effort
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.groups import GroupEntry, TaskEntry
-from windlass.engine.parking import Bucket, Signature
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 
 AGAIN_SECONDS = 60.0
-"""After this long a group is tried again in any case: protection of what runs may end with time."""
+"""After this long a group is tried again where protection of what runs may end with time."""
 
 
 def tiers_of(policies: Policies) -> Tiers | None:
@@ -35,66 +33,41 @@ def tiers_of(policies: Policies) -> Tiers | None:
     return next((plugin for plugin in policies.plugins if isinstance(plugin, Tiers)), None)
 
 
-class _Evicting:
-    """What both actions share: the order of claimers, the memory of what was tried."""
+class _Tiered(Evicting):
+    """The pass over the groups that wait, and the memory of what was tried, are those of the other
+    evicting actions; who may claim what is asked of the tiers."""
 
-    name = ""
+    named = ""
     told = ""
     purpose = Purpose.PREEMPT
 
     def __init__(self, machinery: Machinery) -> None:
+        super().__init__(self.named, machinery)
         self._m = machinery
         self._tiers = tiers_of(machinery.policies)
-        self._tried: dict[Signature, float] = {}
 
     def run(self, ctx: CycleContext) -> None:
-        tiers = self._tiers
-        if tiers is None:
-            return
-        if ctx.improved or any(group.active for group in ctx.touched.values()):
-            self._tried.clear()
-        for bucket in self._claiming(tiers, ctx):
-            while bucket.members and (group := bucket.head()) is not None:
-                if not self._claim(ctx, tiers, group):
-                    self._tried[bucket.signature] = ctx.now
-                    ctx.wake(ctx.now + AGAIN_SECONDS)
-                    break
-
-    def _claiming(self, tiers: Tiers, ctx: CycleContext) -> Iterator[Bucket]:
-        """Buckets whose groups might claim, queues in their order, then groups in theirs."""
-        by_queue: dict[str, tuple[QueueEntry, list[Bucket]]] = {}
-        for bucket in self._m.lot.buckets.values():
-            tried = self._tried.get(bucket.signature)
-            if tried is not None and ctx.now < tried + AGAIN_SECONDS:
-                continue
-            if tiers.serves(bucket.queue):
-                by_queue.setdefault(bucket.queue.name, (bucket.queue, []))[1].append(bucket)
-        for queue, buckets in sorted(by_queue.values(), key=lambda pair: self._queue_key(pair[0])):
-            if self._passes(tiers, queue):
-                continue
-            yield from sorted((bucket for bucket in buckets if bucket.members), key=_head_key)
-
-    def _queue_key(self, queue: QueueEntry) -> tuple[Any, ...]:
-        orders = self._m.policies.queue_orders
-        return tuple(
-            (*[order.queue_key(entry, None) for order in orders], entry.spec.created, entry.name)
-            for entry in reversed(queue.path)
-        )
+        if self._tiers is not None:
+            self.serve(ctx)
 
     # ------------------------------------------------------------------ one claimer
 
-    def _claim(self, ctx: CycleContext, tiers: Tiers, group: GroupEntry) -> bool:
-        """Evict for one group, if that helps it. False: nothing was done."""
-        gang = GangLook(group)
+    def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
+        """Evict for one group, if that helps it."""
+        tiers, gang = self._tiers, GangLook(group)
+        if tiers is None or group.step is None or group.queue is None or not tiers.serves(group.queue):
+            return Outcome()
         if group.spec.never_preempts and tiers.gang_must_fit:
-            return False
-        if group.step is None or not tiers.starving(gang):
-            return False
+            return Outcome(next_may=True)
+        if not tiers.starving(gang) or self._passes(tiers, group.queue):
+            return Outcome()
         done = False
         for candidates, whole in self._sources(tiers, group):
             if candidates and tiers.starving(gang):
                 done |= self._from(ctx, tiers, gang, candidates, whole)
-        return done
+        if done:
+            self._keep_waiting(ctx, group)
+        return Outcome(done=done, until=ctx.now + AGAIN_SECONDS if tiers.timed and not done else None)
 
     def _from(
         self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
@@ -166,8 +139,8 @@ class _Evicting:
         raise NotImplementedError
 
 
-class VolcanoPreempt(_Evicting):
-    name = "volcano-preempt"
+class VolcanoPreempt(_Tiered):
+    named = "volcano-preempt"
     told = "preempt"
     purpose = Purpose.PREEMPT
 
@@ -184,8 +157,8 @@ class VolcanoPreempt(_Evicting):
         yield _evictable(group, (TaskState.BOUND, TaskState.RUNNING), only_light), False
 
 
-class VolcanoReclaim(_Evicting):
-    name = "volcano-reclaim"
+class VolcanoReclaim(_Tiered):
+    named = "volcano-reclaim"
     told = "reclaim"
     purpose = Purpose.RECLAIM
 
@@ -248,13 +221,6 @@ def _evictable(group: GroupEntry, states: tuple[TaskState, ...], only_light: boo
         for entry in group.tasks.values()
         if entry.state in states and entry.task.preemptible and (not only_light or best_effort(entry))
     ]
-
-
-def _head_key(bucket: Bucket) -> Any:
-    head = bucket.head()
-    if head is None:
-        raise RuntimeError(f"{bucket!r} is empty")
-    return head.order_key
 
 
 def _group(entry: TaskEntry) -> GroupEntry:

@@ -147,8 +147,9 @@ class NodeSearch:
 
     def _scores(self, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         policies, view = self._m.policies, TableView(self._m.world.table, rows)
+        scores = policies.scores(cls.needs.dialect)
         score = np.zeros(len(rows))
-        for plugin in (*policies.static_scores, *policies.row_scores):
+        for plugin in (*scores.static, *scores.row):
             part = plugin.score(cls.needs, view)
             if part is not None:
                 score += plugin.weight * part

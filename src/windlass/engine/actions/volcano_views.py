@@ -52,16 +52,6 @@ class GangLook:
                 _add(sums, entry)
         return sums
 
-    @property
-    def wanted(self) -> Mapping[str, int]:
-        sums: dict[str, int] = {}
-        missing = self.entry.minimum - self.entry.held_members
-        for n, entry in enumerate(self.entry.waiting()):
-            if missing > 0 and n >= missing:
-                break
-            _add(sums, entry)
-        return sums
-
     def role_members(self, role: str) -> int:
         if role in self.entry.roles_enforced:
             return self.entry.active_roles.get(role, 0)

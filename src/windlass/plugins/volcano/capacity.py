@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from windlass.plugins.volcano.amounts import asked, beyond, closed, plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import QueueView, Refusal
-from windlass.spi.tiers import Admission, GangView, Purpose, TaskView, Vote
+from windlass.spi.tiers import Admission, Purpose, TaskView, Vote
 
 PODS = "pods"
 
@@ -97,13 +97,6 @@ class CapacitySpares(_Capacity):
         if purpose is Purpose.PREEMPT:
             return None
         return self._chosen(claimer.gang.path, claimer.request, candidates)
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView] | None:
-        if purpose is Purpose.PREEMPT:
-            return None
-        return self._chosen(claimer.path, claimer.wanted, candidates)
 
     def _chosen(
         self, path: Sequence[QueueView], request: Resources, candidates: Sequence[TaskView]

@@ -12,6 +12,7 @@ COOLDOWN = "volcano.sh/cooldown-time"
 
 class Cooldown:
     name = "cdp"
+    timed = True
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windlass.spi.tiers import GangView, Purpose, TaskView
+from windlass.spi.tiers import Purpose, TaskView
 
 
 class Conformance:
@@ -12,10 +12,5 @@ class Conformance:
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView] | None:
-        return [candidate for candidate in candidates if not candidate.task.critical]
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
     ) -> Sequence[TaskView] | None:
         return [candidate for candidate in candidates if not candidate.task.critical]

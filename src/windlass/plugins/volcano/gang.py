@@ -5,7 +5,6 @@ That a gang starts whole is not this plugin's business: the engine holds it alwa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from windlass.spi.plugins import GroupView
@@ -49,40 +48,3 @@ class GangSpares:
                 held -= 1
             left[key] = held
         return found
-
-
-class GangSparesParts:
-    """For whole gangs nothing is spared: what a gang can give without being broken goes first
-    (the action orders the parts), the rest only as a whole."""
-
-    name = "gang"
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView] | None:
-        return candidates
-
-
-def surplus(gang: GangView, tasks: Sequence[TaskView]) -> list[TaskView]:
-    """Of a group's tasks, in the order in which they would go, those that it can give and still hold its
-    minimum and its roles' minima. A group below its minimum can give all."""
-    spec = gang.spec
-    if gang.held_members < spec.min_member:
-        return list(tasks)
-    minima = {role: n for role, n in spec.min_task_member.items() if n > 0}
-    if spec.min_member < sum(minima.values()):
-        minima = {}
-    left = gang.held_members
-    roles = Counter({role: gang.role_members(role) for role in minima})
-    found = []
-    for task in tasks:
-        role = task.task.role
-        if left <= spec.min_member:
-            break
-        if role in minima and roles[role] <= minima[role]:
-            continue
-        found.append(task)
-        left -= 1
-        if role in minima:
-            roles[role] -= 1
-    return found

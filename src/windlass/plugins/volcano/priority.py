@@ -52,15 +52,3 @@ class PrioritySpares:
                 else candidate.gang.spec.priority < mine.priority
             )
         ]
-
-
-class PrioritySparesParts:
-    name = "priority"
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView] | None:
-        if purpose is Purpose.RECLAIM:
-            return None
-        mine = claimer.spec.priority
-        return [candidate for candidate in candidates if candidate.gang.spec.priority < mine]

@@ -26,7 +26,6 @@ from windlass.spi.tiers import (
     Overuse,
     Purpose,
     Spares,
-    SparesParts,
     Starves,
     TaskView,
     VictimQueues,
@@ -42,7 +41,6 @@ class Tier:
     admitting: list[Admitting] = field(default_factory=list)
     preempting: list[Spares] = field(default_factory=list)
     reclaiming: list[Spares] = field(default_factory=list)
-    parts: list[SparesParts] = field(default_factory=list)
     claims: list[Claims] = field(default_factory=list)
     overuse: list[Overuse] = field(default_factory=list)
     allots: list[Allots] = field(default_factory=list)
@@ -87,6 +85,14 @@ class VolcanoTiers:
         """The actions of the configuration, under Volcano's names."""
         return self._actions
 
+    @property
+    def timed(self) -> bool:
+        return any(
+            getattr(voter, "timed", False)
+            for tier in self._tiers
+            for voter in (*tier.preempting, *tier.reclaiming)
+        )
+
     # ------------------------------------------------------------------ votes
 
     def starving(self, gang: GangView) -> bool:
@@ -122,14 +128,6 @@ class VolcanoTiers:
 
         preempt = purpose is Purpose.PREEMPT
         return _first_named([tier.preempting if preempt else tier.reclaiming for tier in self._tiers], ask)
-
-    def part_victims(
-        self, purpose: Purpose, claimer: GangView, candidates: Sequence[TaskView]
-    ) -> Sequence[TaskView]:
-        def ask(voter: SparesParts) -> Sequence[TaskView] | None:
-            return voter.part_victims(purpose, claimer, candidates)
-
-        return _first_named([tier.parts for tier in self._tiers], ask)
 
     def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
         for tier in self._tiers:
