@@ -18,7 +18,7 @@ from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.engine.running import RunningGroups
-from windlass.engine.units import victim_units
+from windlass.engine.units import extras_and_core
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
 from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
@@ -107,8 +107,8 @@ class Candidates:
         """The units of a group that may go, in order; the core only if all extras before it may."""
         if not self._offered(group):
             return
-        units = victim_units(group)
-        last = len(units) - 1 if group.minimum > 0 else len(units)
+        extras, rest = extras_and_core(group)
+        units, last = ([*extras, rest] if rest else extras), len(extras)
         for at, entries in enumerate(units):
             core = at == last
             unit = self._unit(group, entries, core=core, spare=last - at)
