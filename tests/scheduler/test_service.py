@@ -365,26 +365,16 @@ async def test_metrics_count_what_happened(api: SchedulerApi) -> None:
         assert 'queue="default"' not in exposition(registry)[1].decode()
 
 
-async def test_wishes_that_are_not_weighed_are_told(api: SchedulerApi) -> None:
-    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-    api.add(node("n1"), pod("wishful", topologySpreadConstraints=[spread]), pod("plain"))
-    async with Running(api) as running:
-        await running.settle(3.0)
-        assert running.reasons("wishful") == ["Scheduled", "WishIgnored"]
-        assert running.reasons("plain") == ["Scheduled"]
-        (told,) = [message for name, reason, message in running.recorder.said if reason == "WishIgnored"]
-        assert "spec.topologySpreadConstraints[0]" in told
-
-
-async def test_spreading_that_is_demanded_holds_the_pod_and_says_why(api: SchedulerApi) -> None:
+async def test_spreading_that_no_node_can_serve_holds_the_pod_and_says_why(api: SchedulerApi) -> None:
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    wish = {**spread, "whenUnsatisfiable": "ScheduleAnyway"}
     api.add(node("n1"), pod("spread", topologySpreadConstraints=[spread]))
+    api.add(pod("wishful", topologySpreadConstraints=[wish]))
     async with Running(api) as running:
         await running.settle(1.0)
-        assert api.bound() == []
+        assert api.bound() == ["wishful"]
         message = api.conditions(PODS, "default/spread")["PodScheduled"]["message"]
-        assert "spec.topologySpreadConstraints[0]: Forbidden: spreading over zone" in message
-        assert "podAntiAffinity" in message
+        assert "spread of no pod per zone, at most 1 apart" in message
 
 
 async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi) -> None:

@@ -178,6 +178,11 @@ KAI_TOPOLOGIES = Resource(
     "kai.scheduler", "v1alpha1", "topologies", "Topology", False, (), ("kai",), custom=True
 )
 
+NATIVE_POD_GROUPS = Resource(
+    "scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True, subresources=_STATUS
+)
+"""Kubernetes' own gangs (1.36): read where a cluster has them, not served by the embedded server."""
+
 ALIASES: dict[Resource, Resource] = {VOLCANO_JOBS_V1BETA1: VOLCANO_JOBS}
 """Other versions of the same stored object → the version it is stored in."""
 

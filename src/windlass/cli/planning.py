@@ -21,13 +21,12 @@ from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
 from windlass.model.dryrun import DryRun
 from windlass.model.plan_record import record
-from windlass.model.scheduler_config import ConfigError, Parsed
+from windlass.model.scheduler_config import Parsed
 from windlass.model.snapshot import EVERY_SCHEDULER, SnapshotError, load
-from windlass.plugins.registry import UnknownAction
+from windlass.scheduler import configuration
 from windlass.scheduler.policy import make_engine
 
 INPUT_ERROR = "WL-INPUT-465"
-CONFIG_ERROR = "WL-CONFIG-465"
 Warn = Callable[[str], None]
 
 
@@ -51,31 +50,22 @@ def plan(request: Request, warn: Warn) -> dict[str, Any]:
     for name in request.files:
         for kind, count in enter(model, name).items():
             warn(f"{name}: {count} of {kind} ignored: the scheduler does not read this kind")
-    try:
-        engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"))
-    except (UnknownAction, ValueError) as error:
-        raise config_error(request.config, ConfigError(str(error), field="tiers")) from error
-    run = DryRun(model, engine, request.now)
-    return record(run.run(request.cycles, until_stable=request.until_stable))
+    return run(model, parsed, request, warn)
+
+
+def run(model: ClusterModel, parsed: Parsed, request: Request, warn: Warn) -> dict[str, Any]:
+    """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
+    engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"))
+    dry = DryRun(model, engine, request.now)
+    return record(dry.run(request.cycles, until_stable=request.until_stable))
 
 
 def read_config(path: str, warn: Warn) -> Parsed:
     """A scheduler configuration. Raises :class:`WindlassError` with file, line, field and remedy."""
-    text = _text(path)
-    try:
-        parsed = scheduler_config.parse(text)
-    except ConfigError as error:
-        raise config_error(path, error) from error
+    parsed = configuration.parse(configuration.read_text(path), path)
     for note in parsed.notes:
         warn(f"{path}: {note}")
     return parsed
-
-
-def config_error(path: str, error: ConfigError) -> WindlassError:
-    """The error as commands tell it."""
-    where = f"{path}:{error.line}" if error.line else path
-    what = f"{error.field}: {error.message}" if error.field else error.message
-    return WindlassError(CONFIG_ERROR, f"{where}: {what}", remedies=(error.remedy,) if error.remedy else ())
 
 
 def enter(model: ClusterModel, name: str) -> dict[str, int]:

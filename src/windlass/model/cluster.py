@@ -19,6 +19,7 @@ from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
 from windlass.model.needs import NeedsTable
+from windlass.model.readable import Readable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
 
@@ -135,7 +136,7 @@ class ClusterModel:
 
     def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
         self.kai_groups[group.key] = group
-        self._dirty_groups[f"{group.namespace}/{groups.KAI}{group.name}"] = None
+        self._dirty_groups[_kai_key(group)] = None
 
     def remove_kai_group(self, key: str) -> None:
         if self.kai_groups.pop(key, None) is not None:
@@ -251,9 +252,7 @@ class ClusterModel:
 
     def both_apis(self) -> bool:
         """Whether the cluster has queues of both APIs, so that a name needs its API beside it."""
-        return bool(self.kai_queues) and queues.both_apis(
-            [*self.queues, *(queues.KAI + name for name in self.kai_queues)]
-        )
+        return bool(self.kai_queues) and any(name not in _IMPLIED for name in self.queues)
 
     def take_changed(self) -> list[str]:
         """Groups whose members, fields or own explanation changed since the last call."""
@@ -262,6 +261,28 @@ class ClusterModel:
         return changed
 
     # ------------------------------------------------------------------ translation
+
+    def readable(self) -> Readable:
+        """How the engine's keys are called in texts."""
+        return Readable(self.both_apis(), self.queues)
+
+    def resend(self) -> None:
+        """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
+        for sent in (self._sent_tasks, self._sent_groups, self._sent_nodes, self._sent_queues):
+            sent.clear()
+        self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
+        self._dirty_nodes = dict.fromkeys(self.nodes)
+        self._dirty_queues = dict.fromkeys(
+            [*_IMPLIED, *self.queues, *(queues.KAI + q for q in self.kai_queues)]
+        )
+        self._dirty_groups = dict.fromkeys(self._members)
+        self._dirty_groups.update(dict.fromkeys(self.groups))
+        self._dirty_groups.update((_kai_key(group), None) for group in self.kai_groups.values())
+        self._dirty_pods = dict.fromkeys(self.pods)
+
+    def configure(self, *, tiers: bool) -> None:
+        """Whether a configuration says the policies of Volcano's queues; to be followed by :meth:`resend`."""
+        self._tiers = tiers
 
     def take(self, now: float = 0.0) -> list[deltas.Delta]:
         """The deltas since the last call, in an order in which names mostly exist before they are named.
@@ -348,7 +369,8 @@ class ClusterModel:
             kai = self.kai_groups.get(groups.shown_key(key))
             if kai is None:
                 return None
-            return foreign_groups.kai_group(kai, key, queues.KAI + kai.queue, self.classes)
+            group = foreign_groups.kai_group(kai, key, queues.KAI + kai.queue, self.classes)
+            return group if group.started is not None else replace(group, started=self._reached(group))
         if kind == groups.NATIVE:
             native = self._native(key)
             if native is None:
@@ -360,6 +382,14 @@ class ClusterModel:
         if view is None:
             return None
         return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key)))
+
+    def _reached(self, group: Group) -> float | None:
+        """Since when the group holds its minimum, by the start of its running pods; ``None`` if it does not."""
+        starts = sorted(
+            pod.started for pod in self.pods_of(group.key) if pod.phase == "Running" and pod.started
+        )
+        least = max(1, group.min_member)
+        return starts[least - 1] if len(starts) >= least else None
 
     def _defined(self, key: str) -> bool:
         """Whether the group has an object."""
@@ -578,6 +608,10 @@ def _as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
     if sent is not None and task == sent:
         return sent
     return replace(task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices)
+
+
+def _kai_key(group: views.KaiPodGroup) -> str:
+    return f"{group.namespace}/{groups.KAI}{group.name}"
 
 
 def _dialect(queue: str) -> Dialect:

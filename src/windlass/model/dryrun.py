@@ -236,8 +236,7 @@ class DryRun:
             yield Waiting(group, queue, tuple(pods), self._why(group))
 
     def _why(self, group: str) -> Explanation:
-        own = self._model.explanation(group)
-        told = own or self._engine.explain(group, self._now)
+        told = self._model.explanation(group) or self._engine.explain(group, self._now)
         if told is None:
             raise RuntimeError(f"group {group} has waiting pods and no reason")
-        return told
+        return self._model.readable().explanation(told)

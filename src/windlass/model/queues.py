@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from windlass.api import views
 from windlass.spi.objects import Dialect, Queue, QueueState
 
@@ -76,12 +74,6 @@ def shown(key: str, both: bool) -> str:
     if not both or not key:
         return plain(key)
     return key if is_kai(key) else VOLCANO + key
-
-
-def both_apis(keys: Iterable[str]) -> bool:
-    """Whether queues of both APIs are among these. ``root`` and ``default`` say nothing: they may be implied."""
-    kinds = {is_kai(key) for key in keys if key not in (ROOT, DEFAULT)}
-    return len(kinds) > 1
 
 
 def implied(name: str) -> Queue:

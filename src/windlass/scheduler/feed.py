@@ -6,9 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources, views
+from windlass.api.errors import StatusError
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
 from windlass.client.informers import Informer, SharedInformers
+from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
+from windlass.observe import logs
 
+PROBE_SECONDS = 60.0
+"""So often a kind that a cluster may have or not is looked for."""
+log = logs.get("scheduler")
+_Handling = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], None]]
 PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 
 
@@ -28,6 +37,27 @@ class Feed:
         self._on_queue_gone = on_queue_gone
         self._wake = wake
         self._informers: list[Informer[Any]] = []
+        self._shared = informers
+        self._client: Client
+        self._clock: Clock
+        self._opened: set[resources.Resource] = set()
+        self._optional: dict[resources.Resource, _Handling] = {
+            resources.KAI_QUEUES: (
+                views.decode_kai_queue,
+                model.upsert_kai_queue,
+                lambda q: model.remove_kai_queue(q.name),
+            ),
+            resources.KAI_POD_GROUPS: (
+                views.decode_kai_pod_group,
+                model.upsert_kai_group,
+                lambda g: model.remove_kai_group(g.key),
+            ),
+            resources.NATIVE_POD_GROUPS: (
+                views.decode_native_group,
+                model.upsert_native_group,
+                lambda g: model.remove_native_group(g.key),
+            ),
+        }
         self._follow(
             informers,
             resources.NODES,
@@ -70,6 +100,33 @@ class Feed:
             lambda old: self._pod(old, None),
         )
         self._informers.append(pods)
+
+    def probe_with(self, client: Client, clock: Clock) -> None:
+        """With what the kinds are looked for that a cluster may have or not."""
+        self._client, self._clock = client, clock
+
+    async def open_served(self) -> None:
+        """Follow those of the optional kinds that the server has and that are not followed yet.
+
+        A server that cannot be asked now is asked again later.
+        """
+        for resource in [known for known in self._optional if known not in self._opened]:
+            try:
+                await self._client.list(resource, limit=1)
+            except StatusError as error:
+                if error.code not in (403, 404):
+                    log.debug("kind not probed", kind=resource.qualified, why=error.message)
+                continue
+            except Unreachable:
+                continue
+            self._opened.add(resource)
+            self._follow(self._shared, resource, *self._optional[resource])
+
+    async def follow_served(self) -> None:
+        """Look for kinds that come later, until cancelled."""
+        while len(self._opened) < len(self._optional):
+            await self._clock.sleep(PROBE_SECONDS)
+            await self.open_served()
 
     async def wait_synced(self) -> None:
         """Return when all kinds are known completely."""

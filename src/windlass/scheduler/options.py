@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from windlass.api import annotations as names
 from windlass.api.views import DEFAULT_SCHEDULER
+from windlass.spi.configuration import SchedulerConfig
 
 EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
 """In embedded mode Windlass is also the cluster's own scheduler."""
@@ -20,9 +21,10 @@ class SchedulerOptions:
     bind and its minimum without progress before its bound members are evicted. ``quiet_seconds``: so long
     must a group have waited before its reason is written; ``rewrite_seconds`` lies between two writes of it,
     ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
-    PodGroup from a controller.
+    PodGroup from a controller. ``policy``: what the scheduler begins with.
     """
 
+    policy: SchedulerConfig = field(default_factory=SchedulerConfig)
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
     debounce_seconds: float = 0.003

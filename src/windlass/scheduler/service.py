@@ -41,9 +41,10 @@ from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.policy import default_engine
+from windlass.scheduler.policy import make_engine
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.waiting import Keeper, wait_for
+from windlass.spi.configuration import SchedulerConfig
 
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
@@ -71,8 +72,14 @@ class SchedulerService:
     ) -> None:
         self.options = options or SchedulerOptions()
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
-        self.model = ClusterModel(self.options.scheduler_names, wait_for_group=self.options.wait_for_group)
-        self.engine = engine or default_engine()
+        policy = self.options.policy
+        self.model = ClusterModel(
+            self.options.scheduler_names,
+            wait_for_group=self.options.wait_for_group,
+            tiers=bool(policy.tiers),
+        )
+        self.engine = engine or make_engine(policy, log.warning)
+        self._next_policy: SchedulerConfig | None = None
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
         self._clock = clock
@@ -109,6 +116,7 @@ class SchedulerService:
         )
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
+        self._feed.probe_with(client, clock)
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
         self.ready = asyncio.Event()
@@ -127,6 +135,7 @@ class SchedulerService:
             keeper.start(self._binder.run(), "binder")
             keeper.start(self._announcer.run(), "announcer")
             keeper.start(self._decide(), "decisions")
+            keeper.start(self._feed.follow_served(), "optional kinds")
             await keeper.watch()
         finally:
             await keeper.stop()
@@ -142,6 +151,7 @@ class SchedulerService:
 
     async def _sync(self) -> None:
         patience = self._keeper.start(self._complain(), "sync warning")
+        await self._feed.open_served()
         await self._feed.wait_synced()
         patience.cancel()
         model = self.model
@@ -161,13 +171,27 @@ class SchedulerService:
 
     def explain(self, group: str) -> Explanation | None:
         """Why a group waits, in full, as things stand; None if nothing of it waits."""
-        own = self.model.explanation(group)
-        if own is not None:
-            return own
-        try:
-            return self.engine.explain(group, self._time())
-        except KeyError:
-            return None
+        told = self.model.explanation(group)
+        if told is None:
+            try:
+                told = self.engine.explain(group, self._time())
+            except KeyError:
+                return None
+        return None if told is None else self.model.readable().explanation(told)
+
+    def use(self, policy: SchedulerConfig) -> None:
+        """Decide by another configuration from the next cycle on. Running work is not touched by the
+        change itself; what waits is judged anew."""
+        self._next_policy = policy
+        self._wake.set()
+
+    def _adopt_policy(self) -> None:
+        policy, self._next_policy = self._next_policy, None
+        if policy is not None:
+            self.engine = make_engine(policy, log.warning)
+            self.model.configure(tiers=bool(policy.tiers))
+            self.model.resend()
+            self._inbox.clear()
 
     def _time(self) -> float:
         """Unix seconds that never run backwards, whatever is done to the machine's clock."""
@@ -178,7 +202,8 @@ class SchedulerService:
     def _cycle(self) -> float | None:
         """Take changes in, decide, hand out. Returns the seconds until the next cycle is due anyway."""
         begun = self._clock.monotonic()
-        changes = self.model.take()
+        self._adopt_policy()
+        changes = self.model.take(self._time())
         inbox, self._inbox = self._inbox, []
         self.engine.apply([*changes, *inbox])
         decision = self.engine.cycle(self._time())
@@ -193,8 +218,8 @@ class SchedulerService:
         moments = [deadline for deadline in (self._gangs.next_deadline(),) if deadline is not None]
         if self._deadlines:
             moments.append(self._deadlines[0][0])
-        if decision.wake_at is not None:
-            moments.append(now + decision.wake_at - self._time())
+        ahead = [moment for moment in (decision.wake_at, self.model.next_change()) if moment is not None]
+        moments += [now + moment - self._time() for moment in ahead]
         return max(0.0, min(moments) - now) if moments else None
 
     def _carry_out(self, decision: Decision) -> None:
@@ -237,6 +262,8 @@ class SchedulerService:
             return
         said = self._said.get(key)
         explanation = model.explanation(key) or (said.explanation if said else None)
+        if explanation is not None:
+            explanation = model.readable().explanation(explanation)
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)
         self._publisher.group(key, said is not None and said.admitted, explanation, blocked, members)
@@ -305,9 +332,6 @@ class SchedulerService:
             self.metrics.wait_seconds.observe(max(0.0, self._clock.now() - pod.created))
         message = f"Successfully assigned {bind.task} to {bind.node}"
         self._announcer.say(_reference(bind), "Scheduled", message)
-        if pod is not None and (ignored := pod.shape.ignored):
-            message = f"placed without regard to these wishes, which are not weighed: {', '.join(ignored)}"
-            self._announcer.say(_reference(bind), "WishIgnored", message, type="Warning")
         if bind.task in self.model.assumed:
             due = self._clock.monotonic() + self.options.assume_seconds
             self._deadlines.append((due, bind.task, bind.uid))
