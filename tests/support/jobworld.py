@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -172,6 +173,16 @@ def with_fresh_controller(world: World) -> None:
     world.api.crash_after = None
     world.controller = JobController(world.api, world.api, world.api.clock)  # type: ignore[arg-type]
     world.performer = Performer(world.api)  # type: ignore[arg-type]
+
+
+def settle_with_crashes(world: World, after: list[int]) -> None:
+    """The controller dies after so many writes, again and again, and goes on."""
+    for writes in after:
+        world.api.crash_after = writes
+        with contextlib.suppress(Crash):
+            world.look()
+        with_fresh_controller(world)
+    world.settle()
 
 
 def annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:

@@ -6,7 +6,6 @@ again, and a new one starts from what is stored. When both have settled they mus
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from collections import Counter
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from fakeapi import Crash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from jobworld import World, job, task, with_fresh_controller
+from jobworld import World, job, settle_with_crashes, task, with_fresh_controller
 
 from windlass.api.resources import (
     COMMANDS,
@@ -88,15 +87,6 @@ def play(world: World, event: tuple[str, Any]) -> None:
             world.api.change(VOLCANO_JOBS, "default/train", spec={"tasks": tasks})
         case "command":
             world.command(how)
-
-
-def settle_with_crashes(world: World, after: list[int]) -> None:
-    for writes in after:
-        world.api.crash_after = writes
-        with contextlib.suppress(Crash):
-            world.look()
-        with_fresh_controller(world)
-    world.settle()
 
 
 def picture(world: World) -> Json:

@@ -77,6 +77,16 @@ def is_stale(group: Mapping[str, Any], state: JobState) -> bool:
     return version is not None and version.isdigit() and int(version) < state.version
 
 
+def waiting_is_useless(group: Mapping[str, Any] | None) -> bool:
+    """Whether the scheduler has judged that the gang cannot run unless something else changes."""
+    notes = ((group or {}).get("metadata") or {}).get("annotations") or {}
+    try:
+        said = msgspec.json.decode(notes.get(names.EXPLANATION) or "{}")
+    except msgspec.DecodeError:
+        return False  # not the scheduler's words
+    return isinstance(said, dict) and said.get("waitingHelps") == "no"
+
+
 def min_resources(spec: JobSpec, priorities: Mapping[str, int]) -> dict[str, str]:
     """What the gang needs to start, by Volcano's rule (``calcPGMinResources``).
 

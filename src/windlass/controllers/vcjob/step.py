@@ -4,12 +4,16 @@ Order of the effects. When the decision is a transition, the status is written f
 consequences (pods deleted, the Command removed); no pod is created in that look. Otherwise pods are
 deleted and created, and the status is written last, so that it never tells of a pod that was not made.
 Every part is derived from the status and from what is there, never from memory.
+
+Pods are created :data:`BATCH` at a time, so that one job of a hundred thousand does not keep the others
+waiting; and no more than one batch is created while the scheduler says that waiting cannot help the gang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from windlass.api.resources import (
@@ -32,6 +36,7 @@ from windlass.controllers.vcjob import pods as bodies
 from windlass.controllers.vcjob import status as statuses
 from windlass.controllers.vcjob.beside import Beside
 from windlass.controllers.vcjob.decide import COMMAND_ISSUED, Cause, Decision, decide
+from windlass.controllers.vcjob.group import waiting_is_useless
 from windlass.controllers.vcjob.members import Member
 from windlass.controllers.vcjob.observed import Observed
 from windlass.controllers.vcjob.policies import targeted
@@ -40,6 +45,8 @@ from windlass.controllers.vcjob.status import Counts, JobState
 from windlass.controllers.vcjob.table import ACTIONS, ACTIVE, ENDING, FINAL, Phase
 
 Json = dict[str, Any]
+BATCH = 500
+"""The most pods that one look creates."""
 
 
 def step(job: Json, seen: Observed) -> Effects:
@@ -179,13 +186,17 @@ class _Look:
         if not admitted:
             self.beside.tell_why_waiting(group)
             return []
-        return [
+        wanted = (
             (task, index)
             for task in self.spec.tasks
             if self._dependencies_met(task)
             for index in range(task.replicas)
             if self.spec.pod_name(task.name, index) not in self.seen.pods
-        ]
+        )
+        most = BATCH
+        if waiting_is_useless(group):
+            most = max(0, BATCH - len(self.seen.pods))
+        return list(islice(wanted, most))
 
     def _dependencies_met(self, task: Task) -> bool:
         """Volcano's rule: of the other task, minAvailable pods run and are ready, or succeeded."""
