@@ -25,6 +25,22 @@ if os.environ.get("CI"):
     settings.load_profile("fixed")
 
 
+LONG = (
+    "tests/test_quality.py",
+    "tests/e2e/",
+    "tests/controllers/vcjob/test_crashes.py",
+    "tests/node/",
+    "tests/app/",
+)
+"""Where the long files lie. With several workers they begin, so that none runs alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    items.sort(key=lambda item: next((n for n, part in enumerate(LONG) if part in item.nodeid), len(LONG)))
+
+
 @pytest.fixture
 def fake_clock() -> FakeClock:
     """A clock that stands still at 2026-01-01T12:00:00Z until it is advanced."""

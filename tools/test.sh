@@ -1,21 +1,37 @@
 #!/usr/bin/env bash
-# `make test`: installs what the tests need where it may, then runs them all. Extra arguments go to pytest.
-# Parts that cannot be had on this machine (no root, no Go) make their tests skip by name.
+# `make test`: installs what the tests need where it may, then runs them all, on as many workers as there
+# are CPUs (at most four; WINDLASS_TEST_WORKERS says otherwise). Extra arguments go to pytest.
+# What takes long to get (a real Kubernetes, PyTorch) is got while the other tests run, and the tests that
+# need it run when it is there. Parts that cannot be had on this machine make their tests skip by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-tools/test_tools.sh
-export PATH="$(tools/kubernetes/build.sh --where):$PATH"
+cpus=$(nproc)
+workers=${WINDLASS_TEST_WORKERS:-$((cpus < 4 ? cpus : 4))}
+PATH="$(tools/kubernetes/build.sh --where):$PATH"
+export PATH
+
+run() { # PYTEST-ARGUMENTS; a file's tests stay on one worker, the long files begin (tests/conftest.py)
+  .venv/bin/python -m pytest -n "$workers" --dist loadfile --no-loadscope-reorder "$@"
+}
+
+tools/test_tools.sh small
+mapfile -t late < <(tools/test_tools.sh late; tools/kubernetes/build.sh --late)
+if [ ${#late[@]} = 0 ]; then
+  run "$@"
+  exit
+fi
 
 build_log=$(mktemp)
 trap 'rm -f "$build_log"' EXIT
-nice tools/kubernetes/build.sh >"$build_log" 2>&1 &
+{ tools/test_tools.sh large; nice tools/kubernetes/build.sh; } >"$build_log" 2>&1 &
 build=$!
-
-.venv/bin/python -m pytest -m "not real" "$@"
+those=$(printf ' or %s' "${late[@]}")
+those=${those# or }
+run -m "not ($those)" "$@"
 first=$?
-echo "waiting for the real Kubernetes parts" >&2
+echo "waiting for what the other tests need: $those" >&2
 wait $build || cat "$build_log" >&2
-.venv/bin/python -m pytest -m real "$@"
+run -m "$those" "$@"
 second=$?
 # pytest's 5: nothing was selected, as with a path argument that holds no test of that kind
 [ $first = 5 ] && first=0

@@ -1,14 +1,24 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that some tests use, as root on Debian; elsewhere those tests skip by name.
+# `test_tools.sh small` and `large` install the quick and the slow ones; `late` prints the markers of the
+# tests that have to wait for `large`, if anything of it is missing and can be had.
 set -uo pipefail
-missing=()
-/usr/bin/python3 -c 'import torch' 2>/dev/null || missing+=(python3-torch)
-command -v slirp4netns >/dev/null || missing+=(slirp4netns)
-[ ${#missing[@]} = 0 ] && exit 0
-if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-  echo "installing ${missing[*]}" >&2
-  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } \
-    >/dev/null 2>&1 || echo "could not install ${missing[*]}: the tests that use them skip" >&2
-else
-  echo "not installed: ${missing[*]}: the tests that use them skip" >&2
-fi
+have_torch() { /usr/bin/python3 -c 'import torch' 2>/dev/null; }
+may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+install() { # PACKAGE
+  if ! may_install; then
+    echo "not installed: $1: the tests that use it skip" >&2
+    return
+  fi
+  echo "installing $1" >&2
+  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$1"; } \
+    >/dev/null 2>&1 || echo "could not install $1: the tests that use it skip" >&2
+}
+
+case ${1:-} in
+  small) command -v slirp4netns >/dev/null || install slirp4netns ;;
+  large) have_torch || install python3-torch ;;
+  late) if ! have_torch && may_install; then echo torch; fi ;;
+  *) echo "usage: $0 small|large|late" >&2; exit 2 ;;
+esac

@@ -18,6 +18,7 @@ from box import Box
 from windlass.api.resources import POD_GROUPS, PODS, RESOURCE_QUOTAS, VOLCANO_JOBS
 from windlass.client import verbs
 
+pytestmark = pytest.mark.kubectl
 WHOLE = (2, 4, 5, 6, 9, 13, 14, 15, 16, 20, 26, 29, 30, 31, 32, 33)
 NEEDS = {5: (4,), 6: (4,), 30: (29,)}
 TOOLS = ("windlass", "kubectl")
@@ -44,9 +45,13 @@ def clean(box: Box) -> Iterator[None]:
         client.call(verbs.delete_collection(RESOURCE_QUOTAS, "ai-team-a"))
     box.wait_for("no pods are left", lambda: not box.items("pods"))
     for kind, names in before.items():
-        extra = _names(box, kind) - names
-        if extra:
-            box.windlass("delete", kind, *extra)
+        # A queue may count its pods for a moment longer than they are there.
+        box.wait_for(f"no {kind} are left", lambda kind=kind, names=names: _removed(box, kind, names))
+
+
+def _removed(box: Box, kind: str, kept: set[str]) -> bool:
+    extra = _names(box, kind) - kept
+    return not extra or box.windlass("delete", kind, *extra, check=False).returncode == 0
 
 
 def _names(box: Box, kind: str) -> set[str]:

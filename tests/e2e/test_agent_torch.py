@@ -15,6 +15,7 @@ from nodebox import NodeBox, pod, serving
 
 from windlass.api.resources import SERVICES
 
+pytestmark = pytest.mark.torch
 PYTHON = "/usr/bin/python3"
 RANKS = 4
 

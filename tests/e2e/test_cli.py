@@ -137,9 +137,11 @@ def test_what_was_cancelled_keeps_its_log(box: Box):
     assert box.windlass("logs", "long").stdout == "begun\n"
 
 
-def test_interrupting_detaches_and_the_job_goes_on(box: Box):
+def test_interrupting_detaches_and_the_job_goes_on(box: Box, tmp_path: Path):
+    go = tmp_path / "go"
+    words = f"echo begun; until [ -e {go} ]; do sleep 0.1; done; echo ended"
     with subprocess.Popen(
-        [WINDLASS, "run", "--name", "detached", "--", "sh", "-c", "echo begun; sleep 2; echo ended"],
+        [WINDLASS, "run", "--name", "detached", "--", "sh", "-c", words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -151,6 +153,7 @@ def test_interrupting_detaches_and_the_job_goes_on(box: Box):
         _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "come back: windlass logs -f detached\n" in err
+    go.touch()
     assert box.windlass("logs", "-f", "detached").stdout == "begun\nended\n"
 
 

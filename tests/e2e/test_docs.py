@@ -97,6 +97,7 @@ def reader() -> Iterator[Reader]:
     assert one.leave() == [], "processes left after windlass down --purge"
 
 
+@pytest.mark.kubectl
 @pytest.mark.timeout(ROOMY_SECONDS)
 @pytest.mark.parametrize("page", RUN, ids=name_of)
 def test_a_page_tells_the_truth(page: Path, reader: Reader):

@@ -12,6 +12,7 @@ from clusters import Cluster, config_map, pod
 from deviations import deviates
 from kubectl import Kubectl, find
 
+pytestmark = pytest.mark.kubectl
 VOLCANO = "scheduling.volcano.sh/v1beta1"
 
 

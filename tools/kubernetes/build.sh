@@ -1,10 +1,19 @@
 #!/usr/bin/env bash
 # Builds the real Kubernetes parts that the tests run against, once, into a cache folder outside the
-# checkout, and prints the folder. `build.sh --where` prints it without building.
+# checkout, and prints the folder. `build.sh --where` prints it without building; `build.sh --late` prints
+# the markers of the tests that have to wait for a build, if anything is missing and can be built.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin
 if [ "${1:-}" = --where ]; then echo "$out"; exit; fi
+if [ "${1:-}" = --late ]; then
+  command -v go >/dev/null || exit 0
+  for name in etcd kube-apiserver kube-controller-manager; do
+    [ -x "$out/$name" ] || { echo real; break; }
+  done
+  command -v kubectl >/dev/null || [ -x "$out/kubectl" ] || echo kubectl
+  exit
+fi
 mkdir -p "$out"
 export CGO_ENABLED=0
 version=v1.36.3
