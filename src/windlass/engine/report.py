@@ -50,7 +50,9 @@ class Reporter:
             return False
         if spec.admitted or group.active or group.succeeded:
             return True
-        return not spec.held and group.queue is not None and closed_reason(group.queue) is None
+        if spec.held or group.queue is None or closed_reason(group.queue) is not None:
+            return False
+        return not self._world.gate.closed(group)
 
     def queues(self) -> tuple[QueueUsage, ...]:
         """The figures of the queues that moved."""

@@ -36,6 +36,7 @@ class Wiring:
         self.plugins: list[object] = []
         self.tiers: list[Tier] = []
         self.gang_must_fit = compatibility != "volcano"
+        self.capacity: capacity.CapacitySpares | None = None
 
     def open_tier(self) -> None:
         self.tiers.append(Tier())
@@ -154,6 +155,7 @@ def _capacity(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobEnqueued"):
         tier.admitting.append(capacity.CapacityAdmits(**rules))
     tier.victim_queues.append(capacity.CapacityVictimQueues(**rules))
+    wiring.capacity = capacity.CapacitySpares(**rules)
 
 
 def _overcommit(option: PluginOption, wiring: Wiring) -> None:

@@ -13,12 +13,13 @@ plugins through the entry point group ``windlass.plugins``: name → a callable 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 
 from windlass.plugins.catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.keeping import kept
+from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
@@ -46,16 +47,15 @@ ACTIONS = (
 )
 """The names that a configuration may use."""
 
-_OF_TIERS = {
-    "enqueue": "volcano-enqueue",
-    "backfill": "volcano-backfill",
-    "preempt": "volcano-preempt",
-    "reclaim": "volcano-reclaim",
-    "gangpreempt": "gangpreempt",
-    "gangreclaim": "gangreclaim",
-    "shuffle": "volcano-shuffle",
+_OF_TIERS: Mapping[str, tuple[str, ...]] = {
+    "enqueue": ("volcano-enqueue",),
+    "preempt": ("volcano-preempt",),
+    "reclaim": ("volcano-reclaim",),
+    "gangpreempt": ("gangpreempt-surplus", "gangpreempt"),
+    "gangreclaim": ("gangreclaim-surplus", "gangreclaim"),
+    "shuffle": ("volcano-shuffle",),
 }
-"""Action of a file with tiers → action of the engine, where they differ."""
+"""Action of a file with tiers → actions of the engine, where they differ."""
 
 _OF_DEFAULT = {"enqueue": "", "gangpreempt": "preempt", "gangreclaim": "reclaim", "shuffle": ""}
 """Action of a file without tiers → the one of the default policy that does it; empty: nothing to do."""
@@ -111,7 +111,7 @@ def _default_actions(actions: Sequence[str]) -> tuple[str, ...]:
 def _tier_actions(actions: Sequence[str]) -> tuple[str, ...]:
     """Those of the file, then what KAI queues need beside."""
     named = actions or ("enqueue", "allocate", "backfill")
-    return _named([*(_OF_TIERS.get(action, action) for action in named), *KAI_ACTIONS])
+    return _named([*(name for action in named for name in _OF_TIERS.get(action, (action,))), *KAI_ACTIONS])
 
 
 def _named(actions: Iterable[str]) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def _votes(config: SchedulerConfig, wiring: Wiring) -> list[object]:
         gang_must_fit=wiring.gang_must_fit,
         actions=config.actions or ("enqueue", "allocate", "backfill"),
     )
-    return [tiers, Allotting(tiers)]
+    return [tiers, Allotting(tiers), Bundles(tiers, capacity=wiring.capacity)]
 
 
 def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:

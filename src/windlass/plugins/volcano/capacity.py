@@ -89,7 +89,7 @@ class CapacityClaims(_Capacity):
 
 
 class CapacitySpares(_Capacity):
-    """Which pods of other queues may go; see :meth:`_may_go`. Candidates are taken off as they are chosen."""
+    """Which pods of other queues may go; see :meth:`may_go`. Candidates are taken off as they are chosen."""
 
     def victims(
         self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
@@ -104,27 +104,31 @@ class CapacitySpares(_Capacity):
         left: dict[str, dict[str, int]] = {}
         found = []
         for candidate in candidates:
-            if self._may_go(path, request, candidate, left):
+            if self.may_go(path, request, candidate.gang.path, candidate.request, left):
                 for queue in candidate.gang.path:
                     left[queue.name] = plus(_held(queue, left), candidate.request, -1)
                 found.append(candidate)
         return found
 
-    def _may_go(
+    def may_go(
         self,
         claimer: Sequence[QueueView],
         request: Resources,
-        victim: TaskView,
-        left: Mapping[str, dict[str, int]],
+        path: Sequence[QueueView],
+        held: Resources,
+        left: Mapping[str, Mapping[str, int]],
     ) -> bool:
-        """1. It holds something of what is asked for. 2. Its queue keeps its guarantee. 3. Its queue has
+        """Whether a pod that holds ``held`` in the queue at the start of ``path`` may go; ``left``: what
+        queues still hold after the victims before it.
+
+        1. It holds something of what is asked for. 2. Its queue keeps its guarantee. 3. Its queue has
         no deserved amount of anything it uses, or holds more than that of one of these. 4. The same for
         each ancestor up to ``ancestorReclaimLevel`` that is not the claimer's too, equally far up."""
-        uses = asked(victim.request)
-        leaf = victim.gang.path[0]
+        uses = asked(held)
+        leaf = path[0]
         if not any(name in uses and name != PODS for name in asked(request)):
             return False
-        after = plus(_held(leaf, left), victim.request, -1)
+        after = plus(_held(leaf, left), held, -1)
         if any(after.get(name, 0) < units for name, units in leaf.spec.guarantee.items()):
             return False
         if not self._over(leaf, uses, left):
@@ -132,7 +136,7 @@ class CapacitySpares(_Capacity):
         if not self._levels:
             return True
         mine = _below_root(claimer, self._levels)
-        theirs = _below_root(victim.gang.path, self._levels)
+        theirs = _below_root(path, self._levels)
         shared = {own.name for own, other in zip(mine, theirs, strict=False) if own.name == other.name}
         silent = not (set(self._deserved(leaf)) & set(uses))
         claimer_silent = not (set(self._deserved(claimer[0])) & set(asked(request)))
@@ -140,7 +144,7 @@ class CapacitySpares(_Capacity):
             return False
         return all(self._over(queue, uses, left) for queue in theirs if queue.name not in shared)
 
-    def _over(self, queue: QueueView, uses: Mapping[str, int], left: Mapping[str, dict[str, int]]) -> bool:
+    def _over(self, queue: QueueView, uses: Mapping[str, int], left: Mapping[str, Mapping[str, int]]) -> bool:
         due = {name: units for name, units in self._deserved(queue).items() if name in uses}
         held = _held(queue, left)
         return not due or any(held.get(name, 0) > units for name, units in due.items())
@@ -157,7 +161,7 @@ class CapacityVictimQueues(_Capacity):
         return -sum(1 for queue in path if queue.name in mine)
 
 
-def _held(queue: QueueView, left: Mapping[str, dict[str, int]]) -> Mapping[str, int]:
+def _held(queue: QueueView, left: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
     return left.get(queue.name, queue.committed)
 
 

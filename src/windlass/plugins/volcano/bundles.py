@@ -1,0 +1,147 @@
+"""``gangpreempt`` and ``gangreclaim``: room for a whole gang by taking parts of other gangs.
+
+A part is one pod that a gang can give and still hold its minimum, or all that makes up the minimum. First
+only pods beyond minima are looked at; where they are not enough, whole gangs may go too (unless the
+action's argument ``allowWholeBundle`` is false). A gang that is below its minimum anyway counts as
+surplus. Cheapest first: surplus, then lower priority (``gangpreempt``) or the queue that holds most of
+what it deserves (``gangreclaim``), then the part of which the claimer needs most, then the younger group.
+
+These are rules for the engine's own search for victims (:mod:`windlass.spi.victims`), which evicts nothing
+unless the whole gang fits, and no more than is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from windlass.api.reasons import Reason
+from windlass.plugins.volcano.amounts import plus
+from windlass.plugins.volcano.arguments import boolean
+from windlass.plugins.volcano.capacity import CapacitySpares
+from windlass.spi.objects import Dialect, Resources
+from windlass.spi.plugins import QueueView
+from windlass.spi.tiers import Tiers
+from windlass.spi.victims import Claim, Denied, Loot, Scope, Taken, Terms, VictimUnit
+
+PREEMPT = "gangpreempt"
+RECLAIM = "gangreclaim"
+SURPLUS = "-surplus"
+"""What is added to an action's name while only surplus may go."""
+
+
+class Bundles:
+    """``capacity``: the rules of that plugin for victims in other queues, where it is configured; else a
+    queue gives while it holds more than its fair share of something."""
+
+    name = "bundles"
+
+    def __init__(self, tiers: Tiers, *, capacity: CapacitySpares | None = None) -> None:
+        self._tiers = tiers
+        self._capacity = capacity
+        self._whole = {
+            action: boolean(tiers.arguments.get(action, {}), "allowWholeBundle", True)
+            for action in (PREEMPT, RECLAIM)
+        }
+
+    # ------------------------------------------------------------------ who may claim
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        action = _action(claim)
+        if action is None:
+            return None
+        if claim.extra:
+            return Denied(Reason.INSUFFICIENT_RESOURCES, detail="it holds its minimum")
+        if action == PREEMPT:
+            return Terms(Scope.OWN_QUEUE)
+        if self._tiers.overused(claim.path[0]):
+            return Denied(Reason.WAITING_FOR_SHARE, detail="its queue holds all that it deserves")
+        refusal = self._tiers.may_claim(claim.path, claim.request)
+        if refusal is not None:
+            return Denied(refusal.code, detail=refusal.detail)
+        return Terms(Scope.OTHER_QUEUES)
+
+    # ------------------------------------------------------------------ who is spared
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        if _action(claim) is None:
+            return False
+        queue = path[0]
+        if queue.spec.dialect is not Dialect.VOLCANO:
+            return True
+        return _action(claim) == RECLAIM and not queue.spec.reclaimable
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        action = _action(claim)
+        if action is None:
+            return False
+        if unit.core and unit.ready and (claim.action.endswith(SURPLUS) or not self._whole[action]):
+            return True
+        return action == PREEMPT and unit.group.priority >= claim.group.priority
+
+    # ------------------------------------------------------------------ the order
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        """Of lower priority first, then the one that holds the larger part of its fair share."""
+        if _action(claim) is None:
+            return None
+        held = plus(claim.held(queue), taken, -1)
+        fair = queue.fair_share
+        share = max(
+            (Fraction(units, fair[name]) for name, units in held.items() if fair.get(name, 0) > 0),
+            default=Fraction(0),
+        )
+        return queue.spec.priority, -share
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        action = _action(claim)
+        if action is None:
+            return None
+        broken = unit.core and unit.ready
+        priority = unit.group.priority if action == PREEMPT else 0
+        return broken, priority, -_use(claim.request, unit.request), -unit.group.created
+
+    # ------------------------------------------------------------------ the rules
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        """Reclaiming: each pod of the part, one after the other, may go."""
+        if _action(claim) != RECLAIM:
+            return True
+        left = {queue.name: plus(claim.held(queue), taken.get(queue.name, {}), -1) for queue in unit.path}
+        for task in unit.tasks:
+            held = {name: units for name, units in task.needs.request if units > 0}
+            if not self._gives(claim, unit.path, held, left):
+                return False
+            for queue in unit.path:
+                left[queue.name] = plus(left[queue.name], held, -1)
+        return True
+
+    def _gives(
+        self,
+        claim: Claim,
+        path: Sequence[QueueView],
+        held: Resources,
+        left: Mapping[str, Mapping[str, int]],
+    ) -> bool:
+        if self._capacity is not None:
+            return self._capacity.may_go(claim.path, claim.request, path, held, left)
+        fair = path[0].fair_share
+        return any(units > fair.get(name, 0) for name, units in left[path[0].name].items())
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        return True
+
+
+def _action(claim: Claim) -> str | None:
+    """The action that these rules are for; ``None`` for any other claim."""
+    name = claim.action.removesuffix(SURPLUS)
+    return name if name in (PREEMPT, RECLAIM) and claim.group.dialect is Dialect.VOLCANO else None
+
+
+def _use(needed: Resources, given: Resources) -> Fraction:
+    """How much of what a part gives the claimer needs, summed over what it needs: 1 is all of it."""
+    parts = [(given.get(name, 0), units) for name, units in needed.items() if units > 0]
+    useful = sum((Fraction(min(have, need), need) for have, need in parts), Fraction(0))
+    given_up = sum((Fraction(have, need) for have, need in parts), Fraction(0))
+    return useful / given_up if given_up else Fraction(0)
