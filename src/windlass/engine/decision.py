@@ -52,7 +52,8 @@ class GroupStatus:
     """Where a group stands after the cycle, only for groups whose standing changed.
 
     ``admitted``: may its controller create pods (Volcano's Inqueue). ``explanation`` is None once
-    nothing of the group waits.
+    nothing of the group waits. ``stale_since``: since when it has held less than its minimum, where it
+    has a grace for that (Unix seconds).
     """
 
     group: str
@@ -60,6 +61,7 @@ class GroupStatus:
     scheduled: int
     pending: int
     explanation: Explanation | None
+    stale_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

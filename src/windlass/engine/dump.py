@@ -72,6 +72,8 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     not_before: float = 0.0
     reported: GroupStatus | None = None
     let_in: bool = False
+    stale_since: float | None = None
+    stale_tried: float | None = None
 
 
 class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -178,6 +180,8 @@ def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
         group.not_before,
         group.reported,
         let_in,
+        group.stale_since,
+        group.stale_tried,
     )
 
 
@@ -270,6 +274,7 @@ def _load_objects(engine: Core, document: Document) -> None:
         group = world.groups[record.key]
         group.failures, group.failure = record.failures, record.failure
         group.newly_failed, group.reported = record.newly_failed, record.reported
+        group.stale_since, group.stale_tried = record.stale_since, record.stale_tried
         if record.not_before:
             engine.enrolment.resume_pause(group, record.not_before)
 

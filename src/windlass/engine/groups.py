@@ -82,6 +82,7 @@ class GroupEntry:
         "roles_enforced",
         "step",
         "stale_since",
+        "stale_tried",
         "succeeded",
         "tallies",
         "tasks",
@@ -114,7 +115,9 @@ class GroupEntry:
         self.asking_nothing = 0
         """Pending tasks that ask for nothing."""
         self.stale_since: float | None = None
-        """Since when it has held something, but less than its minimum."""
+        """Since when it has held something, but less than its minimum; kept by ``stalegangeviction``."""
+        self.stale_tried: float | None = None
+        """When it was last evicted for that."""
         self.bucket: Bucket | None = None
         self.step: Step | None = None
         """What it waits for; set while it is in a bucket."""

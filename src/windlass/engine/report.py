@@ -34,6 +34,7 @@ class Reporter:
                 group.active + group.succeeded,
                 waiting_tasks(group),
                 self._diagnosis.explain(group, now),
+                group.stale_since,
             )
             if status != group.reported:
                 group.reported = status

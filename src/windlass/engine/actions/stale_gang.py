@@ -1,0 +1,88 @@
+"""The action ``stalegangeviction``: a gang that stays below its minimum gives back what it holds.
+
+The clock starts when a cycle first sees the gang hold something, but less than its minimum, or when the
+group itself says it did; it stops when the minimum is reached again. After ``stale_grace`` all that the gang
+holds is evicted. A group without a grace, or with a negative one, is left alone, and so is one of which a
+member has ended well: it is on its way to its end. Evictions that fail are tried again after a pause.
+
+Rules: KAI Scheduler's (its default grace of 60 s is set where KAI's groups are read).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.groups import ACTIVE, GroupEntry
+
+ACTION = "stale-gang"
+
+
+class StaleGangEviction:
+    name = "stalegangeviction"
+
+    def __init__(self, machinery: Machinery) -> None:
+        self._machinery = machinery
+        self._watched: dict[str, GroupEntry] | None = None
+        """Groups whose clock runs."""
+        self._settled: dict[str, float] = {}
+        """Group → what it says of a time below its minimum that has ended."""
+
+    def run(self, ctx: CycleContext) -> None:
+        groups = self._machinery.world.groups
+        if self._watched is None:
+            self._watched = {}
+            self._watch(groups.values(), self._watched, ctx.now)
+        else:
+            self._watch(ctx.touched.values(), self._watched, ctx.now)
+        due = []
+        for key, group in list(self._watched.items()):
+            if groups.get(key) is not group:
+                del self._watched[key]
+                continue
+            moment = self._due(group)
+            if moment <= ctx.now:
+                due.append(group)
+            else:
+                ctx.wake(moment)
+        if due:
+            for group in due:
+                self._evict(group, ctx.now)
+                del self._watched[group.key]
+            ctx.commit()
+
+    def _watch(self, groups: Iterable[GroupEntry], watched: dict[str, GroupEntry], now: float) -> None:
+        """Start and stop the clocks of groups that may have come below their minimum, or above."""
+        for group in groups:
+            spec = group.group
+            if spec is None or spec.stale_grace is None or spec.stale_grace < 0:
+                continue
+            if group.active and not group.succeeded and not group.ready():
+                if group.stale_since is None:
+                    group.stale_since = now
+                    said = spec.stale_since
+                    if said is not None and said < now and self._settled.get(group.key) != said:
+                        group.stale_since = said
+                watched[group.key] = group
+                continue
+            group.stale_since = None
+            watched.pop(group.key, None)
+            if spec.stale_since is not None:
+                self._settled[group.key] = spec.stale_since
+            else:
+                self._settled.pop(group.key, None)
+
+    def _due(self, group: GroupEntry) -> float:
+        since, grace = group.stale_since, group.spec.stale_grace
+        if since is None or grace is None:
+            raise RuntimeError(f"the clock of {group.key} does not run")
+        if group.stale_tried is None:
+            return since + grace
+        return max(since + grace, group.stale_tried + self._machinery.world.config.backoff_seconds)
+
+    def _evict(self, group: GroupEntry, now: float) -> None:
+        for entry in list(group.tasks.values()):
+            if entry.state in ACTIVE:
+                self._machinery.statement.evict(entry, ACTION)
+        group.stale_since = None
+        group.stale_tried = now
