@@ -109,9 +109,11 @@ class Candidates:
             return
         extras, rest = extras_and_core(group)
         units, last = ([*extras, rest] if rest else extras), len(extras)
+        members = sum(map(len, units))
         for at, entries in enumerate(units):
             core = at == last
-            unit = self._unit(group, entries, core=core, spare=last - at)
+            unit = self._unit(group, entries, core=core, spare=last - at, members=members)
+            members -= len(entries)
             if not all(_takeable(entry) for entry in entries):
                 if core:
                     return
@@ -142,7 +144,9 @@ class Candidates:
             and group.queue is not None
         )
 
-    def _unit(self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int) -> Unit:
+    def _unit(
+        self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int, members: int
+    ) -> Unit:
         if len(entries) == 1:
             request: Mapping[str, int] = entries[0].cls.request
         else:
@@ -161,6 +165,8 @@ class Candidates:
             core,
             spare,
             group.ready(),
+            members,
+            len(group.tasks),
             min(starts) if starts else group.spec.started,
         )
         return Unit(view, group, entries)

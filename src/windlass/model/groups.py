@@ -24,6 +24,8 @@ _READ = (
     "volcano.sh/jdb-min-available",
     "volcano.sh/jdb-max-unavailable",
     "volcano.sh/cooldown-time",
+    names.MOVABLE,
+    names.CHECKPOINTED,
 )
 """Annotations of a PodGroup that a policy reads."""
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
+from windlass.kits import durations
+from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView
-from windlass.spi.victims import Claim, Denied, Terms, VictimUnit
+from windlass.spi.victims import Claim, Denied, Loot, Taken, Terms, VictimUnit
 
 PREEMPT = "preempt"
 RECLAIM = "reclaim"
+CONSOLIDATION = "consolidation"
+
+COOLDOWN = "volcano.sh/cooldown-time"
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+MOVABLE = "windlass.dev/movable"
 
 
 class MinRuntime:
@@ -69,3 +77,111 @@ class Patience:
                     "it waits before it has others evicted",
                 )
         return None
+
+
+class Cooldown:
+    """A unit of which a pod has run for less than its ``volcano.sh/cooldown-time`` stays."""
+
+    name = "cooldown"
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return False
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        until = self.spared_until(claim, unit)
+        return until is not None and claim.now < until
+
+    def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
+        """When the last of its pods has cooled down, Unix seconds; ``None`` if none says anything."""
+        of_group = unit.group.annotations.get(COOLDOWN)
+        moments = []
+        for task in unit.tasks:
+            text = next((text for name, text in task.annotations if name == COOLDOWN), of_group)
+            seconds = _seconds(text)
+            if seconds is not None and task.started is not None:
+                moments.append(task.started + seconds)
+        return max(moments, default=None)
+
+
+class DisruptionBudget:
+    """A group keeps at least ``volcano.sh/jdb-min-available`` of its pods, and has at most
+    ``volcano.sh/jdb-max-unavailable`` of them not running. Both are numbers, or percentages of all its pods
+    (rounded up). Work that is moved is away for a while, so it counts too."""
+
+    name = "budget"
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return False
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        notes = unit.group.annotations
+        if not notes:
+            return False
+        left = unit.members - len(unit.tasks)
+        least = _part(notes.get(MIN_AVAILABLE), unit.size)
+        most = _part(notes.get(MAX_UNAVAILABLE), unit.size)
+        return (least is not None and left < least) or (most is not None and unit.size - left > most)
+
+
+class OnlyMovable:
+    """Nothing is moved whose owner has not agreed, by annotation ``windlass.dev/movable: "true"`` on the
+    group; KAI's queues mean agreement. Moving is stopping and starting anew, elsewhere."""
+
+    name = "only-movable"
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return False
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        if claim.action != CONSOLIDATION or unit.group.dialect is Dialect.KAI:
+            return False
+        return unit.group.annotations.get(MOVABLE) != "true"
+
+
+class Reserved:
+    """Other queues take nothing from one that is not reclaimable, nor what is guaranteed to one."""
+
+    name = "reserved"
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return claim.action == RECLAIM and not path[0].spec.reclaimable
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        return False
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        if claim.action != RECLAIM:
+            return True
+        own = {queue.name for queue in claim.path}
+        for queue in unit.path:
+            if queue.name in own:
+                break
+            given = taken.get(queue.name, {})
+            for name, least in queue.spec.guarantee.items():
+                units = unit.request.get(name, 0)
+                if units and claim.held(queue).get(name, 0) - given.get(name, 0) - units < least:
+                    return False
+        return True
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        return True
+
+
+def _seconds(text: str | None) -> float | None:
+    """A duration such as ``10m``; ``None`` for none, and for what is none."""
+    if text is None:
+        return None
+    try:
+        return durations.parse(text)
+    except ValueError:
+        return None
+
+
+def _part(text: str | None, whole: int) -> int | None:
+    """``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for none, and for what is neither."""
+    if text is None:
+        return None
+    number = text.removesuffix("%")
+    if not number.isdecimal():
+        return None
+    return -(-int(number) * whole // 100) if text.endswith("%") else int(number)

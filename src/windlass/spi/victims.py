@@ -86,7 +86,8 @@ class Claim:
 class VictimUnit:
     """What goes together. ``core``: what makes up the group's minimum. ``spare``: how many of the group's
     tasks beyond its minimum are still there, this unit included. ``ready``: the group holds its minimum
-    now. ``started``: when the task of the unit that runs longest started, as far as known."""
+    now. ``members``: how many of its tasks hold something before this unit goes, ``size``: how many it has in
+    all. ``started``: when the task of the unit that runs longest started, as far as known."""
 
     group: Group
     path: tuple[QueueView, ...]
@@ -95,6 +96,8 @@ class VictimUnit:
     core: bool
     spare: int
     ready: bool = True
+    members: int = 0
+    size: int = 0
     started: float | None = None
 
 

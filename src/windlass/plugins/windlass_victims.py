@@ -1,0 +1,154 @@
+"""Windlass' own rules for taking room, for Volcano's queues where no list of policies is configured.
+
+* ``preempt``: inside a queue, from groups of strictly lower priority.
+* ``reclaim``: a queue that stays within its fair share, with every queue above it up to where the paths part,
+  takes from queues that hold more than theirs, at every level down to the victim.
+* ``consolidation``: for preemptible groups, by moving those that agreed to it.
+
+Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
+without, and then whoever loses least work: what has run shortest since it started or since its group's last
+checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from windlass.api.reasons import Reason
+from windlass.kits import timestamps
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import QueueView
+from windlass.spi.victims import Claim, Denied, Loot, Move, Scope, Taken, Terms, VictimUnit, parting
+
+PREEMPT = "preempt"
+RECLAIM = "reclaim"
+CONSOLIDATION = "consolidation"
+CONSOLIDATED_GROUPS = 16
+CHECKPOINTED = "windlass.dev/checkpointed-at"
+
+_ENDLESS = Fraction(1 << 200)
+
+
+def _speaks(claim: Claim) -> bool:
+    return claim.group.dialect is not Dialect.KAI
+
+
+def _asked(claim: Claim, queue: QueueView) -> Iterable[str]:
+    """The resources of the claim that are divided among queues."""
+    return [name for name, units in claim.request.items() if units > 0 and name in queue.fair_share]
+
+
+class WindlassClaims:
+    """Which claims may look for victims."""
+
+    name = "windlass-claims"
+    dialect = Dialect.VOLCANO
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        if not _speaks(claim):
+            return None
+        if claim.action == PREEMPT:
+            return Terms(Scope.OWN_QUEUE)
+        if claim.action == RECLAIM:
+            if not _within_share(claim, claim.path[0]):
+                return Denied(Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share")
+            return Terms(Scope.OTHER_QUEUES, Move.MAY)
+        if claim.action == CONSOLIDATION and claim.group.preemptible:
+            return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
+        return None
+
+
+class WindlassVictims:
+    """Who is spared, who goes first, and which sets may go."""
+
+    name = "windlass-victims"
+    dialect = Dialect.VOLCANO
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return False
+        _, theirs = parting(claim.path, path)
+        return not _over(claim, theirs, {})
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        return _speaks(claim) and claim.action == PREEMPT and unit.group.priority >= claim.group.priority
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        """Furthest over its fair share first; then the lower priority."""
+        if not _speaks(claim):
+            return None
+        ratios = [
+            Fraction(max(claim.held(queue).get(name, 0) - taken.get(name, 0), 0), share)
+            if share > 0
+            else _ENDLESS
+            for name in _asked(claim, queue)
+            if (share := queue.fair_share.get(name, 0)) >= 0
+        ]
+        return -max(ratios, default=Fraction(0)), queue.spec.priority
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        """Lowest priority, beyond its minimum, least work lost, youngest."""
+        if not _speaks(claim):
+            return None
+        shape = 0 if unit.spare > 0 else 1
+        return unit.group.priority, shape, _lost_seconds(claim, unit), -unit.group.created
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        """Only from queues that hold more than their share at every level below the parting."""
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        own = {queue.name for queue in claim.path}
+        for queue in unit.path:
+            if queue.name in own:
+                break
+            if not _over(claim, queue, taken.get(queue.name, {}), unit.request):
+                return False
+        return True
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        """Every queue of the claimer below a parting stays within its share."""
+        if not _speaks(claim) or claim.action != RECLAIM:
+            return True
+        for unit in loot.units:
+            theirs = {queue.name for queue in unit.path}
+            for queue in claim.path:
+                if queue.name in theirs:
+                    break
+                if not _within_share(claim, queue):
+                    return False
+        return True
+
+
+def _within_share(claim: Claim, queue: QueueView) -> bool:
+    """Whether the queue holds at most its fair share once the claim is met."""
+    held = claim.held(queue)
+    return all(
+        held.get(name, 0) + claim.request[name] <= queue.fair_share[name] for name in _asked(claim, queue)
+    )
+
+
+def _over(
+    claim: Claim, queue: QueueView, given: Mapping[str, int], offered: Mapping[str, int] | None = None
+) -> bool:
+    """Whether the queue holds more than its share of something that the claim asks for (and that is
+    ``offered``, if that is said)."""
+    held = claim.held(queue)
+    return any(
+        held.get(name, 0) - given.get(name, 0) > queue.fair_share.get(name, 0)
+        for name, units in claim.request.items()
+        if units > 0 and name in queue.cluster and (offered is None or offered.get(name, 0) > 0)
+    )
+
+
+def _lost_seconds(claim: Claim, unit: VictimUnit) -> float:
+    """For how long the unit has worked since it started or since its last checkpoint."""
+    since = unit.started if unit.started is not None else unit.group.created
+    text = unit.group.annotations.get(CHECKPOINTED)
+    if text is not None:
+        try:
+            since = max(since, timestamps.parse_rfc3339(text))
+        except ValueError:
+            return claim.now - since
+    return max(claim.now - since, 0.0)
