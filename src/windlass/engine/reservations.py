@@ -13,6 +13,7 @@ nodes as they are.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,6 @@ from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.forecast import Forecaster, end_of
 from windlass.engine.groups import GroupEntry
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Step
 from windlass.engine.steps import Step
 from windlass.engine.table import PROMISED
 from windlass.engine.world import World
@@ -100,7 +100,9 @@ class Reservations:
         if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
             return
         kept = [r.group for r in self.slots.values()]
-        ranked = sorted([*kept, group], key=_rank)[: self._depth]
+        alike = group.bucket.members.values() if group.bucket is not None else ()
+        others = [one for one in alike if one is not group and one.key not in self.slots]
+        ranked = heapq.nsmallest(self._depth, [*kept, group, *others], key=_rank)
         if group not in ranked:
             return
         self._unbook(self.slots.values())

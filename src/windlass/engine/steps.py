@@ -178,15 +178,14 @@ def _lack(part: PartEntry, waiting: _Waiting, by_role: bool) -> Part | None:
     if members > len(own):
         return None
     needed = max(0, part.required - part.completed())
-    children: list[tuple[int, int, Part]] = []
+    children: list[Part] = []
     if needed:
-        for child in part.children:
-            if not child.complete() and (lack := _lack(child, waiting, by_role)) is not None:
-                children.append((lack.least(), child.position, lack))
+        incomplete = (child for child in part.children if not child.complete())
+        children = [lack for child in incomplete if (lack := _lack(child, waiting, by_role)) is not None]
         if len(children) < needed:
             return None
-        children.sort(key=lambda item: item[:2])
-    return Part(part.name, members, _runs(own, by_role=by_role), [lack for _, _, lack in children], needed)
+        children.sort(key=Part.least)
+    return Part(part.name, members, _runs(own, by_role=by_role), children, needed)
 
 
 def _short_part(group: GroupEntry, root: PartEntry, waiting: _Waiting) -> Shortage:
