@@ -49,6 +49,7 @@ ACTIONS = (
 
 _OF_TIERS: Mapping[str, tuple[str, ...]] = {
     "enqueue": ("volcano-enqueue",),
+    "backfill": ("volcano-backfill",),
     "preempt": ("volcano-preempt",),
     "reclaim": ("volcano-reclaim",),
     "gangpreempt": ("gangpreempt-surplus", "gangpreempt"),

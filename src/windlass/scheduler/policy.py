@@ -25,4 +25,7 @@ def make_engine(
     """
     plugins, actions = registry.build(policy, warn)
     known = tuple(action for action in actions if action in ACTIONS)
-    return Engine(dataclasses.replace(base or EngineConfig(), actions=known), plugins)
+    config = dataclasses.replace(
+        base or EngineConfig(), actions=known, best_effort_apart="volcano-backfill" in known
+    )
+    return Engine(config, plugins)

@@ -8,6 +8,7 @@ from functools import partial
 from windlass.engine.actions.allocate import Allocate
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.stale_gang import StaleGangEviction
+from windlass.engine.actions.volcano_backfill import VolcanoBackfill
 from windlass.engine.actions.volcano_enqueue import VolcanoEnqueue
 from windlass.engine.actions.volcano_evict import VolcanoPreempt, VolcanoReclaim
 from windlass.engine.cycle import Action, Machinery
@@ -25,6 +26,7 @@ ACTIONS: Mapping[str, tuple[Factory, ...]] = {
     "gangreclaim": (partial(Evicting, "gangreclaim"),),
     "stalegangeviction": (StaleGangEviction,),
     "volcano-enqueue": (VolcanoEnqueue,),
+    "volcano-backfill": (VolcanoBackfill,),
     "volcano-preempt": (VolcanoPreempt,),
     "volcano-reclaim": (VolcanoReclaim,),
 }

@@ -1,0 +1,80 @@
+"""The action ``backfill`` of a tiered configuration (Volcano's): pods that ask for nothing.
+
+Each is placed by itself: it does not wait for its gang, and no queue's share is asked; only limits are,
+since such a pod counts as a pod. It is no backfill around work that waits for room: that is the business
+of ``allocate`` and its reservations.
+"""
+
+from __future__ import annotations
+
+from windlass.engine.actions.volcano_evict import tiers_of
+from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.enrolment import closed_reason
+from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.view import TableView
+from windlass.spi.plugins import StepView
+
+
+class VolcanoBackfill:
+    name = "volcano-backfill"
+
+    def __init__(self, machinery: Machinery) -> None:
+        self._m = machinery
+        self._tiers = tiers_of(machinery.policies)
+        self._waiting: dict[str, GroupEntry] = {}
+        """Groups with pods that ask for nothing and wait."""
+        self._tried: set[str] = set()
+        """Those of them that got nothing, and for which nothing has changed since."""
+        self._fresh = True
+
+    def run(self, ctx: CycleContext) -> None:
+        if self._tiers is None:
+            return
+        world = self._m.world
+        for group in world.groups.values() if self._fresh else list(ctx.touched.values()):
+            self._follow(group)
+        self._fresh = False
+        if ctx.improved:
+            self._tried.clear()
+        due = [group for key, group in self._waiting.items() if key not in self._tried]
+        for group in sorted(due, key=world.group_order):
+            self._serve(ctx, group)
+
+    def _follow(self, group: GroupEntry) -> None:
+        """Take in what has become of a group."""
+        known = self._m.world.groups.get(group.key) is group and group.group is not None
+        self._tried.discard(group.key)
+        if known and group.apart and group.asking_nothing:
+            self._waiting[group.key] = group
+        else:
+            self._waiting.pop(group.key, None)
+
+    def _serve(self, ctx: CycleContext, group: GroupEntry) -> None:
+        m = self._m
+        self._tried.add(group.key)
+        if group.spec.held or group.queue is None or closed_reason(group.queue) is not None:
+            return
+        if m.world.gate.closed(group) or group.not_before > ctx.now:
+            return
+        failed: set[int] = set()
+        for entry in [entry for entry in group.waiting() if entry.cls.asks_nothing]:
+            if entry.cls.number in failed:
+                continue
+            if self._refused(group, entry) or not m.placer.place(m.statement, group, entry.cls, [entry]):
+                failed.add(entry.cls.number)
+        if len(m.statement):
+            m.statement.commit(ctx.out)
+            ctx.touched[group.key] = group
+            m.enrolment.settle(group, ctx.now)
+            self._follow(group)
+
+    def _refused(self, group: GroupEntry, entry: TaskEntry) -> bool:
+        """Whether a limit stands against the pod."""
+        queue = group.queue
+        step = StepView(group.spec, entry.cls.request, 1, extra=True)
+        nodes = TableView(self._m.world.table)
+        return queue is not None and any(
+            plugin.admits(step, queue.path, nodes) is not None
+            for plugin in self._m.policies.admissions
+            if not getattr(plugin, "turns_only", False)
+        )
