@@ -80,7 +80,7 @@ class Solver:
             return attempt.plain(Order(candidates.in_order(only_allowed=True)))
         everyone = Order(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
         if terms.move is Move.MUST:
-            return attempt.moving(everyone, LONGER if not terms.groups else terms.groups)
+            return attempt.moving(Order(candidates.one_by_one(everyone.source)), LONGER)
         found = attempt.moving(everyone, 1)
         if found is None:
             found = attempt.plain(Order(candidates.in_order(only_allowed=True)))

@@ -180,6 +180,18 @@ class Candidates:
                         if _takeable(entry):
                             yield entry
 
+    def one_by_one(self, units: Iterator[Unit]) -> Iterator[Unit]:
+        """Units taken apart, where all of them come back: the last task of a core goes first."""
+        for unit in units:
+            if len(unit.entries) == 1:
+                yield unit
+                continue
+            for entry in sorted(unit.entries, key=unit.group.place_of, reverse=True):
+                view = unit.view
+                yield self._unit(
+                    unit.group, [entry], core=view.core, spare=view.spare, members=view.members
+                )
+
     # ------------------------------------------------------------------ in order
 
     def in_order(self, *, only_allowed: bool) -> Iterator[Unit]:
