@@ -12,18 +12,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from windlass.kits.files import FileLock, write_atomic
 from windlass.kits.state import NETWORK_FILESYSTEMS, filesystem_of
 from windlass.store import errors, schema
+from windlass.store.checkpoint import Checkpointer
 from windlass.store.families import StoreOptions
 
 MEMORY = ":memory:"
 _ROWS_PER_STATEMENT = 64
-_FRAMES_PER_CHANGE = 4
-_WAL_IDLE_PAGES = 1_000
-_WAL_PAGES = 4_000
+_PAGES_PER_CHANGE = 4
 _FREE_PAGES_KEPT = 4_096
 _QUICK_CHECK_BYTES = 256 * 2**20
 
@@ -84,14 +83,19 @@ class Database:
     """Raises :class:`WindlassError` from :meth:`open`, ``sqlite3.Error`` from the rest."""
 
     def __init__(
-        self, path: Path | None, connection: sqlite3.Connection, lock: FileLock | None, clean: bool
+        self,
+        path: Path | None,
+        connection: sqlite3.Connection,
+        lock: FileLock | None,
+        clean: bool,
+        checkpointer: Checkpointer | None = None,
     ) -> None:
         self.path = path or Path(MEMORY)
         self.clean = clean
         """Whether the last user closed it properly (or it is new)."""
         self._connection = connection
         self._lock = lock
-        self._frames = 0
+        self._checkpointer = checkpointer
         self._statements: dict[tuple[str, int], str] = {}
 
     @staticmethod
@@ -112,6 +116,7 @@ class Database:
                 size = path.stat().st_size
                 if not clean and size <= _QUICK_CHECK_BYTES:
                     _check(path, connection)
+                checkpointer = Checkpointer(_second(path, options))
             except BaseException:
                 connection.close()
                 raise
@@ -122,7 +127,7 @@ class Database:
             if isinstance(error, OSError):
                 raise errors.from_os(path, error) from error
             raise
-        return Database(path, connection, lock, clean)
+        return Database(path, connection, lock, clean, checkpointer)
 
     # -- reading, at start and for replays
 
@@ -171,7 +176,13 @@ class Database:
 
     def write(self, batches: Iterable[Batch], meta: Iterable[tuple[str, int]] = ()) -> None:
         """All of it in one transaction, durable when this returns."""
-        statements = [*self._inserts(batches)]
+        if self._checkpointer is not None:
+            self._checkpointer.raise_failure()
+        statements: list[tuple[str, Sequence[Any]]] = []
+        changes = 0
+        for batch in batches:
+            statements += self._inserts(batch)
+            changes += len(batch.changes)
         upsert = "INSERT INTO meta VALUES(?,?) ON CONFLICT DO UPDATE SET value=excluded.value"
         statements += [(upsert, entry) for entry in meta]
         execute = self._connection.execute
@@ -187,15 +198,17 @@ class Database:
                 if self._connection.in_transaction:
                     execute("ROLLBACK")
                 raise
-        if self._frames >= _WAL_PAGES:
-            self.checkpoint()
+        self._written(_PAGES_PER_CHANGE * changes)
 
-    def _inserts(self, batches: Iterable[Batch]) -> Iterator[tuple[str, Sequence[object]]]:
-        for family, changes in batches:
-            self._frames += _FRAMES_PER_CHANGE * len(changes)
-            for start in range(0, len(changes), _ROWS_PER_STATEMENT):
-                chunk = changes[start : start + _ROWS_PER_STATEMENT]
-                yield self._insert(family, len(chunk)), [*chain.from_iterable(chunk)]
+    def _written(self, pages: int) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.written(pages, self._connection)
+
+    def _inserts(self, batch: Batch) -> Iterator[tuple[str, Sequence[Any]]]:
+        family, changes = batch
+        for start in range(0, len(changes), _ROWS_PER_STATEMENT):
+            chunk = changes[start : start + _ROWS_PER_STATEMENT]
+            yield self._insert(family, len(chunk)), [*chain.from_iterable(chunk)]
 
     def _insert(self, family: str, rows: int) -> str:
         found = self._statements.get((family, rows))
@@ -223,16 +236,8 @@ class Database:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
+        self._written(gone)
         return gone
-
-    def idle(self) -> None:
-        """Nothing is waiting: a good moment for the write-ahead log to be folded in."""
-        if self._frames >= _WAL_IDLE_PAGES:
-            self.checkpoint()
-
-    def checkpoint(self) -> None:
-        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        self._frames = 0
 
     def shrink(self) -> None:
         """Give pages that compaction freed back to the file system."""
@@ -244,17 +249,24 @@ class Database:
         """``meta`` is written first (the mark of a clean end). The lock is released in any case."""
         try:
             self.write((), meta)
-            if self._lock is not None:
+            if self._checkpointer is not None:
+                self._end_checkpoints()
                 self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close without the mark of a clean end."""
+        self._end_checkpoints()
         self._connection.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _end_checkpoints(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+            self._checkpointer = None
 
 
 def _take(path: Path, options: StoreOptions) -> FileLock:
@@ -319,6 +331,18 @@ def _prepare(path: Path, options: StoreOptions) -> sqlite3.Connection:
         schema.migrate(connection, schema.STEPS)
         schema.prepare_writing(connection)
         path.chmod(0o600)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _second(path: Path, options: StoreOptions) -> sqlite3.Connection:
+    """Another connection to a database that was prepared."""
+    connection = _connect(path, options.busy_seconds)
+    try:
+        connection.execute(f"PRAGMA synchronous={options.synchronous}")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
     except BaseException:
         connection.close()
         raise

@@ -85,8 +85,6 @@ class Writer:
         backlog: list[_Job] = []
         while True:
             if not backlog:
-                if self._queue.empty() and self._failure is None:
-                    self._idle()
                 backlog.append(self._queue.get())
             self._drain(backlog)
             job = backlog.pop(0)
@@ -105,12 +103,6 @@ class Writer:
                 backlog.append(self._queue.get_nowait())
         except queue.Empty:
             return
-
-    def _idle(self) -> None:
-        try:
-            self._database.idle()
-        except sqlite3.Error as error:
-            self._failure = error
 
     def _commit(self, writes: list[Write]) -> None:
         if self._failure is None:
