@@ -104,7 +104,7 @@ async def _control(options: ChildOptions) -> None:
         client,
         clock=clock,
         rng=rng,
-        options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES),
+        options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES, config_map=True),
         informers=informers,
     )
     controllers = ControllerManager(client, clock=clock, rng=rng, embedded=True, informers=informers)

@@ -175,7 +175,9 @@ def parser() -> argparse.ArgumentParser:
                 help="schedule pods that name it; may be repeated (default: windlass)",
             )
             remote.add_argument(
-                "--config", metavar="FILE", help="scheduler configuration (not in this version)"
+                "--config",
+                metavar="FILE",
+                help="scheduler configuration in Volcano's format; followed while running",
             )
             remote.add_argument("--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics")
     return top

@@ -24,19 +24,13 @@ def _scheduler(options: RemoteOptions) -> int:
     from windlass.scheduler.main import ProcessOptions, run
     from windlass.scheduler.options import SchedulerOptions
 
-    if options.config is not None:
-        raise WindlassError(
-            "WL-USE-501",
-            "--config is not understood by this version",
-            evidence="the scheduler runs its default policy: priority and share, gangs, capability, binpack",
-            remedies=("windlass scheduler without --config",),
-        )
     return run(
         ProcessOptions(
             kubeconfig=str(options.kubeconfig) if options.kubeconfig else None,
             context=options.context,
             metrics_bind=options.metrics,
             leader_elect=options.leader_elect,
+            config=str(options.config) if options.config else "",
             scheduler=SchedulerOptions(scheduler_names=options.scheduler_names),
         )
     )

@@ -92,20 +92,15 @@ def _flags(text: str) -> Parsed:
 
 def _config_map(value: Mapping[str, Any], lines: Mapping[str, int], node: yaml.MappingNode) -> Parsed:
     data = value.get("data")
-    texts = {key: text for key, text in (data or {}).items() if isinstance(text, str)}
-    chosen = [key for key in texts if key.endswith(".conf")] or list(texts)
-    if len(chosen) != 1:
-        raise ConfigError(
-            f"the ConfigMap holds {len(chosen)} texts that could be the configuration",
-            line=lines.get("data", 1),
-            field="data",
-            remedy="keep one key, volcano-scheduler.conf",
-        )
-    inner = _child(_child(node, "data"), chosen[0])
+    texts = (
+        {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
+    )
+    key = _key_of(texts, lines.get("data", 1))
+    inner = _child(_child(node, "data"), key)
     block = isinstance(inner, yaml.ScalarNode) and inner.style in ("|", ">")
     offset = inner.start_mark.line + (1 if block else 0)
     try:
-        parsed = parse(texts[chosen[0]])
+        parsed = parse(texts[key])
     except ConfigError as error:
         raise ConfigError(
             error.message,
@@ -115,6 +110,23 @@ def _config_map(value: Mapping[str, Any], lines: Mapping[str, int], node: yaml.M
         ) from None
     shifted = {field: line + offset for field, line in (parsed.lines or {}).items()}
     return replace(parsed, lines=shifted)
+
+
+def text_of(data: Mapping[str, str]) -> str:
+    """The configuration's text in a ConfigMap's data. Raises :class:`ConfigError`."""
+    return data[_key_of(data, 0)]
+
+
+def _key_of(texts: Mapping[str, str], line: int) -> str:
+    chosen = [key for key in texts if key.endswith(".conf")] or list(texts)
+    if len(chosen) != 1:
+        raise ConfigError(
+            f"the ConfigMap holds {len(chosen)} texts that could be the configuration",
+            line=line,
+            field="data",
+            remedy="keep one key, volcano-scheduler.conf",
+        )
+    return chosen[0]
 
 
 def _compose(text: str) -> tuple[Any, dict[str, int], Any]:

@@ -7,10 +7,15 @@ no single file shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
+from windlass.api import resources
 from windlass.api.errors import WindlassError
+from windlass.client.informers import SharedInformers
+from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.model import scheduler_config
 from windlass.model.scheduler_config import ConfigError, Parsed
@@ -20,6 +25,9 @@ from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
 LOOK_SECONDS = 2.0
+CONFIG_MAP_NAMESPACE = "volcano-system"
+CONFIG_MAP_NAME = "volcano-scheduler-config"
+Adopt = Callable[[SchedulerConfig], None]
 log = logs.get("scheduler")
 
 
@@ -57,11 +65,10 @@ def parse(text: str, path: str) -> Parsed:
 
 
 class ConfigFile:
-    """Follows a file. ``adopt`` is called with every new configuration, never with a wrong one."""
+    """Follows a file."""
 
-    def __init__(self, path: str, adopt: Callable[[SchedulerConfig], None], clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
-        self._adopt = adopt
         self._clock = clock
         self._text = ""
         self.fault: WindlassError | None = None
@@ -74,13 +81,14 @@ class ConfigFile:
         self._tell(parsed)
         return parsed.config
 
-    async def run(self) -> None:
-        """Look at the file until cancelled."""
+    async def run(self, adopt: Adopt) -> None:
+        """Look at the file until cancelled. ``adopt`` is called with every new configuration, never with a
+        wrong one."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
-            self.look()
+            self.look(adopt)
 
-    def look(self) -> None:
+    def look(self, adopt: Adopt) -> None:
         """Take in the file if it has changed."""
         try:
             text = read_text(self._path)
@@ -96,8 +104,87 @@ class ConfigFile:
         self.fault = None
         self._tell(parsed)
         log.info("configuration taken over", file=self._path, actions=",".join(parsed.config.actions))
-        self._adopt(parsed.config)
+        adopt(parsed.config)
 
     def _tell(self, parsed: Parsed) -> None:
         for note in parsed.notes:
             log.warning("configuration", file=self._path, note=note)
+
+
+class ConfigMapView(msgspec.Struct, frozen=True, gc=False):
+    """A ConfigMap as far as a configuration may stand in it."""
+
+    namespace: str
+    name: str
+    uid: str
+    data: Mapping[str, str]
+
+
+class _MetaWire(msgspec.Struct, gc=False):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class _ConfigMapWire(msgspec.Struct, gc=False):
+    metadata: _MetaWire
+    data: dict[str, str] | None = None
+
+
+_config_map_decoder = msgspec.json.Decoder(_ConfigMapWire)
+
+
+def decode_config_map(raw: bytes | msgspec.Raw) -> ConfigMapView:
+    """Raises ``msgspec.DecodeError`` on what is no ConfigMap."""
+    wire = _config_map_decoder.decode(raw)
+    return ConfigMapView(wire.metadata.namespace, wire.metadata.name, wire.metadata.uid, wire.data or {})
+
+
+class ConfigMapSource:
+    """Follows Volcano's ConfigMap. A wrong one is told as an event on it, and changes nothing; when it is
+    deleted, the default policy takes over."""
+
+    def __init__(self, informers: SharedInformers, recorder: EventRecorder, adopt: Adopt) -> None:
+        self._recorder = recorder
+        self._adopt = adopt
+        self._text: str | None = None
+        self.informer = informers.informer(
+            resources.CONFIG_MAPS,
+            namespace=CONFIG_MAP_NAMESPACE,
+            fields=f"metadata.name={CONFIG_MAP_NAME}",
+            decode=decode_config_map,
+        )
+        self.informer.add_handler(self._changed, lambda _, new: self._changed(new), self._gone)
+
+    def _changed(self, view: ConfigMapView) -> None:
+        ref = ObjectRef("v1", "ConfigMap", view.namespace, view.name, view.uid)
+        place = f"ConfigMap {view.namespace}/{view.name}"
+        try:
+            text = scheduler_config.text_of(view.data)
+            if text == self._text:
+                return
+            self._text = text
+            parsed = parse(text, place)
+        except ConfigError as error:
+            self._refuse(ref, config_error(place, error))
+            return
+        except WindlassError as error:
+            self._refuse(ref, error)
+            return
+        for note in parsed.notes:
+            self._recorder.event(ref, "Warning", "ConfigurationNote", note)
+        log.info("configuration taken over", source=place, actions=",".join(parsed.config.actions))
+        self._recorder.event(
+            ref, "Normal", "ConfigurationTakenOver", "the scheduler decides by it from now on"
+        )
+        self._adopt(parsed.config)
+
+    def _refuse(self, ref: ObjectRef, error: WindlassError) -> None:
+        log.error("configuration refused; the one before stays in force", why=error.message)
+        remedy = f"; {error.remedies[0]}" if error.remedies else ""
+        self._recorder.event(ref, "Warning", "ConfigurationRefused", error.message + remedy)
+
+    def _gone(self, _: ConfigMapView) -> None:
+        self._text = None
+        log.info("configuration gone; the default policy takes over")
+        self._adopt(SchedulerConfig())

@@ -9,7 +9,7 @@ import asyncio
 import signal
 import socket
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from windlass.client import kubeconfig
 from windlass.client.client import Client
@@ -19,6 +19,7 @@ from windlass.kits import rng as randomness
 from windlass.kits.clock import SystemClock
 from windlass.observe import logs, metrics
 from windlass.observe.endpoint import Endpoint, parse_address
+from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
@@ -28,12 +29,13 @@ log = logs.get("scheduler")
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """``metrics_bind`` ``HOST:PORT``, empty for none."""
+    """``metrics_bind`` ``HOST:PORT``, empty for none. ``config``: a scheduler configuration to follow."""
 
     kubeconfig: str | None = None
     context: str | None = None
     metrics_bind: str = ""
     leader_elect: bool = False
+    config: str = ""
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
@@ -50,10 +52,14 @@ def run(options: ProcessOptions) -> int:
 async def serve(options: ProcessOptions) -> None:
     """The process's body. Raises ``WindlassError`` (configuration, lost leadership)."""
     clock, rng = SystemClock(), randomness.system()
+    scheduling = options.scheduler
+    file = ConfigFile(options.config, clock) if options.config else None
+    if file is not None:
+        scheduling = replace(scheduling, policy=file.start())
     connection = kubeconfig.load(options.kubeconfig, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-scheduler", clock=clock, rng=rng)
     registry = metrics.registry()
-    service = SchedulerService(client, clock=clock, rng=rng, options=options.scheduler, registry=registry)
+    service = SchedulerService(client, clock=clock, rng=rng, options=scheduling, registry=registry)
     endpoint = Endpoint(registry, service.ready.is_set)
     if options.metrics_bind:
         await endpoint.start(*parse_address(options.metrics_bind))
@@ -62,7 +68,7 @@ async def serve(options: ProcessOptions) -> None:
     stopped = _stop_signal()
     garbage.expect_long_lives()
     try:
-        await _until(stopped, _lead(service, election, options.leader_elect))
+        await _until(stopped, _lead(service, election, options.leader_elect, file))
     finally:
         await endpoint.stop()
         if options.leader_elect:
@@ -72,13 +78,15 @@ async def serve(options: ProcessOptions) -> None:
         await client.close()
 
 
-async def _lead(service: SchedulerService, election: Election, elect: bool) -> None:
+async def _lead(service: SchedulerService, election: Election, elect: bool, file: ConfigFile | None) -> None:
     if elect:
         await election.acquire()
     service.metrics.leader.set(1)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(service.run(), name="scheduler")
+            if file is not None:
+                group.create_task(file.run(service.use), name="configuration")
             if elect:
                 group.create_task(election.hold(), name="lease")
     except* LeaderLost as lost:

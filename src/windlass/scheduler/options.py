@@ -21,10 +21,12 @@ class SchedulerOptions:
     bind and its minimum without progress before its bound members are evicted. ``quiet_seconds``: so long
     must a group have waited before its reason is written; ``rewrite_seconds`` lies between two writes of it,
     ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
-    PodGroup from a controller. ``policy``: what the scheduler begins with.
+    PodGroup from a controller. ``policy``: what the scheduler begins with;
+    ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config`` changes it.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
+    config_map: bool = False
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
     debounce_seconds: float = 0.003

@@ -36,6 +36,7 @@ from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler import evictor as evictions
 from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder, Outcome
+from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.evictor import Evictor, Order
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import GangWatch
@@ -117,6 +118,9 @@ class SchedulerService:
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
+        self._config_map = (
+            ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
+        )
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
         self.ready = asyncio.Event()
@@ -153,6 +157,8 @@ class SchedulerService:
         patience = self._keeper.start(self._complain(), "sync warning")
         await self._feed.open_served()
         await self._feed.wait_synced()
+        if self._config_map is not None:
+            await self._config_map.informer.wait_synced()
         patience.cancel()
         model = self.model
         log.info(

@@ -1,0 +1,99 @@
+"""The scheduler's configuration: at the start, changed while it runs, wrong, and as a ConfigMap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kubeobjects import node, pod
+from schedapi import Running, SchedulerApi
+
+from windlass.api.errors import WindlassError
+from windlass.api.resources import CONFIG_MAPS
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.configuration import ConfigFile
+from windlass.spi.configuration import SchedulerConfig
+
+GOOD = 'actions: "allocate"\n'
+OTHER = 'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: predicates\n'
+
+
+@pytest.fixture
+def api() -> SchedulerApi:
+    return SchedulerApi()
+
+
+def _file(path: Path, text: str) -> ConfigFile:
+    path.write_text(text)
+    return ConfigFile(str(path), FakeClock())
+
+
+def test_a_wrong_file_at_the_start_names_file_line_field_and_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.conf"
+    with pytest.raises(WindlassError) as caught:
+        _file(
+            path, 'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n    enableJobOder: true\n'
+        ).start()
+    assert caught.value.code == "WL-CONFIG-465"
+    assert caught.value.message == f"{path}:5: tiers[0].plugins[0].enableJobOder: is no switch of a plugin"
+    assert caught.value.remedies == ("did you mean enableJobOrder?",)
+    path.unlink()
+    with pytest.raises(WindlassError, match="does not exist"):
+        ConfigFile(str(path), FakeClock()).start()
+
+
+def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.conf"
+    file = _file(path, GOOD)
+    assert file.start().actions == ("allocate",)
+    adopted: list[SchedulerConfig] = []
+    file.look(adopted.append)
+    path.write_text('actions: "alocate"\n')
+    file.look(adopted.append)
+    assert adopted == []
+    assert file.fault is not None
+    path.write_text(OTHER)
+    file.look(adopted.append)
+    file.look(adopted.append)
+    assert [config.actions for config in adopted] == [("enqueue", "allocate")]
+    assert file.fault is None
+    path.unlink()
+    file.look(adopted.append)
+    assert len(adopted) == 1
+    assert file.fault is not None
+
+
+async def test_another_policy_takes_over_running_and_waiting_work(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), pod("runs", gpus=1), pod("waits", gpus=1))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert len(api.bound()) == 1
+        running.service.use(SchedulerConfig(actions=("allocate",)))
+        api.add(node("n2", gpus=1))
+        await running.settle(1.0)
+        assert api.bound() == ["runs", "waits"]
+
+
+def _config_map(text: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "volcano-scheduler-config", "namespace": "volcano-system", "uid": "u"},
+        "data": {"volcano-scheduler.conf": text},
+    }
+
+
+async def test_the_config_map_of_volcano_is_followed(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1))
+    api.put(CONFIG_MAPS, _config_map(OTHER))
+    async with Running(api, config_map=True) as running:
+        await running.settle(1.0)
+        used = running.service.engine.config.actions
+        assert used[0] != "allocate"
+        api.put(CONFIG_MAPS, _config_map('actions: "alocate"\n'))
+        await running.settle(1.0)
+        assert running.service.engine.config.actions == used
+        assert "ConfigurationRefused" in running.reasons("volcano-scheduler-config")
+        api.remove(CONFIG_MAPS, "volcano-system/volcano-scheduler-config")
+        await running.settle(1.0)
+        assert running.service.engine.config.actions[0] == "allocate"
