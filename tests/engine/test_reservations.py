@@ -192,28 +192,25 @@ def test_with_true_estimates_the_first_is_never_delayed(
 ) -> None:
     """Who is first in rank starts no later than it was forecast to when it first had to wait."""
     c = cluster(backfill, nodes=2)
-    arrivals = sorted((at, i, size, seconds) for i, (size, seconds, at) in enumerate(drawn))
-    ends: dict[str, float] = {}
-    promised: dict[str, float] = {}
-    started: set[str] = set()
     begin = c.now
-    for second in range(400):
-        moment = begin + second
+    arrivals = [(begin + at, f"j{i}", size, seconds) for i, (size, seconds, at) in enumerate(drawn)]
+    sizes = {name: (size, seconds) for _, name, size, seconds in arrivals}
+    ends: dict[str, float] = {}
+    forecast: dict[str, float] = {}
+    started: set[str] = set()
+    while len(started) < len(drawn):
+        moment = min([at for at, *_ in arrivals] + list(ends.values()))
         for name in [name for name, end in ends.items() if end <= moment]:
             c.finish(name)
             del ends[name]
-        while arrivals and arrivals[0][0] <= second:
-            _, i, size, seconds = arrivals.pop(0)
-            submit(c, f"j{i}", size, float(seconds))
+        for arrival in sorted(a for a in arrivals if a[0] <= moment):
+            arrivals.remove(arrival)
+            submit(c, arrival[1], arrival[2], arrival[3])
         run(c, moment - c.now)
-        for i, (size, seconds, _) in enumerate(drawn):
-            name = f"j{i}"
+        for name, (size, seconds) in sizes.items():
             if f"ns/{name}" in c.groups and name not in started and c.placed(name) == size:
                 started.add(name)
                 ends[name] = moment + seconds
-                assert moment <= promised.get(name, moment), (name, promised)
+                assert moment <= forecast.get(name, moment), (name, forecast)
         for key, slot in c.engine.reservations.slots.items():
-            promised.setdefault(key.removeprefix("ns/"), slot.start)
-        if not arrivals and len(started) == len(drawn):
-            return
-    raise AssertionError("somebody never started")
+            forecast.setdefault(key.removeprefix("ns/"), slot.start)

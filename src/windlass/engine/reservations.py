@@ -175,12 +175,17 @@ class Reservations:
         return next(key for key, r in self.slots.items() if r not in passed)
 
     def _book(self, reservations: Iterable[Reservation], now: float) -> None:
-        for reservation in reservations:
-            reservation.kept = {
-                row: kept
-                for row, amounts in reservation.rows.items()
-                if (kept := self._to_keep(row, amounts, reservation.start, now)).any()
-            }
+        """Book what has to be kept. What leaves a node covers what is kept there only once."""
+        covered: dict[int, Amounts] = {}
+        for reservation in sorted(reservations, key=lambda r: r.start):
+            reservation.kept = {}
+            for row, amounts in reservation.rows.items():
+                before = covered.get(row, 0)
+                cover = np.maximum(self._leaving(row, len(amounts), reservation.start, now) - before, 0)
+                kept = np.maximum(amounts - cover, 0)
+                covered[row] = before + amounts - kept
+                if kept.any():
+                    reservation.kept[row] = kept
             self._change(reservation, 1)
 
     def _unbook(self, reservations: Iterable[Reservation]) -> None:
@@ -205,17 +210,16 @@ class Reservations:
             table.planes[row, PROMISED, : len(amounts)] += sign * amounts
             table.touch(row)
 
-    def _to_keep(self, row: int, amounts: Amounts, start: float, now: float) -> Amounts:
-        """What of the amounts will not be left by those who end by ``start``."""
-        left = amounts.copy()
+    def _leaving(self, row: int, width: int, start: float, now: float) -> Amounts:
+        """What those who end by ``start`` hold of a node; what terminates covers promises already."""
+        sums = np.zeros(width, dtype=np.int64)
         for entry in self._world.table.tasks[row].values():
-            if entry.state is TaskState.RELEASING:
-                continue  # what terminates covers promises already
-            end = end_of(entry, now)
-            if end is not None and end <= start:
-                entry.cls.fit_vector()
-                left -= entry.cls.vector[: len(left)]
-        return np.maximum(left, 0)
+            if entry.state is not TaskState.RELEASING:
+                end = end_of(entry, now)
+                if end is not None and end <= start:
+                    entry.cls.fit_vector()
+                    sums += entry.cls.vector[:width]
+        return sums
 
 
 def _rank(group: GroupEntry) -> tuple[Any, ...]:
