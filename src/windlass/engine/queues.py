@@ -103,6 +103,8 @@ class QueueEntry:
 
     @property
     def committed(self) -> Mapping[str, int]:
+        if not self.promised and not self.releasing:
+            return self.allocated
         total = _total(self.allocated, self.promised)
         _subtract(total, self.releasing.items())
         return total
@@ -135,6 +137,10 @@ class QueueEntry:
         return self._known[1]
 
     @property
+    def guarantees(self) -> Mapping[str, int]:
+        return self._tree.reserved()
+
+    @property
     def reserved(self) -> Mapping[str, int]:
         version = self._tree.version
         if self._reserved[0] != version:
@@ -160,6 +166,7 @@ class QueueTree:
         self.version = 0
         """Counts the changes of rules and of the tree."""
         self._known_tops: tuple[int, list[QueueEntry]] = (-1, [])
+        self._reserved: tuple[int, dict[str, int]] = (-1, {})
         self.tops: dict[str, QueueEntry] = {}
         """The queues without a parent."""
         self.changed: dict[str, QueueEntry] = {}
@@ -193,6 +200,15 @@ class QueueTree:
             tops = [entry for _, entry in sorted(self.tops.items()) if not entry.missing]
             self._known_tops = (self.version, tops)
         return self._known_tops[1]
+
+    def reserved(self) -> Mapping[str, int]:
+        """What is guaranteed to all queues together."""
+        if self._reserved[0] != self.version:
+            total: dict[str, int] = {}
+            for entry in self.known_tops():
+                _add(total, entry.reserved.items())
+            self._reserved = (self.version, total)
+        return self._reserved[1]
 
     # ------------------------------------------------------------------ shape
 
@@ -338,7 +354,7 @@ class QueueTree:
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
         for entry in leaf.path:
-            _count(entry.releasing, items, count)
+            _count_few(entry.releasing, items, count)
             if firm:
                 _count(entry.firm, items, -count)
             self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
@@ -346,7 +362,7 @@ class QueueTree:
     def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Room is kept for ``count`` waiting tasks; negative: no longer."""
         for entry in leaf.path:
-            _count(entry.promised, items, count)
+            _count_few(entry.promised, items, count)
             if firm:
                 _count(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
@@ -379,6 +395,16 @@ def _total(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int
 def _count(sums: dict[str, int], items: Items, count: int) -> None:
     for name, units in items:
         sums[name] = sums.get(name, 0) + units * count
+
+
+def _count_few(sums: dict[str, int], items: Items, count: int) -> None:
+    """The same for sums that are mostly nothing: then they are empty."""
+    for name, units in items:
+        left = sums.get(name, 0) + units * count
+        if left:
+            sums[name] = left
+        else:
+            sums.pop(name, None)
 
 
 def _add(sums: dict[str, int], items: Items) -> None:

@@ -153,9 +153,12 @@ class Turns:
 
 
 def _step(group: GroupEntry) -> StepView | None:
-    if group.step is None or group.group is None:
+    step, spec = group.step, group.group
+    if step is None or spec is None:
         return None
-    return whole_step(group, group.step)
+    if step.members == 1 and len(step.runs) == 1:
+        return StepView(spec, step.runs[0].cls.request, 1, step.extra)
+    return whole_step(group, step)
 
 
 def _depth(entry: QueueEntry) -> int:

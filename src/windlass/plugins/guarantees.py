@@ -25,14 +25,13 @@ class Guarantees:
         self.name = f"guarantees-{dialect.value}"
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
-        if path[0].spec.dialect is not self.dialect:
+        guarantees = path[0].guarantees
+        if not guarantees or path[0].spec.dialect is not self.dialect:
             return None
         tops = path[-1].siblings
-        if not any(top.reserved for top in tops):
-            return None
         names = {queue.name for queue in path}
         for resource, units in step.request.items():
-            if units <= 0 or not any(top.reserved.get(resource, 0) for top in tops):
+            if units <= 0 or not guarantees.get(resource, 0):
                 continue
             kept = sum(_unfilled(top, resource, names, units) for top in tops)
             left = _free(step, nodes, resource) - kept

@@ -18,10 +18,11 @@ thousandfold.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.plugins.kai_shares import counts, entitled
-from windlass.spi.objects import Dialect
+from windlass.spi.objects import Dialect, Queue
 from windlass.spi.plugins import QueueView, StepView
 from windlass.spi.quantities import is_device, scale
 
@@ -37,41 +38,77 @@ class KaiQueueOrder:
     name = "kai-queue-order"
     compares_roots = True
 
+    def __init__(self) -> None:
+        self._standards: dict[str, Standard] = {}
+
     def queue_key(self, queue: QueueView, step: StepView | None) -> Any:
         if queue.spec.dialect is not Dialect.KAI and not queue.mixed:
             return ()
-        return order_key(queue, NOTHING if step is None else step.request, NOTHING)
+        standard = self._standards.get(queue.name)
+        if standard is None or standard.fair is not queue.fair_share or standard.spec is not queue.spec:
+            standard = self._standards[queue.name] = Standard.of(queue)
+        return standard.key(queue, NOTHING if step is None else step.request, NOTHING)
 
 
 def order_key(queue: QueueView, job: Mapping[str, int], taken: Mapping[str, int]) -> tuple[Any, ...]:
     """The place of a queue with its next ``job``; ``taken``: what is to be evicted from it already."""
-    held = queue.committed
-    if taken:
-        held = {name: units - taken.get(name, 0) for name, units in held.items()}
-    fair, bounds, cluster = queue.fair_share, queue.allocatable_share, queue.cluster
-    names = [name for name in fair if counts(name)]
-    with_job = without_job = 0
-    starved = False
-    for name in names:
-        have, more = held.get(name, 0), job.get(name, 0)
-        bound = bounds.get(name)
-        if bound is None:
-            bound = cluster.get(name, 0)
-        elif bound == 0 and more > 0:
-            starved = True
-        if have + more > 0:
-            with_job = max(with_job, _share(name, have + more, bound))
-            if have > 0:
-                without_job = max(without_job, _share(name, have, bound))
-    return (
-        over_fair_share(held, fair),
-        not within_deserved(queue, held, job),
-        -queue.spec.priority,
-        starved,
-        with_job,
-        without_job,
-        tuple([(name not in bounds, bounds.get(name, 0)) for name in sorted(names)]),
-    )
+    return Standard.of(queue).key(queue, job, taken)
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What a queue is measured by, as long as neither its rules nor its share change.
+
+    ``measures``: resource, fair share, deserved amount (``None``: any), allocatable share (``None``: no
+    bound), units of one whole.
+    """
+
+    spec: Queue
+    fair: Mapping[str, int]
+    measures: tuple[tuple[str, int, int | None, int | None, int], ...]
+    bounds: tuple[tuple[bool, int], ...]
+
+    @staticmethod
+    def of(queue: QueueView) -> Standard:
+        spec, fair, bounds, due = queue.spec, queue.fair_share, queue.allocatable_share, entitled(queue)
+        names = sorted(name for name in fair if counts(name))
+        return Standard(
+            spec,
+            fair,
+            tuple(
+                (
+                    name,
+                    fair[name],
+                    None if name in spec.unlimited else due.get(name, 0),
+                    bounds.get(name),
+                    scale(name) if is_device(name) else 1,
+                )
+                for name in names
+            ),
+            tuple((name not in bounds, bounds.get(name, 0)) for name in names),
+        )
+
+    def key(self, queue: QueueView, job: Mapping[str, int], taken: Mapping[str, int]) -> tuple[Any, ...]:
+        held = queue.committed
+        if taken:
+            held = {name: units - taken.get(name, 0) for name, units in held.items()}
+        with_job = without_job = 0
+        starved = beyond = False
+        for name, _, due, bound, whole in self.measures:
+            have, more = held.get(name, 0), job.get(name, 0)
+            both = have + more
+            if due is not None and both > due:
+                beyond = True
+            if bound is None:
+                bound = queue.cluster.get(name, 0)
+            elif more and not bound:
+                starved = True
+            if both > 0:
+                with_job = max(with_job, _share(both, bound, whole))
+                if have > 0:
+                    without_job = max(without_job, _share(have, bound, whole))
+        over = over_fair_share(held, self.fair)
+        return (over, beyond, -self.spec.priority, starved, with_job, without_job, self.bounds)
 
 
 def over_fair_share(held: Mapping[str, int], fair: Mapping[str, int]) -> bool:
@@ -82,18 +119,5 @@ def over_fair_share(held: Mapping[str, int], fair: Mapping[str, int]) -> bool:
     return sum(held.get(name, 0) for name in kinds) > sum(fair[name] for name in kinds)
 
 
-def within_deserved(queue: QueueView, held: Mapping[str, int], job: Mapping[str, int]) -> bool:
-    """Whether the queue with the job holds no more than it deserves of anything that is divided."""
-    due, unlimited = entitled(queue), queue.spec.unlimited
-    return all(
-        held.get(name, 0) + job.get(name, 0) <= due.get(name, 0)
-        for name in queue.fair_share
-        if name not in unlimited and counts(name)
-    )
-
-
-def _share(name: str, units: int, bound: int) -> int:
-    if bound > 0:
-        return (units << SHIFT) // bound
-    whole = scale(name) if is_device(name) else 1
-    return (units * 1000 << SHIFT) // whole
+def _share(units: int, bound: int, whole: int) -> int:
+    return (units << SHIFT) // bound if bound > 0 else (units * 1000 << SHIFT) // whole

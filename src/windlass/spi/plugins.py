@@ -131,6 +131,11 @@ class QueueView(Protocol):
         ...
 
     @property
+    def guarantees(self) -> Mapping[str, int]:
+        """What is guaranteed to all queues of the cluster together."""
+        ...
+
+    @property
     def reserved(self) -> Mapping[str, int]:
         """What is guaranteed to the subtree: its own guarantee, or those of its children if they are more."""
         ...
@@ -310,14 +315,16 @@ class Stepwise(Protocol):
 class RelativeScore(Protocol):
     """A score that depends on other nodes or on pods elsewhere: it is made anew for each placement.
 
-    The plugin may also be a :class:`Domain`. A class on which it has an opinion is placed one by one.
+    The plugin may also be a :class:`Domain`. A class on which it has an opinion is placed one by one. An
+    attribute ``outranks_vacancy`` that is true says that it counts more than whether room is free now.
     """
 
     name: str
     weight: float
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        """Whether it prefers any node to another for the class (``number``) as things stand."""
+        """Whether it prefers any node to another for the class (``number``), now or once some of its
+        tasks are placed."""
         ...
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
