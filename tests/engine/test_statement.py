@@ -52,7 +52,9 @@ def state(c: Cluster) -> dict[str, Any]:
         "placed": {cls.number: dict(cls.placed) for cls in world.classes},
         "domains": [
             [
-                plugin.verdict(cls.number, TableView(world.table)).tolist()
+                None
+                if (verdict := plugin.verdict(cls.number, TableView(world.table))) is None
+                else verdict.tolist()
                 for cls in world.classes
                 if plugin.constrains(cls.number)
             ]

@@ -10,7 +10,17 @@ from kubeobjects import namespace, pod, priority_class
 from windlass.api import views
 from windlass.engine import deltas
 from windlass.model.cluster import ClusterModel
-from windlass.spi.objects import Expression, Needs, NodeTerm, PodTerm, Task, TaskState, Toleration
+from windlass.spi.objects import (
+    Expression,
+    Needs,
+    NodeTerm,
+    PodTerm,
+    SpreadTerm,
+    Task,
+    TaskState,
+    Toleration,
+    WeightedPodTerm,
+)
 
 
 def view(**kwargs: Any) -> views.Pod:
@@ -208,31 +218,67 @@ def test_priority_comes_from_the_pod_else_from_its_class() -> None:
     assert translate(pod("b", priority=3, priorityClassName="high"))["default/b"].priority == 3
 
 
-def test_spreading_that_is_demanded_is_no_silence() -> None:
-    hard = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+def test_spread_constraints() -> None:
+    found = needs(
+        labels={"app": "x", "rev": "7", "other": "y"},
+        topologySpreadConstraints=[
+            {
+                "topologyKey": "zone",
+                "maxSkew": 2,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "x"}},
+                "matchLabelKeys": ["rev", "absent"],
+                "minDomains": 3,
+                "nodeAffinityPolicy": "Ignore",
+                "nodeTaintsPolicy": "Honor",
+            },
+            {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"},
+        ],
+    )
+    assert found.spread == (
+        SpreadTerm(
+            "zone",
+            2,
+            True,
+            (Expression("app", "In", ("x",)), Expression("rev", "In", ("7",))),
+            3,
+            False,
+            True,
+        ),
+        SpreadTerm("rack", 1, False, None),
+    )
+    assert (found.labels, found.namespace) == ((("app", "x"), ("rev", "7")), "default")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"maxSkew": 0}, "maxSkew: Invalid value: 0"),
+        ({"topologyKey": ""}, "topologyKey: Required value"),
+        ({"whenUnsatisfiable": "Never"}, 'whenUnsatisfiable: Unsupported value: "Never"'),
+        ({"minDomains": 0}, "minDomains: Invalid value: 0"),
+        ({"minDomains": 2, "whenUnsatisfiable": "ScheduleAnyway"}, "minDomains: Invalid value: 2"),
+        ({"nodeTaintsPolicy": "Maybe"}, 'nodeTaintsPolicy: Unsupported value: "Maybe"'),
+    ],
+)
+def test_a_spread_constraint_that_contradicts_itself_is_told(change: dict[str, Any], field: str) -> None:
+    hard = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **change}
     model = ClusterModel(["windlass"])
-    model.upsert_pod(view(topologySpreadConstraints=[{**hard, "whenUnsatisfiable": "ScheduleAnyway"}, hard]))
+    model.upsert_pod(view(topologySpreadConstraints=[hard]))
     model.take()
     told = model.explanation("default/pod:a")
     assert told is not None
     assert told.code == "Misconfigured"
-    assert told.message.startswith(
-        "pod default/a: spec.topologySpreadConstraints[1]: Forbidden: spreading over zone with whenUnsatisfiable "
-        "DoNotSchedule is not served"
-    )
-    assert len(told.blockers) == 1
+    assert f"spec.topologySpreadConstraints[0].{field}" in told.message
 
 
-def test_wishes_that_are_not_weighed_are_known() -> None:
-    assert view().shape.ignored == ()
-    soft = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
-    term = {"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}
-    wishful = view(
-        topologySpreadConstraints=[soft],
-        affinity={"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}},
-    )
-    assert wishful.shape.ignored == (
-        "spec.topologySpreadConstraints[0]",
-        "spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution",
-    )
-    assert wishful.shape is not view().shape
+def test_wishes_about_other_pods() -> None:
+    term = {
+        "weight": 7,
+        "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}},
+    }
+    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+    found = needs(labels={"app": "x"}, affinity={"podAntiAffinity": wish, "podAffinity": wish})
+    expected = (WeightedPodTerm(7, PodTerm((Expression("app", "In", ("x",)),), "zone")),)
+    assert found.preferred_affinity == found.preferred_anti_affinity == expected
+    assert found.labels == (("app", "x"),)

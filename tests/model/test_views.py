@@ -117,9 +117,9 @@ def test_damaged_metadata_leaves_the_names() -> None:
 
 def test_host_ports() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 53, "protocol": "UDP"}]
-    assert decode(pod("a", containers=[container(ports=ports)])).shape.host_ports == (("TCP", 8080),)
+    assert decode(pod("a", containers=[container(ports=ports)])).shape.host_ports == (("TCP", 8080, ""),)
     on_host = decode(pod("a", hostNetwork=True, containers=[container(ports=ports)]))
-    assert on_host.shape.host_ports == (("TCP", 8080), ("UDP", 53))
+    assert on_host.shape.host_ports == (("TCP", 8080, ""), ("UDP", 53, ""))
 
 
 def test_pods_with_equal_needs_share_one_shape() -> None:

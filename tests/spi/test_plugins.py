@@ -8,8 +8,8 @@ import pytest
 
 from windlass.engine.policies import Policies
 from windlass.plugins.defaults import default_plugins
-from windlass.spi import nodes, plugins, shares
-from windlass.spi.objects import Needs
+from windlass.spi import nodes, plugins, shares, victims
+from windlass.spi.objects import Dialect, Needs
 
 PROTOCOLS = [
     plugins.Filter,
@@ -17,12 +17,15 @@ PROTOCOLS = [
     plugins.Findings,
     plugins.Domain,
     plugins.Score,
+    plugins.RelativeScore,
     plugins.QueueOrder,
     plugins.GroupOrder,
     plugins.TaskOrder,
     plugins.Admits,
     shares.Division,
 ]
+ELSEWHERE = [victims.Claims, victims.VictimFilter, victims.VictimOrder, victims.Validates]
+"""Protocols that are tested with the actions that ask them."""
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.__name__)
@@ -52,15 +55,15 @@ def test_every_policy_does_something_and_has_a_name_of_its_own() -> None:
     names = [plugin.name for plugin in default_plugins()]  # type: ignore[attr-defined]
     assert len(set(names)) == len(names)
     for plugin in default_plugins():
-        assert any(isinstance(plugin, protocol) for protocol in PROTOCOLS), plugin
+        assert any(isinstance(plugin, protocol) for protocol in (*PROTOCOLS, *ELSEWHERE)), plugin
 
 
 def test_policies_are_sorted_by_what_they_do() -> None:
     policies = Policies(default_plugins())
     assert [p.name for p in policies.static_filters] == ["availability", "node-affinity", "taints"]
     assert [p.name for p in policies.capacities] == ["resources"]
-    assert [p.name for p in policies.domains] == ["host-ports", "pod-affinity"]
-    assert [p.name for p in policies.row_scores] == ["binpack"]
+    assert [p.name for p in policies.domains] == ["host-ports", "pod-affinity", "topology-spread"]
+    assert [p.name for p in policies.scores(Dialect.WINDLASS).row] == ["binpack"]
     assert policies.countable
     assert policies.shares_rows
     assert policies.rises(Needs(request=(("cpu", 1),)))
@@ -69,5 +72,5 @@ def test_policies_are_sorted_by_what_they_do() -> None:
 
 def test_a_scorer_without_weight_is_left_out() -> None:
     policies = Policies(default_plugins())
-    policies.row_scores[0].weight = 0
-    assert Policies(policies.plugins).row_scores == []
+    policies.scores(Dialect.WINDLASS).row[0].weight = 0
+    assert Policies(policies.plugins).scores(Dialect.WINDLASS).row == ()

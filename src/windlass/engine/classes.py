@@ -38,6 +38,7 @@ class TaskClass:
         "_built_epoch",
         "_memo",
         "_policies",
+        "_scores",
         "_seen_amounts",
         "_seen_statics",
         "_static_score",
@@ -85,6 +86,7 @@ class TaskClass:
         """Whether filling the best node up equals placing one by one."""
         self._table = table
         self._policies = policies
+        self._scores = policies.scores(needs.dialect)
         self.drop()
 
     def drop(self) -> None:
@@ -181,7 +183,7 @@ class TaskClass:
                 mask = mask & verdict
         self.static[rows] = mask
         score = np.zeros(len(rows))
-        for plugin in self._policies.static_scores:
+        for plugin in self._scores.static:
             part = plugin.score(self.needs, view)
             if part is not None:
                 score += plugin.weight * part
@@ -200,7 +202,7 @@ class TaskClass:
                 count[~verdict] = 0
         np.maximum(count, 0, out=count)
         score = np.zeros(view.size)
-        for plugin in self._policies.row_scores:
+        for plugin in self._scores.row:
             part = plugin.score(self.needs, view)
             if part is not None:
                 score += plugin.weight * part
@@ -219,7 +221,7 @@ class TaskClass:
     def _keys(
         self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        ranked = np.rint((self._static_score[rows] + score) / self._policies.score_weight * SCORE_UNITS)
+        ranked = np.rint((self._static_score[rows] + score) / self._scores.weight * SCORE_UNITS)
         keys = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
         keys[count <= 0] = -1
         return keys
@@ -256,7 +258,7 @@ class TaskClass:
             self.count[row] = count
         if count > 0:
             whole = float(self._static_score[row]) + score
-            ranked = round(whole / self._policies.score_weight * SCORE_UNITS)
+            ranked = round(whole / self._scores.weight * SCORE_UNITS)
             self.key[row] = (ranked << TIE_BITS) | int(self._table.ranking.tie[row])
         else:
             self.key[row] = -1

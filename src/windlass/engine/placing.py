@@ -3,7 +3,7 @@
 A class whose constraints are static or in its node's own row, and whose score never falls as a node
 fills, is placed by counting: the best node takes as many as it holds, then the next. That equals
 placing one by one (a property test holds it). Anything else is placed one by one: each time the best
-node is taken, and the policies about pods in relation to one another are asked again.
+node is taken, and what the placement touched is looked at again (see ``rounds``).
 
 On request, what fits nowhere now is promised room that is being vacated: nodes are then judged as they
 will be once everything that terminates is gone and every promise is kept. Room that is free now goes
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.policies import Policies
+from windlass.engine.rounds import Ranks, Round
 from windlass.engine.statement import Statement
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
@@ -32,7 +33,7 @@ class Placer:
     def __init__(self, table: NodeTable, policies: Policies) -> None:
         self._table = table
         self._domains = policies.domains
-        self._outranking = policies.outranking
+        self._ranks = Ranks(table, policies)
         self._everything = TableView(table)
 
     def place(
@@ -49,7 +50,7 @@ class Placer:
         ``future``: those that fit nowhere now are promised room that is being vacated. Returns how many
         were placed or promised room, always a prefix.
         """
-        if future and self._outranking and statement.leaving:
+        if future and statement.leaving and self._ranks.outranked(cls):
             return self._by_rank(statement, group, cls, entries)
         placed = self._place_now(statement, group, cls, entries)
         if future and placed < len(entries) and statement.leaving:
@@ -59,12 +60,12 @@ class Placer:
     def _place_now(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
-        domains = self.constraints(cls)
-        if domains:
-            return self._one_by_one(statement, group, cls, entries, domains)
+        domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
+        if domains or rankers:
+            return self._in_rounds(statement, group, cls, entries)
         if cls.countable:
             return self._fill(statement, group, cls, entries)
-        return self._one_by_one(statement, group, cls, entries, ())
+        return self._one_by_one(statement, group, cls, entries)
 
     def constraints(self, cls: TaskClass) -> list[Domain]:
         """The policies that may refuse nodes for the class because of pods elsewhere."""
@@ -94,38 +95,34 @@ class Placer:
         return placed
 
     def _one_by_one(
-        self,
-        statement: Statement,
-        group: GroupEntry,
-        cls: TaskClass,
-        entries: Sequence[TaskEntry],
-        domains: Sequence[Domain],
+        self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         for placed, entry in enumerate(entries):
-            row = self.best(cls, domains)
+            row = cls.best()
             if row < 0:
                 return placed
             statement.allocate(group, cls, row, (entry,))
         return len(entries)
 
-    def best(self, cls: TaskClass, domains: Sequence[Domain]) -> int:
-        """The best node for one task of the class, all policies asked; -1 if there is none."""
-        mask = self.domain_mask(cls, domains) if domains else None
-        if mask is None:
-            return cls.best()
-        cls.refresh()
-        height = self._table.height
-        if not height:
-            return -1
-        key = np.where(mask, cls.key[:height], -1)
-        row = int(key.argmax())
-        return row if key[row] >= 0 else -1
+    def _in_rounds(
+        self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
+    ) -> int:
+        """One by one, where each placement bears on the next."""
+        current = Round(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls))
+        for placed, entry in enumerate(entries, start=1):
+            row = current.best()
+            if row < 0:
+                return placed - 1
+            statement.allocate(group, cls, row, (entry,))
+            if placed < len(entries):
+                current.took(row)
+        return len(entries)
 
     # ------------------------------------------------------------------ room that is being vacated
 
     def promise(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
         """Promise the first of ``entries`` room on nodes that something is leaving. Returns how many got it."""
-        if not self.constraints(cls) and cls.countable:
+        if cls.countable and not self.constraints(cls) and not self._ranks.rankers(cls):
             return self._promise_by_counting(statement, cls, entries)
         with self.vacated(statement):
             for done, entry in enumerate(entries):
@@ -160,16 +157,17 @@ class Placer:
 
     def _best_future(self, cls: TaskClass) -> int:
         """The best node for one task, all nodes being as they will be; -1 if there is none."""
-        domains = self.constraints(cls)
-        rows = np.arange(self._table.height, dtype=np.int64) if domains else self._table.vacating()
+        domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
+        everywhere = domains or rankers
+        rows = np.arange(self._table.height, dtype=np.int64) if everywhere else self._table.vacating()
         if not len(rows):
             return -1
         _, key = cls.future(rows)
         mask = self.domain_mask(cls, domains) if domains else None
         if mask is not None:
             key = np.where(mask, key, -1)
-        at = int(key.argmax())
-        return int(rows[at]) if key[at] >= 0 else -1
+        at = self._ranks.best(cls, rankers, key)
+        return int(rows[at]) if at >= 0 else -1
 
     def _by_rank(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
@@ -205,18 +203,15 @@ class Placer:
         mask = self.domain_mask(cls, domains) if domains else None
         if mask is not None:
             later = np.where(mask, later, -1)
-        rank = np.zeros(len(rows))
-        view = TableView(self._table, future=True)
-        for plugin in self._outranking:
-            part = plugin.score(cls.needs, view)
-            if part is not None:
-                rank += plugin.weight * part
-        rank[(now < 0) & (later < 0)] = -np.inf
-        best = rank == rank.max() if len(rank) else rank > 0
+        rivals = (now >= 0) | (later >= 0)
+        if not rivals.any():
+            return -1, False
+        rank = self._ranks.outranking(cls, rivals)
+        best = rivals & (rank == rank[rivals].max())
+        rankers = self._ranks.rankers(cls)
         for key, vacating in ((now, False), (later, True)):
-            chosen = np.where(best, key, -1)
-            at = int(chosen.argmax()) if len(chosen) else 0
-            if len(chosen) and chosen[at] >= 0:
+            at = self._ranks.best(cls, rankers, np.where(best, key, -1))
+            if at >= 0:
                 return at, vacating
         return -1, False
 

@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
 from windlass.spi import victims
-from windlass.spi.objects import Needs
+from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The scores for pods of one dialect. ``weight``: the sum of the weights of ``static`` and ``row``."""
+
+    static: tuple[spi.Score, ...]
+    row: tuple[spi.Score, ...]
+    relative: tuple[spi.RelativeScore, ...]
+    outranking: tuple[spi.Score, ...]
+    outranking_relative: tuple[spi.RelativeScore, ...]
+    """Those that count more than whether room is free now or still being vacated."""
+    weight: float
+
+    @staticmethod
+    def of(dialect: Dialect, scores: Sequence[spi.Score], relative: Sequence[spi.RelativeScore]) -> Scores:
+        own = [p for p in scores if _speaks(p, dialect)]
+        others = tuple(p for p in relative if _speaks(p, dialect))
+        return Scores(
+            tuple(p for p in own if p.footprint is Footprint.STATIC),
+            tuple(p for p in own if p.footprint is Footprint.ROW),
+            others,
+            tuple(p for p in own if getattr(p, "outranks_vacancy", False)),
+            tuple(p for p in others if getattr(p, "outranks_vacancy", False)),
+            sum(p.weight for p in own) or 1.0,
+        )
+
+
+def _speaks(plugin: object, dialect: Dialect) -> bool:
+    dialects = getattr(plugin, "dialects", None)
+    return dialects is None or dialect in dialects
 
 
 class Policies:
@@ -21,11 +53,8 @@ class Policies:
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
         self.static_findings = [p for p in self.findings if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
-        self.static_scores = [p for p in scores if p.footprint is Footprint.STATIC]
-        self.row_scores = [p for p in scores if p.footprint is Footprint.ROW]
-        self.outranking = [p for p in scores if getattr(p, "outranks_vacancy", False)]
-        """Scores that count more than whether room is free now or still being vacated."""
-        self.score_weight = sum(p.weight for p in scores) or 1.0
+        relative = [p for p in plugins if isinstance(p, spi.RelativeScore) and p.weight > 0]
+        self._scores = {dialect: Scores.of(dialect, scores, relative) for dialect in Dialect}
         self.queue_orders = [p for p in plugins if isinstance(p, spi.QueueOrder)]
         self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]
         self.task_orders = [p for p in plugins if isinstance(p, spi.TaskOrder)]
@@ -35,13 +64,22 @@ class Policies:
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.shares_rows = not any(
-            getattr(p, "reads_labels", False) for p in (*self.row_filters, *self.capacities, *self.row_scores)
+            getattr(p, "reads_labels", False)
+            for p in (
+                *self.row_filters,
+                *self.capacities,
+                *(p for p in scores if p.footprint is Footprint.ROW),
+            )
         )
         """Whether nodes with equal amounts may share an answer."""
         self.countable = not self.row_filters
         """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
         its ``capacity``."""
 
+    def scores(self, dialect: Dialect) -> Scores:
+        """The scores that count for pods of a dialect."""
+        return self._scores[dialect]
+
     def rises(self, needs: Needs) -> bool:
         """Whether a node's score never falls as tasks of these needs are added to it."""
-        return all(p.trend(needs) is spi.Trend.RISES for p in self.row_scores)
+        return all(p.trend(needs) is spi.Trend.RISES for p in self.scores(needs.dialect).row)

@@ -47,6 +47,10 @@ class TableView:
     def rows(self) -> IntArray:
         return np.arange(self.size, dtype=np.int64) if self._rows is None else self._rows
 
+    @property
+    def version(self) -> int:
+        return self._table.statics.mark
+
     def resources(self) -> Sequence[str]:
         return self._table.resources.values
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from windlass.spi.nodes import FloatArray, NodeView
-from windlass.spi.objects import Needs
+from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
 from windlass.spi.quantities import is_device
 
@@ -21,8 +23,9 @@ class Binpack:
     name = "binpack"
     footprint = Footprint.ROW
 
-    def __init__(self, weight: float = 1.0) -> None:
+    def __init__(self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
         self.weight = weight
+        self.dialects = dialects
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES if any(units > 0 for _, units in needs.request) else Trend.FALLS

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-from windlass.plugins.availability import NodeAvailable
-from windlass.plugins.binpack import Binpack
 from windlass.plugins.guarantees import Guarantees
-from windlass.plugins.host_ports import HostPorts
 from windlass.plugins.kai_admission import NonPreemptibleQuota
 from windlass.plugins.kai_order import KaiQueueOrder
 from windlass.plugins.kai_shares import KaiDivision, WindlassDivision
 from windlass.plugins.kai_victims import KaiClaims, KaiVictims
 from windlass.plugins.limits import QueueLimits
-from windlass.plugins.node_affinity import NodeAffinity
+from windlass.plugins.node_policies import Counting, node_policies
 from windlass.plugins.orders import Gang, Priority, QueuePriority
-from windlass.plugins.pod_affinity import PodAffinity
-from windlass.plugins.protection import MinRuntime, Patience
-from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.protection import (
+    Cooldown,
+    DisruptionBudget,
+    MinRuntime,
+    OnlyMovable,
+    Patience,
+    Reserved,
+)
 from windlass.plugins.shares import DominantShare
-from windlass.plugins.spread import Spread
-from windlass.plugins.taints import TaintToleration
+from windlass.plugins.windlass_victims import WindlassClaims, WindlassVictims
 from windlass.spi.objects import Dialect
 
 
-def default_plugins(*, placement: str = "binpack") -> list[object]:
-    """Fresh instances, in order of precedence, for one engine. ``placement``: ``binpack`` or ``spread``.
-
-    Raises ``ValueError`` for another placement.
-    """
-    if placement not in ("binpack", "spread"):
-        raise ValueError(f"placement is binpack or spread, not {placement!r}")
+def default_plugins(
+    *,
+    placement: str = "binpack",
+    kai_gpu: str = "binpack",
+    kai_cpu: str = "binpack",
+    own_for_volcano: bool = True,
+    counting: Counting | None = None,
+) -> list[object]:
+    """Fresh instances, in order of precedence, for one engine. The arguments are those of
+    :func:`~windlass.plugins.node_policies.node_policies`."""
     return [
-        NodeAvailable(),
-        NodeAffinity(),
-        TaintToleration(),
-        ResourcesFit(),
-        HostPorts(),
-        PodAffinity(),
-        Binpack() if placement == "binpack" else Spread(),
+        *node_policies(
+            placement=placement,
+            kai_gpu=kai_gpu,
+            kai_cpu=kai_cpu,
+            own_for_volcano=own_for_volcano,
+            counting=counting,
+        ),
         WindlassDivision(),
         KaiDivision(),
         QueueLimits(),
@@ -50,6 +54,12 @@ def default_plugins(*, placement: str = "binpack") -> list[object]:
         Gang(),
         Patience(),
         MinRuntime(),
+        Cooldown(),
+        DisruptionBudget(),
+        OnlyMovable(),
+        Reserved(),
         KaiClaims(),
         KaiVictims(),
+        WindlassClaims(),
+        WindlassVictims(),
     ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from windlass.api.reasons import Reason
 from windlass.plugins.matching import describe, expression_mask, term_mask
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
-from windlass.spi.objects import Expression, Needs, NodeTerm
+from windlass.spi.objects import Dialect, Expression, Needs, NodeTerm
 from windlass.spi.plugins import Finding, Footprint, Trend
 
 
@@ -22,8 +22,9 @@ class NodeAffinity:
     name = "node-affinity"
     footprint = Footprint.STATIC
 
-    def __init__(self, weight: float = 2.0) -> None:
+    def __init__(self, weight: float = 2.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
         self.weight = weight
+        self.dialects = dialects
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
         if not needs.node_selector and needs.node_terms is None:

@@ -1,9 +1,11 @@
-"""Required pod affinity and anti-affinity, both ways, as in Kubernetes.
+"""Pod affinity and anti-affinity, both ways, as in Kubernetes.
 
 * A pod is kept out of the domains in which a pod matches one of its anti-affinity terms, and out of
   those in which a pod lives whose own anti-affinity term matches it (symmetry).
 * It goes only to domains in which some pod matches *all* its affinity terms. If no pod anywhere does
   and it matches them itself, it is the first of its kind and may go to any node that has the keys.
+* Wishes (preferred terms) are weighed by :class:`AffinityWishes`, also both ways: what a pod that runs
+  prefers about a newcomer counts for the newcomer, and a required affinity of it counts 1.
 
 A domain is the set of nodes with one value of the topology key; a node without the key is in none.
 Counts per domain are kept up to date, never collected anew.
@@ -17,37 +19,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windlass.api.reasons import Reason
-from windlass.plugins.matching import describe, labels_match
-from windlass.spi.nodes import BoolArray, NodeView
-from windlass.spi.objects import Expression, Needs, PodTerm
+from windlass.plugins.crowds import (
+    Condition,
+    Hooked,
+    Tally,
+    carried,
+    condition_of,
+    hooks_of,
+    meets,
+    selector_text,
+)
+from windlass.spi.nodes import BoolArray, FloatArray, NodeView
+from windlass.spi.objects import Dialect, Needs, PodTerm
 from windlass.spi.plugins import Finding
 
 Placed = Iterable[tuple[int, Mapping[int, int]]]
-Condition = tuple[tuple[Expression, ...] | None, tuple[str, ...]]
-"""(selector, namespaces)."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """Pods by domain of one topology key."""
-
-    key: str
-    by_domain: dict[int, int] = field(default_factory=dict)
-
-    def add(self, domain: int, count: int) -> None:
-        if not domain:
-            return
-        left = self.by_domain.get(domain, 0) + count
-        if left:
-            self.by_domain[domain] = left
-        else:
-            self.by_domain.pop(domain, None)
-
-    def occupied(self, nodes: NodeView) -> BoolArray:
-        """The nodes in whose domain such a pod lives."""
-        flags = np.zeros(len(nodes.label_values(self.key)), dtype=np.bool_)
-        flags[list(self.by_domain)] = True
-        return flags[nodes.label(self.key)]
+HARD_WEIGHT = 1
+"""What a required affinity of a running pod counts for a pod that it matches (kube-scheduler's default)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,19 +44,24 @@ class Crowd:
 
     conditions: tuple[Condition, ...]
     tallies: dict[str, Tally] = field(default_factory=dict)
-    members: set[int] = field(default_factory=set)
-    users: set[int] = field(default_factory=set)
-    """Classes with a term that asks for this crowd."""
+    members: dict[int, None] = field(default_factory=dict)
+    users: int = 0
+    """How many classes have a term that asks for this crowd."""
 
 
 @dataclass(eq=False, slots=True)
-class Repulsion:
-    """An anti-affinity term seen from the others: who has it, where those are, whom it matches."""
+class Echo:
+    """A term seen from the others: where those are who have it, and whom it matches.
+
+    ``weight`` 0: a required anti-affinity, which keeps its subjects out; else what it adds to the score of
+    the domain for them.
+    """
 
     condition: Condition
+    weight: int
     tally: Tally
-    owners: set[int] = field(default_factory=set)
-    subjects: set[int] = field(default_factory=set)
+    owners: dict[int, None] = field(default_factory=dict)
+    subjects: dict[int, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,8 +73,15 @@ class _Member:
     anti: list[tuple[PodTerm, Crowd, Tally]] = field(default_factory=list)
     wanted: Crowd | None = None
     wanted_tallies: list[tuple[PodTerm, Tally]] = field(default_factory=list)
-    repelled_by: list[Repulsion] = field(default_factory=list)
-    feeds: list[Tally] = field(default_factory=list)
+    wishes: list[tuple[int, Tally]] = field(default_factory=list)
+    repelled_by: dict[Echo, None] = field(default_factory=dict)
+    drawn_by: dict[Echo, None] = field(default_factory=dict)
+    feeds: dict[Tally, None] = field(default_factory=dict)
+    crowds: dict[Crowd, None] = field(default_factory=dict)
+    """Those it is in."""
+    asks: list[Crowd] = field(default_factory=list)
+    echoes: dict[Echo, None] = field(default_factory=dict)
+    """Those of its own terms."""
 
 
 class PodAffinity:
@@ -92,7 +92,10 @@ class PodAffinity:
         self._members: dict[int, _Member] = {}
         self._numbers: dict[Needs, int] = {}
         self._crowds: dict[tuple[Condition, ...], Crowd] = {}
-        self._repulsions: dict[tuple[Condition, str], Repulsion] = {}
+        self._echoes: dict[tuple[Condition, str, int], Echo] = {}
+        self._hooked_members = Hooked[int]()
+        self._hooked_crowds = Hooked[Crowd]()
+        self._hooked_echoes = Hooked[Echo]()
 
     # ------------------------------------------------------------------ what is told
 
@@ -103,65 +106,87 @@ class PodAffinity:
         member = _Member(needs, dict(needs.labels))
         self._members[number] = member
         self._numbers[needs] = number
-        for crowd in self._crowds.values():
-            if _meets(member, crowd.conditions):
-                crowd.members.add(number)
-                member.feeds += crowd.tallies.values()
-        for repulsion in self._repulsions.values():
-            if _meets(member, (repulsion.condition,)):
-                repulsion.subjects.add(number)
-                member.repelled_by.append(repulsion)
-        if not needs.anti_affinity and not needs.affinity:
-            return
-        where = dict(placed)
+        hooks = carried(needs)
+        self._hooked_members.put(number, hooks)
+        for crowd in self._hooked_crowds.find(hooks):
+            if meets(needs, member.labels, crowd.conditions):
+                crowd.members[number] = None
+                member.crowds[crowd] = None
+                member.feeds.update(dict.fromkeys(crowd.tallies.values()))
+        for echo in self._hooked_echoes.find(hooks):
+            if meets(needs, member.labels, (echo.condition,)):
+                self._subject(number, member, echo)
+        if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
+            self._learn_terms(number, member, dict(placed))
+
+    def _learn_terms(self, number: int, member: _Member, where: Mapping[int, Mapping[int, int]]) -> None:
+        needs = member.needs
         for term in needs.anti_affinity:
-            condition = _condition(term, needs)
-            crowd = self._crowd(number, (condition,), where)
+            condition = condition_of(term, needs)
+            crowd = self._crowd(member, (condition,))
             tally = self._tally(crowd, term.topology_key, where)
             member.anti.append((term, crowd, tally))
-            self._repel(number, member, condition, term.topology_key)
+            self._echo(number, member, condition, term.topology_key, 0)
         if needs.affinity:
-            conditions = tuple(_condition(term, needs) for term in needs.affinity)
-            member.wanted = self._crowd(number, conditions, where)
-            member.wanted_tallies = [
-                (term, self._tally(member.wanted, term.topology_key, where)) for term in needs.affinity
-            ]
+            conditions = tuple(condition_of(term, needs) for term in needs.affinity)
+            member.wanted = self._crowd(member, conditions)
+            for term, condition in zip(needs.affinity, conditions, strict=True):
+                tally = self._tally(member.wanted, term.topology_key, where)
+                member.wanted_tallies.append((term, tally))
+                self._echo(number, member, condition, term.topology_key, HARD_WEIGHT)
+        weighted = [(w.weight, w.term) for w in needs.preferred_affinity]
+        weighted += [(-w.weight, w.term) for w in needs.preferred_anti_affinity]
+        for weight, term in weighted:
+            condition = condition_of(term, needs)
+            crowd = self._crowd(member, (condition,))
+            member.wishes.append((weight, self._tally(crowd, term.topology_key, where)))
+            self._echo(number, member, condition, term.topology_key, weight)
 
     def forget(self, number: int) -> None:
         member = self._members.pop(number, None)
         if member is None:
             return
         del self._numbers[member.needs]
-        for crowd in self._crowds.values():
-            crowd.members.discard(number)
-            crowd.users.discard(number)
-        for repulsion in self._repulsions.values():
-            repulsion.owners.discard(number)
-            repulsion.subjects.discard(number)
-        unused = [crowd for crowd in self._crowds.values() if not crowd.users]
-        idle = [(k, r) for k, r in self._repulsions.items() if not r.owners]
-        for crowd in unused:
-            del self._crowds[crowd.conditions]
-        for key, _ in idle:
-            del self._repulsions[key]
-        dead = {id(t) for crowd in unused for t in crowd.tallies.values()} | {id(r.tally) for _, r in idle}
-        gone = {id(repulsion) for _, repulsion in idle}
-        if dead or gone:
-            for other in self._members.values():
-                other.feeds = [tally for tally in other.feeds if id(tally) not in dead]
-                other.repelled_by = [r for r in other.repelled_by if id(r) not in gone]
+        self._hooked_members.drop(number, carried(member.needs))
+        for crowd in member.crowds:
+            del crowd.members[number]
+        for echo in (*member.repelled_by, *member.drawn_by):
+            del echo.subjects[number]
+        for crowd in member.asks:
+            crowd.users -= 1
+            if not crowd.users:
+                self._drop_crowd(crowd)
+        for echo in member.echoes:
+            del echo.owners[number]
+            if not echo.owners:
+                self._drop_echo(echo)
+
+    def _drop_crowd(self, crowd: Crowd) -> None:
+        del self._crowds[crowd.conditions]
+        self._hooked_crowds.drop(crowd, hooks_of(crowd.conditions[0]))
+        for other in crowd.members:
+            member = self._members[other]
+            del member.crowds[crowd]
+            for tally in crowd.tallies.values():
+                del member.feeds[tally]
+
+    def _drop_echo(self, echo: Echo) -> None:
+        del self._echoes[echo.condition, echo.tally.key, echo.weight]
+        self._hooked_echoes.drop(echo, hooks_of(echo.condition))
+        for other in echo.subjects:
+            member = self._members[other]
+            (member.drawn_by if echo.weight else member.repelled_by).pop(echo)
 
     def add(self, number: int, row: int, count: int) -> None:
-        feeds = self._members[number].feeds
-        for tally in feeds:
+        for tally in self._members[number].feeds:
             tally.add(self._domain(tally.key, row), count)
 
     def relabelled(self, placed: Placed) -> None:
         for crowd in self._crowds.values():
             for tally in crowd.tallies.values():
                 tally.by_domain.clear()
-        for repulsion in self._repulsions.values():
-            repulsion.tally.by_domain.clear()
+        for echo in self._echoes.values():
+            echo.tally.by_domain.clear()
         for number, rows in placed:
             for row, count in rows.items():
                 self.add(number, row, count)
@@ -172,28 +197,42 @@ class PodAffinity:
         member = self._members[number]
         if member.anti or member.wanted is not None:
             return True
-        return any(repulsion.tally.by_domain for repulsion in member.repelled_by)
+        return any(echo.tally.by_domain for echo in member.repelled_by)
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         member = self._members[number]
-        mask = np.ones(nodes.size, dtype=np.bool_)
-        for _, _, tally in member.anti:
-            mask &= ~tally.occupied(nodes)
-        for repulsion in member.repelled_by:
-            mask &= ~repulsion.tally.occupied(nodes)
+        mask: BoolArray | None = None
+        for tally in self._forbidding(member):
+            occupied = tally.occupied(nodes)
+            if occupied is not None:
+                mask = ~occupied if mask is None else mask & ~occupied
         for _, allowed in self._affinity(number, member, nodes):
-            mask &= allowed
+            mask = allowed if mask is None else mask & allowed
         return mask
+
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        member = self._members[number]
+        for _, tally in member.wanted_tallies:
+            domain = self._domain(tally.key, row)
+            if tally in member.feeds and tally.by_domain.get(domain) == 1:
+                return None  # a first one there, perhaps the first anywhere
+        found = {}
+        for tally in self._forbidding(member):
+            if tally in member.feeds:
+                domain = self._domain(tally.key, row)
+                if domain:
+                    found[tally.key, domain] = None
+        return list(found)
 
     def listens(self, number: int) -> Collection[int]:
         member = self._members[number]
         found: set[int] = set()
         for _, crowd, _ in member.anti:
-            found |= crowd.members
-        for repulsion in member.repelled_by:
-            found |= repulsion.owners
+            found |= crowd.members.keys()
+        for echo in member.repelled_by:
+            found |= echo.owners.keys()
         if member.wanted is not None:
-            found |= member.wanted.members
+            found |= member.wanted.members.keys()
         return found
 
     def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
@@ -201,21 +240,49 @@ class PodAffinity:
         if number is None:
             return []
         member = self._members[number]
+        conflicts = [
+            (tally, f"anti-affinity to {selector_text(term.selector)} per {tally.key}")
+            for term, _, tally in member.anti
+        ]
+        conflicts += [
+            (
+                echo.tally,
+                f"a pod there has anti-affinity to {selector_text(echo.condition[0])} per {echo.tally.key}",
+            )
+            for echo in member.repelled_by
+        ]
         found = []
-        for term, _, tally in member.anti:
-            detail = f"anti-affinity to {_text(term.selector)} per {term.topology_key}"
-            found.append(Finding(Reason.POD_ANTI_AFFINITY_CONFLICT, tally.occupied(nodes), detail=detail))
-        for repulsion in member.repelled_by:
-            key = repulsion.tally.key
-            detail = f"a pod there has anti-affinity to {_text(repulsion.condition[0])} per {key}"
-            blocked = repulsion.tally.occupied(nodes)
-            found.append(Finding(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
+        for tally, detail in conflicts:
+            blocked = tally.occupied(nodes)
+            if blocked is not None:
+                found.append(Finding(Reason.POD_ANTI_AFFINITY_CONFLICT, blocked, detail=detail))
         for term, allowed in self._affinity(number, member, nodes):
-            detail = f"affinity to {_text(term.selector)} per {term.topology_key}"
+            detail = f"affinity to {selector_text(term.selector)} per {term.topology_key}"
             found.append(Finding(Reason.POD_AFFINITY_MISMATCH, ~allowed, detail=detail))
         return [finding for finding in found if finding.blocked.any()]
 
+    def opines(self, number: int) -> bool:
+        """Whether :meth:`wishes` has anything, now or as soon as pods of the class are placed."""
+        member = self._members[number]
+        return bool(member.wishes) or any(
+            echo.tally.by_domain or number in echo.owners for echo in member.drawn_by
+        )
+
+    def wishes(self, number: int) -> list[tuple[int, Tally]]:
+        """What pulls a pod of the class to domains (or pushes it away, below 0), by pods that are there."""
+        member = self._members[number]
+        found = [(weight, tally) for weight, tally in member.wishes if tally.by_domain]
+        found += [(echo.weight, echo.tally) for echo in member.drawn_by if echo.tally.by_domain]
+        return found
+
     # ------------------------------------------------------------------ parts
+
+    def _forbidding(self, member: _Member) -> Iterable[Tally]:
+        """The tallies in whose domains a pod of the class may not be; a term of its own that its own kind
+        has is counted in two that are equal."""
+        found = {tally: None for _, _, tally in member.anti}
+        found.update((echo.tally, None) for echo in member.repelled_by)
+        return found
 
     def _affinity(self, number: int, member: _Member, nodes: NodeView) -> list[tuple[PodTerm, BoolArray]]:
         if member.wanted is None:
@@ -223,19 +290,31 @@ class PodAffinity:
         nobody = not any(tally.by_domain for _, tally in member.wanted_tallies)
         if nobody and number in member.wanted.members:
             return [(term, nodes.label(tally.key) != 0) for term, tally in member.wanted_tallies]
-        return [(term, tally.occupied(nodes)) for term, tally in member.wanted_tallies]
+        nowhere = np.zeros(nodes.size, dtype=np.bool_)
+        found = []
+        for term, tally in member.wanted_tallies:
+            occupied = tally.occupied(nodes)
+            found.append((term, nowhere if occupied is None else occupied))
+        return found
 
     def _domain(self, key: str, row: int) -> int:
         if self._nodes is None:
             raise RuntimeError("the plugin is not attached to an engine")
         return int(self._nodes.label(key)[row])
 
-    def _crowd(self, number: int, conditions: tuple[Condition, ...], where: Mapping[int, object]) -> Crowd:
+    def _crowd(self, member: _Member, conditions: tuple[Condition, ...]) -> Crowd:
         crowd = self._crowds.get(conditions)
         if crowd is None:
             crowd = self._crowds[conditions] = Crowd(conditions)
-            crowd.members = {n for n, m in self._members.items() if _meets(m, conditions)}
-        crowd.users.add(number)
+            hooks = hooks_of(conditions[0])
+            self._hooked_crowds.put(crowd, hooks)
+            for other in self._hooked_members.find(hooks):
+                them = self._members[other]
+                if meets(them.needs, them.labels, conditions):
+                    crowd.members[other] = None
+                    them.crowds[crowd] = None
+        crowd.users += 1
+        member.asks.append(crowd)
         return crowd
 
     def _tally(self, crowd: Crowd, key: str, where: Mapping[int, Mapping[int, int]]) -> Tally:
@@ -243,37 +322,53 @@ class PodAffinity:
         if tally is None:
             tally = crowd.tallies[key] = Tally(key)
             for number in crowd.members:
-                self._members[number].feeds.append(tally)
+                self._members[number].feeds[tally] = None
                 for row, count in where.get(number, {}).items():
                     tally.add(self._domain(key, row), count)
         return tally
 
-    def _repel(self, number: int, member: _Member, condition: Condition, key: str) -> None:
-        repulsion = self._repulsions.get((condition, key))
-        if repulsion is None:
-            repulsion = self._repulsions[condition, key] = Repulsion(condition, Tally(key))
-            for other, them in self._members.items():
-                if _meets(them, (condition,)):
-                    repulsion.subjects.add(other)
-                    them.repelled_by.append(repulsion)
-        if number not in repulsion.owners:
-            repulsion.owners.add(number)
-            member.feeds.append(repulsion.tally)
+    def _subject(self, number: int, member: _Member, echo: Echo) -> None:
+        echo.subjects[number] = None
+        (member.drawn_by if echo.weight else member.repelled_by)[echo] = None
+
+    def _echo(self, number: int, member: _Member, condition: Condition, key: str, weight: int) -> None:
+        echo = self._echoes.get((condition, key, weight))
+        if echo is None:
+            echo = self._echoes[condition, key, weight] = Echo(condition, weight, Tally(key))
+            hooks = hooks_of(condition)
+            self._hooked_echoes.put(echo, hooks)
+            for other in self._hooked_members.find(hooks):
+                them = self._members[other]
+                if meets(them.needs, them.labels, (condition,)):
+                    self._subject(other, them, echo)
+        echo.owners[number] = None
+        member.echoes[echo] = None
+        member.feeds[echo.tally] = None
 
 
-def _condition(term: PodTerm, needs: Needs) -> Condition:
-    return (term.selector, term.namespaces or (needs.namespace,))
+class AffinityWishes:
+    """Preferred terms of the pod and of those that run, scaled so that the worst candidate has 0 and the
+    best 100. A view on the one :class:`PodAffinity` that counts for the engine."""
 
+    def __init__(
+        self, counts: PodAffinity, weight: float = 2.0, dialects: Collection[Dialect] = tuple(Dialect)
+    ) -> None:
+        self.name = "podaffinity"
+        self.weight = weight
+        self.dialects = dialects
+        self.outranks_vacancy = False
+        self._counts = counts
 
-def _meets(member: _Member, conditions: tuple[Condition, ...]) -> bool:
-    namespace, labels = member.needs.namespace, member.labels
-    return all(
-        selector is not None and namespace in namespaces and labels_match(selector, labels)
-        for selector, namespaces in conditions
-    )
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return self._counts.opines(number)
 
-
-def _text(selector: tuple[Expression, ...] | None) -> str:
-    if selector is None:
-        return "no pod"
-    return ", ".join(describe(expression) for expression in selector) or "any pod"
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        raw = np.zeros(nodes.size, dtype=np.int64)
+        for weight, tally in self._counts.wishes(number):
+            by_code = np.zeros(len(nodes.label_values(tally.key)), dtype=np.int64)
+            by_code[list(tally.by_domain)] = list(tally.by_domain.values())
+            raw += weight * by_code[nodes.label(tally.key)]
+        worst, best = int(raw[rivals].min()), int(raw[rivals].max())
+        if best == worst:
+            return np.zeros(nodes.size)
+        return (100 * (raw - worst) // (best - worst)).astype(np.float64)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from windlass.plugins.binpack import ORDINARY, fewest_pods, filled
 from windlass.spi.nodes import FloatArray, NodeView
-from windlass.spi.objects import Needs
+from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
 from windlass.spi.quantities import is_device
 
@@ -16,8 +18,9 @@ class Spread:
     name = "spread"
     footprint = Footprint.ROW
 
-    def __init__(self, weight: float = 1.0) -> None:
+    def __init__(self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
         self.weight = weight
+        self.dialects = dialects
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.FALLS

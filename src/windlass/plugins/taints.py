@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
-from windlass.spi.objects import Needs, Taint, Toleration
+from windlass.spi.objects import Dialect, Needs, Taint, Toleration
 from windlass.spi.plugins import Finding, Footprint, Trend
 
 HARD = ("NoSchedule", "NoExecute")
@@ -34,8 +34,9 @@ class TaintToleration:
     name = "taints"
     footprint = Footprint.STATIC
 
-    def __init__(self, weight: float = 3.0) -> None:
+    def __init__(self, weight: float = 3.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
         self.weight = weight
+        self.dialects = dialects
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
         verdicts = [not _refused(needs, taints, HARD) for taints in nodes.taint_sets()]

@@ -34,6 +34,11 @@ class NodeView(Protocol):
         """The row ids covered: stable while the node exists; for plugins that keep a state per node."""
         ...
 
+    @property
+    def version(self) -> int:
+        """Another number whenever any node came or went, or changed its labels, taints or readiness."""
+        ...
+
     def resources(self) -> Sequence[str]:
         """The names of all resources that any node or task has named."""
         ...

@@ -1,0 +1,175 @@
+"""Placing tasks of one class one after the other, where each placement bears on the next.
+
+Everything is looked at once, at the beginning of a round: which nodes the policies about other pods
+leave open, and how the nodes rank. After each placement only what it touched is looked at again: the
+node's own row, and the domains that a policy names (:class:`~windlass.spi.plugins.Stepwise`); a policy
+that does not say is asked about all nodes. The outcome equals asking everything anew for every task (a
+property test holds it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.classes import SCORE_UNITS, TIE_BITS, TaskClass
+from windlass.engine.policies import Policies
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.spi.plugins import Domain, RelativeScore, Stepwise
+
+BoolArray = NDArray[np.bool_]
+Keys = NDArray[np.int64]
+
+_TIE_MASK = (1 << TIE_BITS) - 1
+_FINENESS = 1e7
+"""Sums of scores are compared in whole ten-millionths of a point."""
+
+
+class Ranks:
+    """Keys of nodes combined with the scores that depend on other nodes."""
+
+    def __init__(self, table: NodeTable, policies: Policies) -> None:
+        self._table = table
+        self._policies = policies
+        self._everything = TableView(table)
+
+    def rankers(self, cls: TaskClass) -> list[RelativeScore]:
+        """Those that may prefer one node to another for the class."""
+        view = self._everything
+        return [
+            plugin
+            for plugin in self._policies.scores(cls.needs.dialect).relative
+            if plugin.opines(cls.number, cls.needs, view)
+        ]
+
+    def relative(
+        self, cls: TaskClass, rankers: Sequence[RelativeScore], rivals: BoolArray
+    ) -> NDArray[np.float64]:
+        """The weighted sum of what they say about all rows; at least one row is a rival."""
+        total = np.zeros(len(rivals))
+        for plugin in rankers:
+            total += plugin.weight * plugin.relative(cls.number, cls.needs, self._everything, rivals)
+        return total
+
+    def outranked(self, cls: TaskClass) -> bool:
+        """Whether a score counts more for the class than that room is free now."""
+        scores = self._policies.scores(cls.needs.dialect)
+        return bool(scores.outranking) or any(
+            plugin.opines(cls.number, cls.needs, self._everything) for plugin in scores.outranking_relative
+        )
+
+    def outranking(self, cls: TaskClass, rivals: BoolArray) -> NDArray[np.float64]:
+        """What those scores say about all rows, vacating ones as they will be."""
+        scores = self._policies.scores(cls.needs.dialect)
+        rank = self.relative(cls, scores.outranking_relative, rivals)
+        view = TableView(self._table, future=True)
+        for plugin in scores.outranking:
+            part = plugin.score(cls.needs, view)
+            if part is not None:
+                rank += plugin.weight * part
+        return rank
+
+    def best(self, cls: TaskClass, rankers: Sequence[RelativeScore], key: Keys) -> int:
+        """The best row by ``key`` (of all rows, -1 where nothing goes) and ``rankers``; -1 if there is none."""
+        if not len(key):
+            return -1
+        row = int(key.argmax())
+        if key[row] < 0:
+            return -1
+        if not rankers:
+            return row
+        rivals = key >= 0
+        points = (key >> TIE_BITS) * (self._policies.scores(cls.needs.dialect).weight / SCORE_UNITS)
+        ranks = np.rint((points + self.relative(cls, rankers, rivals)) * _FINENESS)
+        ranks[~rivals] = -np.inf
+        first = np.flatnonzero(ranks == ranks.max())
+        return int(first[(key[first] & _TIE_MASK).argmax()])
+
+
+class Round:
+    """Tasks of one class, placed one by one. Nothing else may be placed while it goes on."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        ranks: Ranks,
+        cls: TaskClass,
+        domains: Sequence[Domain],
+        rankers: Sequence[RelativeScore],
+    ) -> None:
+        self._table = table
+        self._ranks = ranks
+        self._cls = cls
+        self._domains = domains
+        self._rankers = rankers
+        self._everything = TableView(table)
+        cls.refresh()
+        self._height = table.height
+        self._mark = table.amounts.mark
+        self._masks = [self._verdict(plugin) for plugin in domains]
+        self._key = self._closed(cls.key[: self._height])
+
+    def best(self) -> int:
+        """The row for the next task; -1 if there is none."""
+        return self._ranks.best(self._cls, self._rankers, self._key)
+
+    def took(self, row: int) -> None:
+        """A task has been placed on ``row``: look again at what that touched."""
+        cls, log = self._cls, self._table.amounts
+        cls.refresh()
+        changed = log.since(self._mark)
+        self._mark = log.mark
+        if self._height != self._table.height or changed is None:
+            raise RuntimeError("the nodes have changed in the middle of a round")
+        dirty = set(changed)
+        anew = False
+        for at, plugin in enumerate(self._domains):
+            touched = plugin.touched(cls.number, row) if isinstance(plugin, Stepwise) else None
+            if touched is None:
+                self._masks[at] = self._verdict(plugin)
+                anew = True
+                continue
+            for key, code in touched:
+                rows = self._rows(key, code)
+                self._ask(at, plugin, rows)
+                dirty.update(rows.tolist())
+        if anew:
+            self._key = self._closed(cls.key[: self._height])
+        elif dirty:
+            self._renew(np.fromiter(dirty, dtype=np.int64, count=len(dirty)))
+
+    def _verdict(self, plugin: Domain) -> BoolArray | None:
+        verdict = plugin.verdict(self._cls.number, self._everything)
+        return None if verdict is None else verdict.copy()
+
+    def _rows(self, key: str, code: int) -> NDArray[np.int64]:
+        if not key:
+            return np.array([code], dtype=np.int64)
+        return np.flatnonzero(self._table.label_column(key)[1][: self._height] == code)
+
+    def _ask(self, at: int, plugin: Domain, rows: NDArray[np.int64]) -> None:
+        verdict = plugin.verdict(self._cls.number, TableView(self._table, rows))
+        mask = self._masks[at]
+        if mask is None:
+            if verdict is None:
+                return
+            mask = self._masks[at] = np.ones(self._height, dtype=np.bool_)
+        mask[rows] = True if verdict is None else verdict
+
+    def _closed(self, key: Keys) -> Keys:
+        """A copy of ``key`` with -1 where a policy is in the way."""
+        found = key.copy()
+        for mask in self._masks:
+            if mask is not None:
+                found[~mask] = -1
+        return found
+
+    def _renew(self, rows: NDArray[np.int64]) -> None:
+        key = self._cls.key[rows]
+        for mask in self._masks:
+            if mask is not None:
+                key[~mask[rows]] = -1
+        self._key[rows] = key

@@ -1,0 +1,82 @@
+"""Which nodes may take a pod, and which is best: the default policies about nodes, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from windlass.plugins import kai_scores
+from windlass.plugins.availability import NodeAvailable
+from windlass.plugins.binpack import Binpack
+from windlass.plugins.dialects import KAI, NOT_KAI, OWN
+from windlass.plugins.host_ports import HostPorts
+from windlass.plugins.node_affinity import NodeAffinity
+from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
+from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.spread import Spread
+from windlass.plugins.taints import TaintToleration
+from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
+from windlass.plugins.wishes import PreferredNodes
+from windlass.spi.objects import Dialect
+
+PLACEMENTS = ("binpack", "spread")
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """The policies that count pods, one of each for an engine: scores look at them as well."""
+
+    affinity: PodAffinity = field(default_factory=PodAffinity)
+    spread: TopologySpread = field(default_factory=TopologySpread)
+
+
+def node_policies(
+    *,
+    placement: str = "binpack",
+    kai_gpu: str = "binpack",
+    kai_cpu: str = "binpack",
+    own_for_volcano: bool = True,
+    counting: Counting | None = None,
+) -> list[object]:
+    """Fresh policies for one engine.
+
+    ``placement`` of Windlass' own pods, ``kai_gpu`` and ``kai_cpu`` of pods in KAI's queues: ``binpack`` or
+    ``spread``; anything else raises ``ValueError``. ``own_for_volcano``: pods in Volcano's queues are scored
+    as Windlass' own; else they have no scores but those that are added.
+    """
+    if placement not in PLACEMENTS:
+        raise ValueError(f"placement is binpack or spread, not {placement!r}")
+    counting = counting or Counting()
+    dialects = NOT_KAI if own_for_volcano else OWN
+    return [
+        NodeAvailable(),
+        NodeAffinity(dialects=dialects),
+        TaintToleration(dialects=dialects),
+        ResourcesFit(),
+        HostPorts(),
+        counting.affinity,
+        counting.spread,
+        Binpack(dialects=dialects) if placement == "binpack" else Spread(dialects=dialects),
+        *wishes(counting, dialects),
+        *kai_scores.build(gpu=kai_gpu, cpu=kai_cpu),
+        *_kai_affinity(counting),
+    ]
+
+
+def wishes(counting: Counting, dialects: Collection[Dialect]) -> list[object]:
+    """Preferred terms about other pods and soft spread, weighed as kube-scheduler does."""
+    return [
+        AffinityWishes(counting.affinity, 2.0, dialects),
+        SpreadWishes(counting.spread, 2.0, dialects),
+    ]
+
+
+def _kai_affinity(counting: Counting) -> list[object]:
+    parts = [
+        PreferredNodes(kai_scores.AFFINITY, KAI),
+        AffinityWishes(counting.affinity, kai_scores.AFFINITY, KAI),
+    ]
+    for part in parts:
+        part.name = f"kai-{part.name}"
+        part.outranks_vacancy = True
+    return list(parts)

@@ -1,0 +1,70 @@
+"""Volcano's ``binpack``: the weighted share in use of what the task asks for, once it is there.
+
+Only cpu, memory and what ``binpack.resources`` lists count: a GPU must be listed, or packing looks at
+cpu and memory alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from windlass.plugins.dialects import VOLCANO
+from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.spi.nodes import FloatArray, NodeView
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import Footprint, Trend
+
+LISTED = "binpack.resources"
+
+
+class Binpack:
+    """100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources with a weight.
+
+    A node without the resource, or with too little of it left, adds nothing for it, but its weight still
+    divides. What terminates counts as used, what is only promised does not.
+    """
+
+    name = "binpack"
+    footprint = Footprint.ROW
+    dialects = VOLCANO
+
+    def __init__(self, weights: Mapping[str, float], weight: float = 1.0) -> None:
+        """``weights``: resource → weight, none negative. ``weight`` of the whole; 0 switches it off."""
+        self.weight = weight
+        self._weights = dict(weights)
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.RISES
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        weighed = [
+            (resource, units, self._weights[resource])
+            for resource, units in needs.request
+            if units > 0 and resource in self._weights
+        ]
+        whole = sum(weight for _, _, weight in weighed)
+        if whole <= 0:
+            return None
+        score = np.zeros(nodes.size)
+        for resource, units, weight in weighed:
+            allocatable = nodes.allocatable(resource)
+            after = nodes.used(resource) + units
+            fits = (after <= allocatable) & (allocatable > 0)
+            score += np.where(fits, weight * after / np.maximum(allocatable, 1), 0.0)
+        return 100.0 * score / whole
+
+
+def build(arguments: Arguments) -> list[object]:
+    """``binpack.weight``, ``binpack.cpu``, ``binpack.memory``, ``binpack.resources`` and
+    ``binpack.resources.NAME``, each 1 where it is not given; a negative weight of a resource is 1."""
+    names = ["cpu", "memory"]
+    names += [name for text in str(arguments.get(LISTED) or "").split(",") if (name := text.strip())]
+    weights = {}
+    for name in names:
+        key = f"binpack.{name}" if name in ("cpu", "memory") else f"{LISTED}.{name}"
+        weight = number(arguments, key, 1)
+        weights[name] = weight if weight >= 0 else 1.0
+    whole = number(arguments, "binpack.weight", 1)
+    return [Binpack(weights, whole)] if whole > 0 else []
