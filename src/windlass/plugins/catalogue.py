@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from windlass.plugins.keeping import kept
-from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla
+from windlass.plugins.node_policies import Counting
+from windlass.plugins.volcano import (
+    binpack,
+    capacity,
+    drf,
+    gang,
+    nodeorder,
+    overcommit,
+    priority,
+    proportion,
+    sla,
+)
 from windlass.plugins.volcano.arguments import boolean, number
 from windlass.plugins.volcano.cdp import Cooldown
 from windlass.plugins.volcano.conformance import Conformance
@@ -24,15 +35,20 @@ Enter = Callable[[PluginOption, "Wiring"], None]
 class Wiring:
     """What the plugins of a file have put together so far.
 
-    ``placement``: arguments of ``default_plugins``. ``dropped``: classes of default policies that the
-    file switches off. ``plugins``: orders, scores, divisions for Volcano queues.
+    ``placement``: arguments of ``default_plugins``. ``counting``: the policies that count pods, which
+    scores look at. ``plugins``: orders, scores, divisions for Volcano queues. ``warn`` is told what is
+    read differently from how it stands.
     """
 
-    def __init__(self, *, compatibility: str, configurations: Mapping[str, Mapping[str, Any]]) -> None:
-        self.compatibility = compatibility
-        self.configurations = configurations
+    def __init__(
+        self,
+        warn: Callable[[str], None],
+        *,
+        compatibility: str = "",
+    ) -> None:
+        self.warn = warn
+        self.counting = Counting()
         self.placement: dict[str, Any] = {}
-        self.dropped: set[str] = set()
         self.plugins: list[object] = []
         self.tiers: list[Tier] = []
         self.gang_must_fit = compatibility != "volcano"
@@ -177,21 +193,22 @@ def _cdp(option: PluginOption, wiring: Wiring) -> None:
         wiring.tier.reclaiming.append(Cooldown())
 
 
-_SWITCHABLE = {
-    "predicate.NodeAffinityEnable": "NodeAffinity",
-    "predicate.NodePortsEnable": "HostPorts",
-    "predicate.TaintTolerationEnable": "TaintToleration",
-    "predicate.PodAffinityEnable": "PodAffinity",
-    "predicate.PodTopologySpreadEnable": "TopologySpread",
-}
-"""Argument of ``predicates`` → the class of the policy that it switches off."""
-
-
 def _predicates(option: PluginOption, wiring: Wiring) -> None:
-    """The tests are made in any case; an argument that says false takes one away."""
-    for argument, policy in _SWITCHABLE.items():
-        if not boolean(option.arguments, argument, True):
-            wiring.dropped.add(policy)
+    """The tests are made in any case: a node would refuse the pod."""
+    for argument in option.arguments:
+        if argument.startswith("predicate.") and not boolean(option.arguments, argument, True):
+            wiring.warn(f"{argument} is not switched off: a node would refuse the pod")
+
+
+def _nodeorder(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableNodeOrder"):
+        counting = wiring.counting
+        wiring.plugins += nodeorder.build(option.arguments, counting.affinity, counting.spread)
+
+
+def _binpack(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableNodeOrder"):
+        wiring.plugins += binpack.build(option.arguments)
 
 
 def _nothing(option: PluginOption, wiring: Wiring) -> None:
@@ -209,11 +226,27 @@ CATALOGUE: dict[str, Enter] = {
     "sla": _sla,
     "cdp": _cdp,
     "predicates": _predicates,
-    "nodeorder": _nothing,
-    "binpack": _nothing,
+    "nodeorder": _nodeorder,
+    "binpack": _binpack,
     "network-topology-aware": _nothing,
 }
 """Plugin of a tier → what it enters."""
 
-PLACEMENT: dict[str, Enter] = {}
-"""Plugins that only say how the default policy places: KAI's placement plugins."""
+
+def _node_placement(option: PluginOption, wiring: Wiring) -> None:
+    for kind in ("gpu", "cpu"):
+        wanted = option.arguments.get(kind)
+        if wanted in ("binpack", "spread"):
+            wiring.placement[f"kai_{kind}"] = wanted
+        elif wanted is not None:
+            wiring.warn(f"nodeplacement {kind} is binpack or spread, not {wanted!r}")
+
+
+PLACEMENT: dict[str, Enter] = {
+    "nodeplacement": _node_placement,
+    "gpupack": _nothing,
+    "gpuspread": _nothing,
+    "gpusharingorder": _nothing,
+}
+"""Plugins that only say how the default policy places: KAI's placement plugins. Those about parts of
+devices say nothing about whole ones."""

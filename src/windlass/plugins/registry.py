@@ -24,6 +24,8 @@ from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.objects import Dialect
+from windlass.spi.shares import Division
+from windlass.spi.victims import Claims, VictimFilter
 
 ENTRY_POINTS = "windlass.plugins"
 
@@ -61,6 +63,9 @@ _OF_TIERS: Mapping[str, tuple[str, ...]] = {
 _OF_DEFAULT = {"enqueue": "", "gangpreempt": "preempt", "gangreclaim": "reclaim", "shuffle": ""}
 """Action of a file without tiers → the one of the default policy that does it; empty: nothing to do."""
 
+_REPLACED = (Division, Claims, VictimFilter)
+"""Kinds of default policies that a file with tiers stands in for, in Volcano queues."""
+
 Warn = Callable[[str], None]
 Factory = Callable[[PluginOption], object]
 
@@ -78,7 +83,7 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
     warn = warn or logging.getLogger("windlass.scheduler").warning
     _check_actions(config.actions)
     tiers, extra = _tiers_of(config)
-    wiring = Wiring(compatibility=config.compatibility, configurations=config.configurations)
+    wiring = Wiring(warn, compatibility=config.compatibility)
     added = [plugin for option in extra for plugin in _extra(option, wiring, warn)]
     if not tiers:
         return [*default_plugins(**wiring.placement), *added], _default_actions(config.actions)
@@ -131,8 +136,8 @@ def _tiers_of(config: SchedulerConfig) -> tuple[tuple[Tier, ...], tuple[PluginOp
 def _base(wiring: Wiring) -> list[object]:
     """The default policies: what is tested for every pod, and the orders and scores of other queues."""
     found: list[object] = []
-    for plugin in default_plugins(**wiring.placement):
-        if getattr(plugin, "dialect", None) is Dialect.VOLCANO or plugin.__class__.__name__ in wiring.dropped:
+    for plugin in default_plugins(own_for_volcano=False, counting=wiring.counting, **wiring.placement):
+        if getattr(plugin, "dialect", None) is Dialect.VOLCANO and isinstance(plugin, _REPLACED):
             continue
         found += kept(plugin, Dialect.VOLCANO, inside=False)
     return found
