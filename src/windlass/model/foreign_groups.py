@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
-from windlass.kits import durations
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.model.groups import PREEMPTIBILITY_KAI, Classes, group_key, preemptible
+from windlass.model.groups import PREEMPTIBILITY_KAI, Classes, duration_of, group_key, preemptible
 from windlass.spi.objects import Dialect, Group, SubGroup
 
 TRAIN_PRIORITY = 50
@@ -66,10 +65,10 @@ def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -
     priority = kai_priority(view.priority_class, classes)
     delay = view.preemption_delay
     if delay is None:
-        delay = _duration(view.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
+        delay = duration_of(view.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
     grace = view.staleness_grace
     if grace is None:
-        grace = _duration(view.annotations.get(names.STALENESS_GRACE_KAI))
+        grace = duration_of(view.annotations.get(names.STALENESS_GRACE_KAI))
     return Group(
         key=key,
         queue=queue,
@@ -91,6 +90,7 @@ def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -
         stale_since=_moment(view.annotations.get(names.STALE_SINCE_KAI)),
         started=_moment(view.annotations.get(names.LAST_START_KAI)),
         last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
+        run_estimate=duration_of(view.annotations.get(names.RUNNING_ESTIMATE)),
     )
 
 
@@ -117,7 +117,7 @@ def _preemptible(stated: str, priority: int) -> bool:
 def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
     """The group of one of a pod that names a queue of KAI and no PodGroup."""
     priority = kai_priority(pod.labels.get(_CLASS_LABEL) or pod.priority_class, classes)
-    delay = _duration(pod.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
+    delay = duration_of(pod.annotations.get(names.PREEMPTION_DELAY_KAI)) or 0.0
     return Group(
         key=group_key(pod),
         queue=queue,
@@ -130,6 +130,7 @@ def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
         dialect=Dialect.KAI,
         preemption_delay=max(0.0, delay),
         started=pod.started or None,
+        run_estimate=duration_of(pod.annotations.get(names.RUNNING_ESTIMATE)),
     )
 
 
@@ -153,6 +154,7 @@ def native_group(
         admitted=True,
         held=bool(view.problems),
         dialect=dialect,
+        run_estimate=duration_of(view.annotations.get(names.RUNNING_ESTIMATE)),
     )
 
 
@@ -164,16 +166,6 @@ def native_queue(labels: Mapping[str, str], annotations: Mapping[str, str]) -> s
         or labels.get(names.QUEUE_NAME_LABEL)
         or ""
     )
-
-
-def _duration(text: str | None) -> float | None:
-    """An annotation that is no duration says nothing, as in KAI."""
-    if not text:
-        return None
-    try:
-        return durations.parse(text)
-    except ValueError:
-        return None
 
 
 def _moment(text: str | None) -> float | None:

@@ -177,12 +177,13 @@ def group_of(view: views.PodGroup, classes: Classes, parts: tuple[SubGroup, ...]
         admitted=view.phase in PHASES_ADMITTED,
         held=bool(group_problems(view)),
         subgroups=parts,
-        waiting_limit=_waiting_limit(view.annotations.get(names.WAITING_TIME)),
+        run_estimate=duration_of(view.annotations.get(names.RUNNING_ESTIMATE)),
+        waiting_limit=duration_of(view.annotations.get(names.WAITING_TIME)),
         annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
     )
 
 
-def _waiting_limit(text: str | None) -> float | None:
+def duration_of(text: str | None) -> float | None:
     """Seconds; an annotation that is no duration says nothing."""
     if not text:
         return None
@@ -204,4 +205,5 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
         created=pod.created,
         uid=pod.uid,
         admitted=True,
+        run_estimate=duration_of(pod.annotations.get(names.RUNNING_ESTIMATE)),
     )

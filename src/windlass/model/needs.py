@@ -55,11 +55,10 @@ class NeedsTable:
             self._table.clear()
             self._version = vocabulary.version
         labels: tuple[tuple[str, str], ...] = ()
-        namespace = ""
-        if vocabulary.active:
+        if vocabulary.keys:
             found = pod.labels
             labels = tuple((key, found[key]) for key in vocabulary.keys if key in found)
-            namespace = pod.namespace
+        namespace = pod.namespace if vocabulary.active else ""
         key = (pod.shape, namespace, labels, dialect)
         entry = self._table.get(key)
         if entry is None:

@@ -1,4 +1,4 @@
-"""Which pod labels matter to placement: those that some pod's affinity or spread selects on.
+"""Which pod labels matter to placement: those that some pod's affinity or spread selects on, or a policy reads.
 
 Two pods are of one task class only if no affinity can tell them apart. Most clusters have no pod
 affinity at all; then neither labels nor namespaces split classes.
@@ -6,19 +6,26 @@ affinity at all; then neither labels nor namespaces split classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from windlass.api.views import PodShape
 from windlass.api.views.podshape import LabelSelector, PodAffinityTerm
 
 
 class Vocabulary:
-    """The label keys that were ever selected on. Grows only; ``version`` counts its growth."""
+    """The label keys that were ever selected on or read. Grows only; ``version`` counts its growth."""
 
     def __init__(self) -> None:
         self.keys: tuple[str, ...] = ()
         self.active = False
         self.version = 0
+
+    def read(self, keys: Iterable[str]) -> None:
+        """Policies look at these labels themselves."""
+        known = {*self.keys, *keys}
+        if len(known) != len(self.keys):
+            self.keys = tuple(sorted(known))
+            self.version += 1
 
     def learn(self, shape: PodShape) -> None:
         """Take in the terms of a shape."""

@@ -88,6 +88,7 @@ class JobSpec:
     topology: Mapping[str, Any] | None
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    running_estimate: str = ""
 
     @property
     def replicas(self) -> int:
@@ -134,6 +135,7 @@ def read(job: Mapping[str, Any]) -> JobSpec:
         topology=spec.get("networkTopology"),
         labels=metadata.get("labels") or {},
         annotations=metadata.get("annotations") or {},
+        running_estimate=spec.get("runningEstimate") or "",
     )
 
 
