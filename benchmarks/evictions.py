@@ -263,7 +263,7 @@ def check(scene: Scene, decision: Decision) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.evictions", description="Making room by evicting: time per decision.")
+    parser = argparse.ArgumentParser(prog="benchmarks.evictions", description="Making room by evicting")
     parser.add_argument("--nodes", type=int, default=500, help="nodes of the smaller scenes")
     parser.add_argument("--scene", choices=[*SCENES, "all"], default="all")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
