@@ -16,3 +16,9 @@ def test_collections_become_rare_and_what_lives_is_set_aside() -> None:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def test_freed_memory_is_kept_where_the_c_library_can() -> None:
+    import platform
+
+    assert garbage.keep_freed_memory() is (platform.libc_ver()[0] == "glibc")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from windlass.api.errors import WindlassError
 from windlass.kits.clock import Clock
-from windlass.kits.garbage import expect_long_lives
+from windlass.kits.garbage import expect_long_lives, keep_freed_memory
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
 from windlass.server import kubeconfig, pki
@@ -74,6 +74,7 @@ async def serve(
     Raises :class:`WindlassError` when it cannot start, or when the store has failed.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    keep_freed_memory()
     async with running(config, clock=clock, rng=rng, logs=logs) as server:
         if ready is not None:
             told = ready(server)
