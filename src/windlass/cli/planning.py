@@ -56,6 +56,7 @@ def plan(request: Request, warn: Warn) -> dict[str, Any]:
 def run(model: ClusterModel, parsed: Parsed, request: Request, warn: Warn) -> dict[str, Any]:
     """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
     engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"))
+    model.read_labels(engine.reads)
     dry = DryRun(model, engine, request.now)
     return record(dry.run(request.cycles, until_stable=request.until_stable))
 

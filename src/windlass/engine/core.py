@@ -72,6 +72,11 @@ class Core:
 
     # ------------------------------------------------------------------ public surface
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """The labels of pods that some policy looks at: to be in ``Needs.labels``."""
+        return self.world.policies.reads
+
     def apply(self, deltas: Iterable[Delta]) -> None:
         """Enter what the world reports, in order."""
         self.world.stamp += 1

@@ -148,7 +148,8 @@ class SmallestChange:
                 request[name] = request.get(name, 0) + units * n
             if not left:
                 break
-        return StepView(group.spec, request, step.members, step.extra)
+        needs = tuple(dict.fromkeys(run.cls.needs for run in step.runs))
+        return StepView(group.spec, request, step.members, step.extra, needs=needs)
 
     # ------------------------------------------------------------------ the nodes
 
@@ -183,7 +184,7 @@ class SmallestChange:
             if int(np.minimum(self._count(needs, rows), members).sum()) < members:
                 return False
             whole = {name: each * members for name, each in request.items()}
-            view = StepView(group.spec, whole, members, step.extra)
+            view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
             return not self._allocation.refusals_of(group, view)
 
         most = _largest(does, (units - 1) // unit)

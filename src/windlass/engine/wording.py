@@ -91,6 +91,8 @@ def refusal(refusal: Refusal) -> str:
     available = from_units(refusal.resource, refusal.available)
     if refusal.permanent:
         return f"It needs {needed} at once, and queue {refusal.queue} may never hold more than {available}."
+    if not refusal.queue:
+        return f"It needs {needed}, and there is {available} ({refusal.detail})."
     return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
 
 

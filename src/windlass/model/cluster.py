@@ -9,7 +9,7 @@ event about the still unbound pod does not undo it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from windlass.api import annotations as names
@@ -283,6 +283,10 @@ class ClusterModel:
     def configure(self, *, tiers: bool) -> None:
         """Whether a configuration says the policies of Volcano's queues; to be followed by :meth:`resend`."""
         self._tiers = tiers
+
+    def read_labels(self, keys: Iterable[str]) -> None:
+        """Policies look at these labels of pods: they are told of them from the next :meth:`take` on."""
+        self._vocabulary.read(keys)
 
     def take(self, now: float = 0.0) -> list[deltas.Delta]:
         """The deltas since the last call, in an order in which names mostly exist before they are named.

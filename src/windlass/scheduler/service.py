@@ -80,6 +80,7 @@ class SchedulerService:
             tiers=bool(policy.tiers),
         )
         self.engine = engine or make_engine(policy, log.warning)
+        self.model.read_labels(self.engine.reads)
         self._next_policy: SchedulerConfig | None = None
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
@@ -195,6 +196,7 @@ class SchedulerService:
         policy, self._next_policy = self._next_policy, None
         if policy is not None:
             self.engine = make_engine(policy, log.warning)
+            self.model.read_labels(self.engine.reads)
             self.model.configure(tiers=bool(policy.tiers))
             self.model.resend()
             self._inbox.clear()

@@ -295,7 +295,8 @@ class Needs:
     anti_affinity: tuple[PodTerm, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
-    """The pod's own labels, only where an affinity term of any pod could select on them."""
+    """The pod's own labels: those that an affinity term of any pod could select on, and those that a
+    policy reads (:class:`~windlass.spi.plugins.Reads`)."""
     namespace: str = ""
     dialect: Dialect = Dialect.WINDLASS
     """Whose placement rules (scores) hold for the pod."""

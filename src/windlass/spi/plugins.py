@@ -203,6 +203,7 @@ class StepView:
     """What a group asks for next: ``request`` in sum, by ``tasks`` tasks. ``extra``: beyond its minimum.
 
     ``future``: it would wait for room that is being given back, so what terminates counts as gone.
+    ``needs``: what its tasks ask of nodes, each kind once.
     """
 
     group: Group
@@ -210,6 +211,7 @@ class StepView:
     tasks: int
     extra: bool = False
     future: bool = False
+    needs: tuple[Needs, ...] = ()
 
     def standing(self, queue: QueueView, resource: str) -> int:
         """What of a resource the queue's subtree counts as holding when this step is judged: what it
@@ -220,6 +222,14 @@ class StepView:
         if self.future:
             return held - leaving + promised
         return held + max(promised - leaving, 0)
+
+
+@runtime_checkable
+class Reads(Protocol):
+    """For any policy that looks at labels of pods: ``reads`` names their keys. They then stand in
+    ``Needs.labels``, for every pod that carries them."""
+
+    reads: Collection[str]
 
 
 @runtime_checkable

@@ -71,7 +71,7 @@ class VolcanoBackfill:
     def _refused(self, group: GroupEntry, entry: TaskEntry) -> bool:
         """Whether a limit stands against the pod."""
         queue = group.queue
-        step = StepView(group.spec, entry.cls.request, 1, extra=True)
+        step = StepView(group.spec, entry.cls.request, 1, extra=True, needs=(entry.cls.needs,))
         nodes = TableView(self._m.world.table)
         return queue is not None and any(
             plugin.admits(step, queue.path, nodes) is not None

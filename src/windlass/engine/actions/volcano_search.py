@@ -212,7 +212,7 @@ class NodeSearch:
             refusal = self._tiers.allots(path, entry.cls.request)
             if refusal is not None:
                 return refusal
-        step = StepView(group.spec, entry.cls.request, 1, future=True)
+        step = StepView(group.spec, entry.cls.request, 1, future=True, needs=(entry.cls.needs,))
         nodes = TableView(self._m.world.table)
         for plugin in self._m.policies.admissions:
             if not getattr(plugin, "turns_only", False):
