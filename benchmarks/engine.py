@@ -17,15 +17,27 @@ import random
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.kits import garbage
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.objects import Expression, Group, Needs, Node, NodeTerm, Queue, Task, TaskState
+from windlass.spi.objects import (
+    Expression,
+    Group,
+    Needs,
+    Node,
+    NodeTerm,
+    PodTerm,
+    Queue,
+    SpreadTerm,
+    Task,
+    TaskState,
+)
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -33,7 +45,11 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The scenario. ``running``: pods that run from the start; ``parked``: groups no node can take."""
+    """The scenario. ``running``: pods that run from the start; ``parked``: groups no node can take.
+
+    ``anti_affinity`` and ``spread``: the pods of a gang keep to different hosts (or zones), and are spread
+    over the zones (or hosts) at most one apart, both required.
+    """
 
     nodes: int
     gpus: int
@@ -45,6 +61,8 @@ class Shape:
     parked: int = 0
     batch: int = 50
     seed: int = 1
+    anti_affinity: str = ""
+    spread: str = ""
 
 
 def make_nodes(shape: Shape) -> list[Node]:
@@ -66,12 +84,25 @@ def make_needs(shape: Shape) -> list[Needs]:
     ]
 
 
+KEYS = {"host": "kubernetes.io/hostname", "zone": "topology.kubernetes.io/zone"}
+
+
+def related(shape: Shape, needs: Needs, gang: str) -> Needs:
+    """The needs of one gang's pods, which are related to one another and to nobody else."""
+    if not shape.anti_affinity and not shape.spread:
+        return needs
+    kin = (Expression("gang", "In", (gang,)),)
+    apart = (PodTerm(kin, KEYS[shape.anti_affinity]),) if shape.anti_affinity else ()
+    spread = (SpreadTerm(KEYS[shape.spread], 1, True, kin),) if shape.spread else ()
+    return replace(needs, anti_affinity=apart, spread=spread, labels=(("gang", gang),), namespace="bench")
+
+
 def make_units(shape: Shape, rng: random.Random) -> Iterator[list[Delta]]:
     """The deltas of one gang after the other."""
     needs = make_needs(shape)
     for number in range(shape.pods // shape.gang):
         key = f"bench/g{number}"
-        wants = needs[rng.randrange(len(needs))]
+        wants = related(shape, needs[rng.randrange(len(needs))], f"g{number}")
         queue = f"q{number % shape.queues}"
         unit: list[Delta] = [
             GroupUpserted(
@@ -187,13 +218,30 @@ def check(shape: Shape, decisions: Sequence[Decision]) -> None:
     }
     devices: set[tuple[str, int]] = set()
     members: dict[str, int] = {}
+    places: dict[str, list[Node]] = {}
+    nodes = {node.name: node for node in make_nodes(shape)}
     for decision in decisions:
         for bind in decision.binds:
             _take(free, bind.node, needs.pop(bind.task))
             _hand_out(devices, bind)
             members[bind.group] = members.get(bind.group, 0) + 1
+            if shape.anti_affinity or shape.spread:
+                places.setdefault(bind.group, []).append(nodes[bind.node])
     partial = {group: n for group, n in members.items() if n != shape.gang}
     assert not partial, f"gangs started in part: {partial}"
+    for gang, where in places.items():
+        _apart(shape, gang, where)
+
+
+def _apart(shape: Shape, gang: str, where: Sequence[Node]) -> None:
+    if shape.anti_affinity:
+        domains = [node.labels[KEYS[shape.anti_affinity]] for node in where]
+        assert len(set(domains)) == len(domains), f"{gang}: two in one {shape.anti_affinity}"
+    if shape.spread:
+        counts = Counter(node.labels[KEYS[shape.spread]] for node in where)
+        total = min(shape.nodes, 10) if shape.spread == "zone" else shape.nodes
+        least = min(counts.values()) if len(counts) == total else 0
+        assert max(counts.values()) - least <= 1, f"{gang}: not spread: {counts}"
 
 
 def _take(free: dict[str, dict[str, int]], node: str, needs: Needs) -> None:
@@ -222,6 +270,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--topology", type=int, default=0, metavar="RACKS", help="0: topology is not served yet"
     )
+    parser.add_argument("--anti-affinity", choices=list(KEYS), default="", help="of the pods of one gang")
+    parser.add_argument("--spread", choices=list(KEYS), default="", help="of the pods of one gang, required")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
     options = parser.parse_args(arguments)

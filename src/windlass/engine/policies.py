@@ -74,6 +74,8 @@ class Policies:
         """Whether nodes with equal amounts may share an answer."""
         self.reads = frozenset(key for p in plugins if isinstance(p, spi.Reads) for key in p.reads)
         """The labels of pods that some policy looks at."""
+        self.amounts_decide = any(getattr(p, "amounts_decide", False) for p in self.capacities)
+        """Whether a node with less of a resource than a task asks for never takes it."""
         self.countable = not self.row_filters
         """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
         its ``capacity``."""

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.classes import SCORE_UNITS, TIE_BITS, TaskClass
+from windlass.engine.classes import TaskClass
+from windlass.engine.fit import SCORE_UNITS, TIE_BITS
 from windlass.engine.policies import Policies
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
@@ -35,6 +36,11 @@ class Ranks:
         self._table = table
         self._policies = policies
         self._everything = TableView(table)
+        self._stepwise = {id(p): p for p in policies.domains if isinstance(p, Stepwise)}
+
+    def stepwise(self, plugin: Domain) -> Stepwise | None:
+        """The plugin, if it says what a placement touches."""
+        return self._stepwise.get(id(plugin))
 
     def rankers(self, cls: TaskClass) -> list[RelativeScore]:
         """Those that may prefer one node to another for the class."""
@@ -105,6 +111,7 @@ class Round:
         self._cls = cls
         self._domains = domains
         self._rankers = rankers
+        self._stepwise = [ranks.stepwise(plugin) for plugin in domains]
         self._everything = TableView(table)
         cls.refresh()
         self._height = table.height
@@ -127,7 +134,8 @@ class Round:
         dirty = set(changed)
         anew = False
         for at, plugin in enumerate(self._domains):
-            touched = plugin.touched(cls.number, row) if isinstance(plugin, Stepwise) else None
+            stepwise = self._stepwise[at]
+            touched = None if stepwise is None else stepwise.touched(cls.number, row)
             if touched is None:
                 self._masks[at] = self._verdict(plugin)
                 anew = True

@@ -79,6 +79,23 @@ class Hooked(Generic[Item]):
         return iter(found)
 
 
+class Whereabouts:
+    """Where the tasks of each class are, read only if somebody asks about a class that has any."""
+
+    def __init__(self, newcomer: int, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        self._newcomer = newcomer
+        self._placed = placed
+        self._known: Mapping[int, Mapping[int, int]] | None = None
+
+    def of(self, number: int) -> Mapping[int, int]:
+        """Row → tasks. The class that is just being learned has none."""
+        if number == self._newcomer:
+            return {}
+        if self._known is None:
+            self._known = dict(self._placed)
+        return self._known.get(number, {})
+
+
 @dataclass(eq=False, slots=True)
 class Tally:
     """Pods by domain of one topology key. A node without the key is in no domain."""

@@ -23,6 +23,7 @@ from windlass.plugins.crowds import (
     Condition,
     Hooked,
     Tally,
+    Whereabouts,
     carried,
     condition_of,
     hooks_of,
@@ -117,9 +118,9 @@ class PodAffinity:
             if meets(needs, member.labels, (echo.condition,)):
                 self._subject(number, member, echo)
         if needs.anti_affinity or needs.affinity or needs.preferred_affinity or needs.preferred_anti_affinity:
-            self._learn_terms(number, member, dict(placed))
+            self._learn_terms(number, member, Whereabouts(number, placed))
 
-    def _learn_terms(self, number: int, member: _Member, where: Mapping[int, Mapping[int, int]]) -> None:
+    def _learn_terms(self, number: int, member: _Member, where: Whereabouts) -> None:
         needs = member.needs
         for term in needs.anti_affinity:
             condition = condition_of(term, needs)
@@ -317,13 +318,13 @@ class PodAffinity:
         member.asks.append(crowd)
         return crowd
 
-    def _tally(self, crowd: Crowd, key: str, where: Mapping[int, Mapping[int, int]]) -> Tally:
+    def _tally(self, crowd: Crowd, key: str, where: Whereabouts) -> Tally:
         tally = crowd.tallies.get(key)
         if tally is None:
             tally = crowd.tallies[key] = Tally(key)
             for number in crowd.members:
                 self._members[number].feeds[tally] = None
-                for row, count in where.get(number, {}).items():
+                for row, count in where.of(number).items():
                     tally.add(self._domain(key, row), count)
         return tally
 

@@ -18,6 +18,8 @@ class ResourcesFit:
     """Any resource name; a node without it has 0. Every task also takes one of ``pods``."""
 
     name = "resources"
+    amounts_decide = True
+    """A node with less of a resource than is asked for takes no task: the engine need not ask."""
 
     def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
         count: IntArray | None = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from windlass.api.reasons import Reason
-from windlass.plugins.crowds import Condition, Hooked, carried, hooks_of, meets, selector_text
+from windlass.plugins.crowds import Condition, Hooked, Whereabouts, carried, hooks_of, meets, selector_text
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.taints import TaintToleration
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
@@ -120,7 +120,7 @@ class TopologySpread:
                 member.feeds[census] = None
         if not needs.spread:
             return
-        where = dict(placed)
+        where = Whereabouts(number, placed)
         for terms, constraints in ((_hard(needs), member.hard), (_soft(needs), member.soft)):
             keys = tuple(sorted({term.topology_key for term in terms}))
             for term in terms:
@@ -252,7 +252,7 @@ class TopologySpread:
         needs: Needs,
         term: SpreadTerm,
         keys: tuple[str, ...],
-        where: Mapping[int, Mapping[int, int]],
+        where: Whereabouts,
     ) -> Census:
         condition: Condition = (term.selector, (needs.namespace,))
         scope = Scope(
@@ -272,7 +272,7 @@ class TopologySpread:
                 member = self._members[number]
                 if meets(member.needs, member.labels, (condition,)):
                     if not member.feeds:
-                        member.rows = dict(where.get(number, {}))
+                        member.rows = dict(where.of(number))
                     census.members[number] = None
                     member.feeds[census] = None
         return census

@@ -248,7 +248,9 @@ class Filter(Protocol):
 class Capacity(Protocol):
     """How many tasks of one class a node takes on top of what it holds. Always of footprint ``ROW``.
 
-    For limits that are used up by placing: with it the engine places a gang by counting.
+    For limits that are used up by placing: with it the engine places a gang by counting. An attribute
+    ``amounts_decide`` that is true promises that a node with less available of any resource than a task
+    asks for takes none.
     """
 
     name: str

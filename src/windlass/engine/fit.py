@@ -1,0 +1,314 @@
+"""What is known about every node for tasks with equal needs, apart from other pods.
+
+Per node: the static mask, ``count`` (how many more tasks the node takes) and ``key``, one integer that
+ranks the node: score in the high bits, name order in the low ones, -1 where nothing fits. The best node is
+``argmax(key)``. The arrays are brought up to date from the table's change logs, so a bind costs one row.
+Answers for a row are remembered by the row's bytes: nodes in equal states are evaluated once.
+
+Task classes that differ only in how their pods relate to other pods share one :class:`NodeFit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.policies import Policies
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.view import TableView
+from windlass.spi.objects import Needs
+
+UNLIMITED = 1 << 40
+SCORE_UNITS = 1_000_000
+TIE_BITS = 32
+_FEW = 48
+_CLEAR = 3
+"""More changed rows than this are first tested together for what they lack."""
+
+
+class MemoBudget:
+    """How many rows' answers each fit may remember, so that all of them together stay within bounds."""
+
+    def __init__(self, total: int = 100_000, most: int = 2_000, least: int = 64) -> None:
+        self._total = total
+        self._most = most
+        self._least = least
+        self.limit = most
+
+    def share(self, fits: int) -> None:
+        """There are so many fits now."""
+        self.limit = min(self._most, max(self._least, self._total // max(fits, 1)))
+
+
+class NodeFit:
+    """Arrays are valid after :meth:`refresh` and before the next change of the table."""
+
+    __slots__ = (
+        "_asked",
+        "_budget",
+        "_built_epoch",
+        "_memo",
+        "_policies",
+        "_request",
+        "_scores",
+        "_seen_amounts",
+        "_seen_statics",
+        "_static_score",
+        "_table",
+        "_tie_epoch",
+        "built",
+        "count",
+        "key",
+        "needs",
+        "static",
+        "total",
+        "used_at",
+        "users",
+        "vector",
+    )
+
+    def __init__(
+        self,
+        needs: Needs,
+        request: Mapping[str, int],
+        table: NodeTable,
+        policies: Policies,
+        budget: MemoBudget,
+    ) -> None:
+        """``request``: all that a task takes of a node, ``pods`` included."""
+        self.needs = needs
+        self.users = 0
+        """Task classes."""
+        self.used_at = 0
+        self._request = request
+        self._table = table
+        self._policies = policies
+        self._scores = policies.scores(needs.dialect)
+        self._budget = budget
+        self.vector = table.request_vector(request)
+        self._asked = np.flatnonzero(self.vector)
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget the arrays; the next refresh builds them anew."""
+        self.built = False
+        self.static: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self.count: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.key: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._static_score: NDArray[np.float64] = np.zeros(0)
+        self._memo: dict[bytes, tuple[int, float]] = {}
+        self.total = 0
+        """The sum of ``count``: how many such tasks the cluster takes now, on their own."""
+        self._built_epoch = -1
+        self._tie_epoch = -1
+        self._seen_amounts = 0
+        self._seen_statics = 0
+
+    def fit_vector(self) -> None:
+        """Widen ``vector`` after new resources have appeared."""
+        if len(self.vector) != self._table.width:
+            self.vector = self._table.request_vector(self._request)
+
+    # ------------------------------------------------------------------ bringing up to date
+
+    def refresh(self) -> None:
+        """Take in what has changed since the last time."""
+        table = self._table
+        if not self.built or self._built_epoch != table.epoch:
+            self._build()
+            return
+        log, statics = table.amounts, table.statics
+        if (
+            self._seen_statics != statics.base + len(statics.entries)
+            or self._tie_epoch != table.ranking.epoch
+        ):
+            self._refresh_statics()
+        entries = log.entries
+        behind = log.base + len(entries) - self._seen_amounts
+        if not behind:
+            return
+        if behind == 1:
+            self._refresh_few((entries[-1],))
+        else:
+            changed = log.since(self._seen_amounts)
+            if changed is None or len(changed) > 4 * table.height:
+                self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
+            else:
+                rows = set(changed)
+                self._refresh_some(rows)
+        self._seen_amounts = log.base + len(entries)
+
+    def _build(self) -> None:
+        table = self._table
+        table.ranking.settle()
+        self.fit_vector()
+        old = self.count
+        self.static = np.zeros(table.capacity, dtype=np.bool_)
+        self.count = np.zeros(table.capacity, dtype=np.int64)
+        self.count[: len(old)] = old
+        self.key = np.full(table.capacity, -1, dtype=np.int64)
+        self._static_score = np.zeros(table.capacity)
+        self._memo = {}
+        self.built = True
+        self._built_epoch = table.epoch
+        self._tie_epoch = table.ranking.epoch
+        rows = np.arange(table.height, dtype=np.int64)
+        self._judge_statics(rows)
+        self._refresh_rows(rows, everything=True)
+        self._seen_amounts = table.amounts.mark
+        self._seen_statics = table.statics.mark
+
+    def _refresh_statics(self) -> None:
+        table = self._table
+        table.ranking.settle()
+        changed = table.statics.since(self._seen_statics)
+        if changed is None or self._tie_epoch != table.ranking.epoch:
+            rows = np.arange(table.height, dtype=np.int64)
+        else:
+            rows = np.array(sorted(set(changed)), dtype=np.int64)
+        self._tie_epoch = table.ranking.epoch
+        self._seen_statics = table.statics.mark
+        if len(rows):
+            self._judge_statics(rows)
+            self._refresh_rows(rows)
+
+    def _judge_statics(self, rows: NDArray[np.int64]) -> None:
+        view = TableView(self._table, rows)
+        mask = self._table.live[rows]
+        for plugin in self._policies.static_filters:
+            verdict = plugin.filter(self.needs, view)
+            if verdict is not None:
+                mask = mask & verdict
+        self.static[rows] = mask
+        score = np.zeros(len(rows))
+        for plugin in self._scores.static:
+            part = plugin.score(self.needs, view)
+            if part is not None:
+                score += plugin.weight * part
+        self._static_score[rows] = score
+
+    def _evaluate(self, view: TableView) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Count and weighted row score, the static mask left out."""
+        count = np.full(view.size, UNLIMITED, dtype=np.int64)
+        for plugin in self._policies.capacities:
+            limit = plugin.capacity(self.needs, view)
+            if limit is not None:
+                np.minimum(count, limit, out=count)
+        for plugin in self._policies.row_filters:
+            verdict = plugin.filter(self.needs, view)
+            if verdict is not None:
+                count[~verdict] = 0
+        np.maximum(count, 0, out=count)
+        score = np.zeros(view.size)
+        for plugin in self._scores.row:
+            part = plugin.score(self.needs, view)
+            if part is not None:
+                score += plugin.weight * part
+        return count, score
+
+    def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
+        if not len(rows):
+            return
+        count, score = self._evaluate(TableView(self._table, None if everything else rows))
+        count[~self.static[rows]] = 0
+        before = self.count[rows]
+        self.total += int(count.sum()) - int(before.sum())
+        self.count[rows] = count
+        self.key[rows] = self._keys(rows, count, score)
+
+    def _keys(
+        self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        ranked = np.rint((self._static_score[rows] + score) / self._scores.weight * SCORE_UNITS)
+        keys = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
+        keys[count <= 0] = -1
+        return keys
+
+    def _refresh_some(self, rows: Collection[int]) -> None:
+        """As :meth:`_refresh_rows`, the cheapest way."""
+        if len(rows) > _CLEAR and self._policies.amounts_decide:
+            rows = self._clear_full(np.fromiter(rows, dtype=np.int64, count=len(rows)))
+        if len(rows) <= _FEW:
+            self._refresh_few(rows)
+        else:
+            self._refresh_rows(np.fromiter(rows, dtype=np.int64, count=len(rows)))
+
+    def _clear_full(self, rows: NDArray[np.int64]) -> list[int]:
+        """Close the rows that lack an amount that is asked for; returns the others."""
+        asked = self._asked
+        planes = self._table.planes[rows][:, :, asked]
+        kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
+        free = planes[:, ALLOCATABLE] - planes[:, USED] - kept
+        fits = (free >= self.vector[asked]).all(axis=1)
+        full = rows[~fits]
+        self.total -= int(self.count[full].sum())
+        self.count[full] = 0
+        self.key[full] = -1
+        found: list[int] = rows[fits].tolist()
+        return found
+
+    def _refresh_few(self, rows: Collection[int]) -> None:
+        """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
+        planes, static, memo = self._table.planes, self.static, self._memo
+        shared = self._policies.shares_rows
+        unknown: list[tuple[int, bytes]] = []
+        for row in rows:
+            if not static[row]:
+                continue
+            state = planes[row].tobytes()
+            if not shared:
+                state += row.to_bytes(4, "little")
+            known = memo.get(state)
+            if known is None:
+                unknown.append((row, state))
+            else:
+                self._set_row(row, known[0], known[1])
+        if unknown:
+            if len(memo) > self._budget.limit:
+                memo.clear()
+            chosen = np.array([row for row, _ in unknown], dtype=np.int64)
+            counts, scores = self._evaluate(TableView(self._table, chosen))
+            for (row, state), count, score in zip(unknown, counts.tolist(), scores.tolist(), strict=True):
+                memo[state] = (count, score)
+                self._set_row(row, count, score)
+
+    def _set_row(self, row: int, count: int, score: float) -> None:
+        before = int(self.count[row])
+        if count != before:
+            self.total += count - before
+            self.count[row] = count
+        if count > 0:
+            whole = float(self._static_score[row]) + score
+            ranked = round(whole / self._scores.weight * SCORE_UNITS)
+            self.key[row] = (ranked << TIE_BITS) | int(self._table.ranking.tie[row])
+        else:
+            self.key[row] = -1
+
+    # ------------------------------------------------------------------ questions
+
+    def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        self.refresh()
+        count, score = self._evaluate(TableView(self._table, rows, future=True))
+        count[~self.static[rows]] = 0
+        return count, self._keys(rows, count, score)
+
+    def future_total(self) -> int:
+        """``total`` as it will be once all that terminates is gone."""
+        self.refresh()
+        rows = self._table.vacating()
+        if not len(rows):
+            return self.total
+        count, _ = self.future(rows)
+        return self.total + int(np.maximum(count - self.count[rows], 0).sum())
+
+    def best(self) -> int:
+        """The best row that takes a task of the class now; -1 if none. Domains are not asked."""
+        self.refresh()
+        key = self.key
+        if not len(key):
+            return -1
+        row = int(key.argmax())
+        return row if key[row] >= 0 else -1
