@@ -74,6 +74,8 @@ class ClusterModel:
         self._dirty_groups: dict[str, None] = {}
         self._dirty_nodes: dict[str, None] = {}
         self._dirty_queues: dict[str, None] = dict.fromkeys(_IMPLIED)
+        self._dirty_members: dict[str, None] = {}
+        """Groups of which something depends on their pods, and whose pods changed."""
         self._changed: dict[str, None] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
@@ -308,6 +310,8 @@ class ClusterModel:
             self._translate_group(key, out)
         for key in self._swap("_dirty_pods"):
             self._translate_pod(key, out)
+        for key in self._swap("_dirty_members"):
+            self._translate_group(key, out)
         if len(self._needs) > self._prune_at:
             self._needs.retain({id(pod.shape) for pod in self.pods.values()})
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._needs))
@@ -480,10 +484,8 @@ class ClusterModel:
             self._leave_group(pod.key, out)
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
-            self._regroup(key, out)
-            if groups.kind_prefix(key) == groups.NATIVE and key not in self._sent_groups:
-                self._translate_group(key, out)
         self._changed[key] = None
+        self._note_members(key)
         self._note_end(pod)
         dialect = self._queue_dialect(pod, key)
         translated = self._needs.of(pod, self._placement(pod, dialect))
@@ -547,11 +549,11 @@ class ClusterModel:
     def _awaits_group(self, pod: views.Pod) -> bool:
         return pod.scheduler_name in self._wait_for_group and not groups.names_group(pod)
 
-    def _regroup(self, group: str, out: list[deltas.Delta]) -> None:
-        """A group that its pods' labels divide into parts has other pods now."""
+    def _note_members(self, group: str) -> None:
+        """A group has other pods, or pods in another state: what is said of it may depend on that."""
         view = self.groups.get(group)
-        if view is not None and view.subgroup_policies:
-            self._translate_group(group, out)
+        if view.subgroup_policies if view is not None else not groups.is_implicit(group):
+            self._dirty_members[group] = None
 
     def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
         del self._sent_tasks[key]
@@ -564,7 +566,7 @@ class ClusterModel:
         self._changed[group] = None
         mates = self._members[group]
         del mates[key]
-        self._regroup(group, out)
+        self._note_members(group)
         if not mates:
             del self._members[group]
             self._retract_group(group, out)
