@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from windlass.api.reasons import Explanation
 from windlass.spi.objects import Resources
+from windlass.spi.shares import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,12 @@ class QueueUsage:
     fair_share: Resources
     allocated: Resources
     requested: Resources
+    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    """How the fair share came about, by resource."""
+    unlimited: tuple[str, ...] = ()
+    """Resources of which it deserves any amount."""
+    weightless: tuple[str, ...] = ()
+    """Resources of which no surplus is given to it."""
 
 
 @dataclass(frozen=True, slots=True)

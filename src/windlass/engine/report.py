@@ -91,4 +91,7 @@ def usage_of(entry: QueueEntry) -> QueueUsage:
         fair_share={name: units for name, units in entry.fair_share.items() if units},
         allocated={name: units for name, units in entry.allocated.items() if units},
         requested={name: units for name, units in entry.requested.items() if units},
+        parts=entry.share.parts,
+        unlimited=spec.unlimited,
+        weightless=tuple(sorted(name for name, weight in spec.surplus_weights.items() if not weight)),
     )

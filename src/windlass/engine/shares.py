@@ -169,9 +169,11 @@ class Shares:
     def _assign(self, entry: QueueEntry, share: Share) -> bool:
         """Give a queue its share. True if the amount is another than before."""
         self._demands[entry.name] = entry.demand
-        before, entry.share = entry.share, share
+        before = entry.share
         if before == share:
+            entry.share = Share(before.fair, before.allocatable, before.real_capability, share.parts)
             return False
+        entry.share = share
         queues = self._queues
         queues.changed[entry.name] = queues.unsorted[entry.name] = queues.freed[entry.name] = entry
         return before.fair != share.fair

@@ -8,6 +8,7 @@ from typing import Any
 from windlass.api.quantities import from_units
 from windlass.api.reasons import Blocker
 from windlass.engine.decision import DeviceShare, QueueUsage
+from windlass.engine.sharewords import lending, why
 from windlass.model import groups, queues
 from windlass.model.dryrun import Bound, Evicted, Nominated, Plan, Waiting
 
@@ -27,7 +28,7 @@ def record(plan: Plan) -> dict[str, Any]:
         "evictions": [_eviction(eviction) for eviction in plan.evictions],
         "nominations": [_place(nomination) for nomination in plan.nominations],
         "pending": [_pending(waiting, plan.both) for waiting in plan.waiting],
-        "queues": [_queue(usage, plan.both) for usage in plan.queues],
+        "queues": _queues(plan),
     }
 
 
@@ -86,7 +87,16 @@ def _blocker(blocker: Blocker) -> dict[str, Any]:
     return entry
 
 
-def _queue(usage: QueueUsage, both: bool) -> dict[str, Any]:
+def _queues(plan: Plan) -> list[dict[str, Any]]:
+    lent = lending(plan.queues)
+    return [_queue(usage, plan.both, lent.get(usage.queue, {})) for usage in plan.queues]
+
+
+def _queue(usage: QueueUsage, both: bool, lent: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    borrowed = {
+        resource: {_lender(lender, both): from_units(resource, units) for lender, units in lenders.items()}
+        for resource, lenders in sorted(lent.items())
+    }
     return {
         "name": queues.shown(usage.queue, both),
         "parent": queues.shown(usage.parent, both),
@@ -96,7 +106,14 @@ def _queue(usage: QueueUsage, both: bool) -> dict[str, Any]:
         "capability": amounts(usage.capability),
         "allocated": amounts(usage.allocated),
         "requested": amounts(usage.requested),
+        "borrowed": borrowed,
+        "why": why(usage),
     }
+
+
+def _lender(name: str, both: bool) -> str:
+    """``nobody``: what is nobody's due."""
+    return queues.shown(name, both) or "nobody"
 
 
 def amounts(vector: Mapping[str, int]) -> dict[str, str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from windlass.api import views
+from windlass.api.quantities import from_units
+from windlass.engine.decision import QueueUsage
+from windlass.engine.sharewords import why
 from windlass.spi.objects import Dialect, Queue, QueueState
 
 ROOT = "root"
@@ -74,6 +79,21 @@ def shown(key: str, both: bool) -> str:
     if not both or not key:
         return plain(key)
     return key if is_kai(key) else VOLCANO + key
+
+
+def share_record(usage: QueueUsage) -> dict[str, dict[str, str]]:
+    """What is written on a queue for people and tools: Kubernetes quantities by resource, and in words
+    how the fair share came about."""
+
+    def amounts(vector: Mapping[str, int]) -> dict[str, str]:
+        return {name: from_units(name, units) for name, units in sorted(vector.items()) if units}
+
+    return {
+        "allocated": amounts(usage.allocated),
+        "fairShare": amounts(usage.fair_share),
+        "requested": amounts(usage.requested),
+        "why": why(usage),
+    }
 
 
 def implied(name: str) -> Queue:

@@ -29,7 +29,7 @@ from windlass.engine.decision import QueueUsage
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
-from windlass.model import podgroups
+from windlass.model import podgroups, queues
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import PHASES_ADMITTED, is_implicit
 from windlass.model.kubewords import with_summary
@@ -346,7 +346,10 @@ class Publisher:
     async def _write_queue(self, name: str) -> None:
         usage = self._usage.get(name)
         view = self._model.queues.get(name)
-        if usage is None or view is None:
+        if usage is None:
+            return
+        await self._write_share(name, usage)
+        if view is None:
             return
         wanted = {
             resource: from_units(resource, units) for resource, units in usage.allocated.items() if units
@@ -359,6 +362,21 @@ class Publisher:
             resources.QUEUES, name, {"status": {"allocated": change}}, subresource="status"
         )
         self._metrics.writes.labels("queue").inc()
+
+    async def _write_share(self, name: str, usage: QueueUsage) -> None:
+        """The fair share and why it is what it is, on the queue itself: of either API."""
+        kai = queues.is_kai(name)
+        view = (self._model.kai_queues if kai else self._model.queues).get(queues.plain(name))
+        if view is None:
+            return
+        record = msgspec.json.encode(queues.share_record(usage), order="sorted").decode()
+        if view.annotations.get(names.QUEUE_SHARE) == record:
+            return
+        resource = resources.KAI_QUEUES if kai else resources.QUEUES
+        await self._client.patch(
+            resource, view.name, {"metadata": {"annotations": {names.QUEUE_SHARE: record}}}
+        )
+        self._metrics.writes.labels("queue-share").inc()
 
 
 def _record(told: Explanation | None) -> str | None:

@@ -34,12 +34,12 @@ class Cause(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Part:
     """``units`` of a share, given for one ``cause``. ``weight`` of ``weights``: the queue's weight and
-    that of all it shared with, where the cause is the surplus."""
+    that of all it shared with, where the cause is the surplus; parts that differ in these are equal."""
 
     cause: Cause
     units: int
-    weight: float = 0.0
-    weights: float = 0.0
+    weight: float = field(default=0.0, compare=False)
+    weights: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,152 @@
+"""Why a queue has the share it has, and from whom it borrows: in words and numbers.
+
+A queue *borrows* what it holds beyond its own due (its deserved amount, or its guarantee if that is more).
+It borrows first what is nobody's due, then what its siblings leave of theirs, the most unused first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.engine.decision import QueueUsage
+from windlass.spi.quantities import from_units, is_device, scale
+from windlass.spi.shares import Cause, Part
+
+NOBODY = ""
+"""The lender of what is nobody's due."""
+
+
+def why(usage: QueueUsage) -> dict[str, str]:
+    """Resource → how the fair share came about; for every resource that is asked for or due."""
+    names = {name for name, units in usage.requested.items() if units}
+    names |= {name for name, units in usage.fair_share.items() if units}
+    return {name: why_of(usage, name) for name in sorted(names) if name != "pods"}
+
+
+def why_of(usage: QueueUsage, resource: str) -> str:
+    """One resource's share in one line: its amount, its parts, and what keeps it from being more."""
+    fair = usage.fair_share.get(resource, 0)
+    asked = usage.requested.get(resource, 0)
+    parts = usage.parts.get(resource, ())
+    total = f"{from_units(resource, fair)}: "
+    made = _parts(resource, parts)
+    bound = _bound(usage, resource, fair, asked)
+    if not fair:
+        return total + (bound or "it asks for nothing")
+    return total + ", ".join(text for text in (made, bound) if text)
+
+
+def _parts(resource: str, parts: Sequence[Part]) -> str:
+    if len(parts) == 1 and parts[0].cause is Cause.REST:
+        return "what the queues of the other API leave"
+    words = []
+    for part in parts:
+        amount = from_units(resource, part.units)
+        if part.cause is Cause.SURPLUS:
+            words.append(f"{amount} of the surplus by weight {part.weight:g} of {part.weights:g}")
+        elif part.cause is Cause.ROUNDING:
+            whole = "a whole device" if is_device(resource) else "a whole unit"
+            words.append(f"{amount} since the rest goes out as {whole}")
+        elif part.cause is Cause.GUARANTEED:
+            words.append(f"{amount} guaranteed")
+        elif part.cause is Cause.DESERVED:
+            words.append(f"{amount} deserved")
+    return " + ".join(words)
+
+
+def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
+    limit = usage.capability.get(resource)
+    if limit is not None and limit < asked and fair >= limit:
+        return f"its limit is {from_units(resource, limit)}"
+    if not asked:
+        return "it asks for nothing" if not fair else ""
+    if fair > asked and not is_device(resource):
+        return f"it asks for {from_units(resource, asked)}"
+    if fair >= asked:
+        return "all it asks for"
+    text = f"it asks for {from_units(resource, asked)}"
+    if resource in usage.weightless:
+        return f"{text}, and its weight 0 gives it no part of the surplus"
+    if is_device(resource) and not any(
+        part.cause is Cause.ROUNDING for part in usage.parts.get(resource, ())
+    ):
+        if asked - fair < scale(resource):
+            return f"{text}; shares are whole devices"
+    return text
+
+
+# ---------------------------------------------------------------------- lending
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One queue of a level, for one resource. ``due`` ``None``: any amount; it never borrows, nor lends."""
+
+    name: str
+    due: int | None
+    held: int
+
+
+def borrowed(accounts: Iterable[Account], total: int) -> dict[str, dict[str, int]]:
+    """Queue → lender → units, at one level that has ``total``. Lender :data:`NOBODY`: nobody's due.
+
+    Borrowers are served in the order of their names: the figure says who could give, not whose it was.
+    """
+    known = sorted(accounts, key=lambda account: account.name)
+    spare = {a.name: a.due - a.held for a in known if a.due is not None and a.due > a.held}
+    free = max(0, total - sum(a.held if a.due is None else a.due for a in known))
+    found: dict[str, dict[str, int]] = {}
+    for account in known:
+        if account.due is None:
+            continue
+        left = account.held - max(account.due, 0)
+        if left <= 0:
+            continue
+        mine = found.setdefault(account.name, {})
+        if free:
+            mine[NOBODY] = min(left, free)
+            free -= mine[NOBODY]
+            left -= mine[NOBODY]
+        for lender in sorted(spare, key=lambda name: (-spare[name], name)):
+            if not left:
+                break
+            units = min(left, spare[lender])
+            if units:
+                mine[lender] = units
+                spare[lender] -= units
+                left -= units
+        if left:  # more is held at this level than there is
+            mine[NOBODY] = mine.get(NOBODY, 0) + left
+    return found
+
+
+def lending(usages: Sequence[QueueUsage]) -> dict[str, dict[str, dict[str, int]]]:
+    """Queue → resource → lender → units, over a whole tree."""
+    children: dict[str, list[QueueUsage]] = {}
+    for usage in usages:
+        children.setdefault(usage.parent, []).append(usage)
+    by_name = {usage.queue: usage for usage in usages}
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for parent, level in children.items():
+        above = by_name.get(parent)
+        names = sorted({name for usage in level for name, units in usage.allocated.items() if units})
+        for resource in names:
+            if resource == "pods":
+                continue
+            top = level if above is None else [above]
+            there = sum(_held_or_due(usage, resource) for usage in top)
+            accounts = [Account(u.queue, _due(u, resource), u.allocated.get(resource, 0)) for u in level]
+            for queue, lenders in borrowed(accounts, there).items():
+                found.setdefault(queue, {})[resource] = lenders
+    return found
+
+
+def _due(usage: QueueUsage, resource: str) -> int | None:
+    if resource in usage.unlimited:
+        return None
+    return max(usage.deserved.get(resource, 0), usage.guarantee.get(resource, 0))
+
+
+def _held_or_due(usage: QueueUsage, resource: str) -> int:
+    return max(usage.fair_share.get(resource, 0), usage.allocated.get(resource, 0))
