@@ -11,6 +11,7 @@ class EngineConfig:
     for through ``Decision.wake_at``. A group whose binds fail pauses ``backoff_seconds`` times two to
     the number of failures before, at most ``backoff_cap_seconds``.
 
+    ``move_hold_seconds``: how long the place of a moved task is kept until it comes back.
     ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
     ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or
     ``conservative`` (the first few; :mod:`windlass.engine.reservations`).
@@ -22,6 +23,7 @@ class EngineConfig:
     explain_holders: int = 5
     explain_ahead: int = 5
     class_caches: int = 1024
+    move_hold_seconds: float = 60.0
     best_effort_apart: bool = False
     """Volcano's rule for its queues' groups: pods that ask for nothing take no part in the gang. They
     count as members while they wait, and ``backfill`` alone places them, one by one."""

@@ -98,6 +98,7 @@ class Core:
         self.world.table.statics.trim()
         self.world.classes.trim(self.lot.by_class)
         ctx.wake(self.enrolment.next_due())
+        ctx.wake(self.world.ledger.holds.next_due())
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty:
             ctx.wake(now)
         return Decision(
@@ -144,6 +145,7 @@ class Core:
         for queue in reshaped.values():
             for key in sorted(queue.groups):
                 world.dirty[key] = queue.groups[key]
+        world.ledger.holds.expire(now, self.config.move_hold_seconds)
         touched, world.ledger.dirty = world.dirty, {}
         for group in touched.values():
             self.enrolment.settle(group, now)

@@ -19,6 +19,7 @@ from windlass.engine.core import Core
 from windlass.engine.decision import GroupStatus, QueueUsage
 from windlass.engine.devices import bits
 from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.holds import Hold
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.engine.steps import Step, next_step
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
@@ -76,6 +77,15 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     stale_tried: float | None = None
 
 
+class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A place that is kept for a moved task."""
+
+    group: str
+    needs: int
+    node: str
+    until: float | None = None
+
+
 class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: list[Any]
     queue: str
@@ -113,6 +123,7 @@ class Document(msgspec.Struct, frozen=True):
     total_changed: bool
     nodes_reshaped: bool
     reviews: list[Any]
+    holds: list[HoldRecord] = []
 
 
 def dump(engine: Core) -> bytes:
@@ -139,6 +150,10 @@ def dump(engine: Core) -> bytes:
         total_changed=table.total_changed,
         nodes_reshaped=table.reshaped,
         reviews=[_as_list(item) for item in engine.reviews.open],
+        holds=[
+            HoldRecord(hold.group.key, hold.cls.number, table.names[hold.row], hold.until)
+            for hold in world.ledger.holds
+        ],
         queue_reports=[
             usage
             for name in sorted(known)
@@ -270,6 +285,10 @@ def _load_objects(engine: Core, document: Document) -> None:
             world.group(record.key)
     for record in document.tasks:
         _load_task(engine, record, needs[record.needs])
+    classes = {cls.number: cls for cls in world.classes}
+    for record in document.holds:
+        row = world.table.row(record.node)
+        world.ledger.holds.restore(Hold(world.groups[record.group], classes[record.needs], row, record.until))
     for record in document.groups:
         group = world.groups[record.key]
         group.failures, group.failure = record.failures, record.failure

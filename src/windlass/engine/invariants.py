@@ -15,10 +15,11 @@ from windlass.engine.core import Core
 from windlass.engine.decision import Decision
 from windlass.engine.devices import bits
 from windlass.engine.enrolment import signature_of
-from windlass.engine.groups import ACTIVE, OCCUPYING
+from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, promised
 from windlass.engine.ledger import is_firm
+from windlass.engine.parts import PartTree
 from windlass.engine.queues import SUMS, QueueEntry
-from windlass.engine.steps import Shortage, next_step
+from windlass.engine.steps import Shortage, Step, next_step
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.spi.objects import TaskState
 
@@ -54,6 +55,7 @@ def check_decision(engine: Core, decision: Decision) -> None:
         group = engine.world.groups[key]
         if not group.ready():
             problems.append(f"{key} was started below its minimum: {group.held_members} of {group.minimum}")
+    problems += _broken_parts(engine, decision) + _broken_promises(engine)
     for bind in decision.binds:
         entry = engine.world.tasks[bind.task]
         wanted = sum(count for _, count in entry.cls.device_requests)
@@ -61,6 +63,35 @@ def check_decision(engine: Core, decision: Decision) -> None:
             problems.append(f"{bind.task} got {len(bind.devices)} devices, not {wanted}")
     if problems:
         raise InvariantViolation("; ".join(problems[:10]))
+
+
+def _broken_parts(engine: Core, decision: Decision) -> list[str]:
+    """Parts of gangs of which only a part was started."""
+    problems = []
+    for bind in decision.binds:
+        group = engine.world.groups[bind.group]
+        if group.parts is not None:
+            part = group.parts.of(engine.world.tasks[bind.task].task.subgroup)
+            if part.held < part.minimum:
+                problems.append(f"part {part.name!r} of {bind.group} was started below its minimum")
+    return problems
+
+
+def _broken_promises(engine: Core) -> list[str]:
+    """Promises that cannot be kept, and gangs of which only a part was promised room."""
+    table = engine.world.table
+    planes = table.planes
+    later = planes[:, USED] - planes[:, RELEASING] + planes[:, PROMISED]
+    over = ((later > planes[:, ALLOCATABLE]) & (planes[:, PROMISED] > 0)).any(axis=1)
+    problems = [
+        f"{table.names[row]} promises more than it will have" for row in np.flatnonzero(over).tolist()
+    ]
+    for group in engine.world.groups.values():
+        there = len(promised(group))
+        step = next_step(group) if there else None
+        if isinstance(step, Step) and not step.extra and there < step.members:
+            problems.append(f"{group.key} is promised room for {there} of the {step.members} that it lacks")
+    return problems
 
 
 def _nodes(engine: Core) -> list[str]:
@@ -105,10 +136,12 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
         leaving = world.ledger.leaving.get(entry.key) is entry
         if leaving != (entry.state is TaskState.RELEASING and entry.row >= 0):
             problems.append(f"{entry.key} is {entry.state.value}: leaving is out of step")
-        if entry.promised >= 0 and entry.state is not TaskState.PENDING:
+        if entry.promised >= 0 and entry.state not in (TaskState.PENDING, TaskState.RELEASING):
             problems.append(f"{entry.key} is {entry.state.value} and promised room")
         if entry.promised >= 0:
             expected[entry.promised, PROMISED] += vector
+    for hold in world.ledger.holds:
+        expected[hold.row, PROMISED] += table.request_vector(hold.cls.request)
     return problems, expected
 
 
@@ -139,9 +172,9 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
     return problems
 
 
-def _queues(engine: Core, overcommitted: bool) -> list[str]:
+def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
+    """What every queue should hold, in the order of ``SUMS``."""
     world = engine.world
-    problems = []
     sums: dict[str, list[Counter[str]]] = {q.name: [Counter() for _ in range(5)] for q in world.queues}
     for group in world.groups.values():
         if group.queue is None:
@@ -155,11 +188,23 @@ def _queues(engine: Core, overcommitted: bool) -> list[str]:
                     releasing.update(entry.cls.request)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
-                    if entry.promised >= 0:
-                        promised.update(entry.cls.request)
+                if entry.promised >= 0:
+                    promised.update(entry.cls.request)
                 holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if is_firm(group) and (holds or entry.promised >= 0):
                     firm.update(entry.cls.request)
+    for hold in world.ledger.holds:
+        for ancestor in hold.group.queue.path if hold.group.queue is not None else ():
+            sums[ancestor.name][3].update(hold.cls.request)
+            if is_firm(hold.group):
+                sums[ancestor.name][4].update(hold.cls.request)
+    return sums
+
+
+def _queues(engine: Core, overcommitted: bool) -> list[str]:
+    world = engine.world
+    problems = []
+    sums = _queue_sums(engine)
     for queue in world.queues:
         for name, right in zip(SUMS, sums[queue.name], strict=True):
             kept: dict[str, int] = getattr(queue, name)
@@ -205,9 +250,23 @@ def _groups(engine: Core) -> list[str]:
             roles = Counter(e.task.role for e in group.tasks.values() if e.state in counted)
             if {r: n for r, n in group.active_roles.items() if n} != roles:
                 problems.append(f"the roles of {key} are wrong")
+        if group.parts is not None:
+            problems += _parts(group, group.parts)
+        if group.asking_nothing != sum(e.cls.asks_nothing for e in group.pending.values()):
+            problems.append(f"{key} counts {group.asking_nothing} pods that ask for nothing")
         if group.queue is not None and group.queue.groups.get(key) is not group:
             problems.append(f"queue {group.queue.name} does not know {key}")
     return problems
+
+
+def _parts(group: GroupEntry, tree: PartTree) -> list[str]:
+    counted = (*ACTIVE, TaskState.SUCCEEDED)
+    held = Counter(tree.of(e.task.subgroup).name for e in group.tasks.values() if e.state in counted)
+    return [
+        f"part {part.name!r} of {group.key} counts {part.held}, not {held[part.name]}"
+        for part in tree.root.walk()
+        if part.held != held[part.name]
+    ]
 
 
 def _parking(engine: Core) -> list[str]:
@@ -250,6 +309,7 @@ def _classes(engine: Core) -> list[str]:
             problems.append(f"{cls!r} counts {cls.tasks} tasks")
         mine = [e for e in world.tasks.values() if e.cls is cls]
         placed = Counter(row for e in mine for row in (e.row, e.promised) if row >= 0)
+        placed.update(hold.row for hold in world.ledger.holds if hold.cls is cls)
         if cls.placed != placed:
             problems.append(f"{cls!r} does not know where its tasks are")
         if not cls.built:

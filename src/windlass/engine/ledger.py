@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
 from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry
+from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry, QueueTree
 from windlass.engine.table import PROMISED, RELEASING, USED, NodeTable
@@ -31,6 +32,7 @@ class Ledger:
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
         """Groups whose next step, order or standing may have changed since the engine last looked."""
+        self.holds = Holds(self)
         self.confirmed = 0
         """Counts the placements that the world has confirmed: what is confirmed may be asked to go."""
         self.leaving: dict[str, TaskEntry] = {}
@@ -120,26 +122,34 @@ class Ledger:
 
     def withdraw(self, entry: TaskEntry) -> None:
         """:meth:`unpromise` for good: whoever waits for the room may have it."""
-        row, group = entry.promised, entry.group
+        row = entry.promised
         self.unpromise(entry)
+        self.give_up(entry.group, entry.cls, row)
+
+    def give_up(self, group: GroupEntry | None, cls: TaskClass, row: int) -> None:
+        """A promise to a task of the group was taken back: whoever waits for the room may have it."""
         self.table.improved.add(row)
-        self.moved.add(entry.cls.number)
+        self.moved.add(cls.number)
         if group is not None and group.queue is not None:
             self.queues.mark_freed(group.queue)
         self.table.release_row(row)
 
     def _count_promise(self, entry: TaskEntry, row: int, sign: int) -> None:
-        cls, group = entry.cls, entry.group
+        group = entry.group
+        if group is not None:
+            group.promises += sign
+        self.count_promise(group, entry.cls, row, sign)
+
+    def count_promise(self, group: GroupEntry | None, cls: TaskClass, row: int, sign: int) -> None:
+        """Enter a promise to a task of the group in the books (1), or take it out (-1)."""
         cls.fit_vector()
         self.table.planes[row, PROMISED] += sign * cls.vector
         self.table.touch(row)
         self._count_placed(cls, row, sign)
         for plugin in self.domains:
             plugin.add(cls.number, row, sign)
-        if group is not None:
-            group.promises += sign
-            if group.queue is not None:
-                self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
+        if group is not None and group.queue is not None:
+            self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -173,6 +183,8 @@ class Ledger:
         if entry.state is TaskState.RELEASING:
             table.planes[row, RELEASING] -= cls.vector
             del self.leaving[entry.key]
+        if entry.promised >= 0:
+            self.holds.keep(entry)
         self._count_group(entry, entry.state, -1)
         entry.state = state
         entry.row = -1
@@ -215,6 +227,7 @@ class Ledger:
             group.add_pending(entry, new=True)
             if group.queue is not None:
                 self.queues.ask(group.queue, entry.cls.items, 1)
+            self.holds.hand_over(entry)
             return
         self._count_group(entry, entry.state, 1)
 
@@ -232,13 +245,18 @@ class Ledger:
         queue.groups[group.key] = group
         for entry in group.tasks.values():
             self._count_queue(queue, entry, 1)
+            if entry.promised >= 0:
+                self.queues.promise(queue, entry.cls.items, 1, firm=is_firm(group))
 
     def leave_queue(self, group: GroupEntry) -> None:
         queue = group.queue
         if queue is None:
             return
+        self.holds.drop_group(group.key)
         for entry in group.tasks.values():
             self._count_queue(queue, entry, -1)
+            if entry.promised >= 0:
+                self.queues.promise(queue, entry.cls.items, -1, firm=is_firm(group))
         del queue.groups[group.key]
         group.queue = None
         self.queues.drop_if_unused(queue)
@@ -247,6 +265,8 @@ class Ledger:
 
     def _enter_state(self, entry: TaskEntry, state: TaskState) -> None:
         group, before = entry.group, entry.state
+        if entry.promised >= 0:
+            self.withdraw(entry)  # it was to move, and does not
         if before in ACTIVE and state in ACTIVE:
             entry.state = state
             self.confirmed += 1
@@ -293,8 +313,6 @@ class Ledger:
                 self.queues.release(queue, entry.cls.items, sign, firm=firm)
         elif state is PENDING and not entry.task.gated:
             self.queues.ask(queue, entry.cls.items, sign)
-            if entry.promised >= 0:
-                self.queues.promise(queue, entry.cls.items, sign, firm=firm)
 
     def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
         left = cls.placed.get(row, 0) + n

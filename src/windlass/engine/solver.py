@@ -182,11 +182,15 @@ class _Search:
             room.change(order.units[n].entries, 1)
             n += 1
         chosen = order.units[:n]
+        cores = _cores(chosen)
         for at in range(n - 2, -1, -1):
             unit = chosen[at]
+            if unit.group.key in cores and not unit.view.core:
+                continue
             room.change(unit.entries, -1)
             if room.total >= wanted:
                 chosen[at : at + 1] = []
+                cores.discard(unit.group.key)
             else:
                 room.change(unit.entries, 1)
         return chosen
@@ -200,6 +204,8 @@ class _Search:
         for at in range(shortest - 2, -1, -1):
             if self._trials <= 0:
                 break
+            if not chosen[at].view.core and chosen[at].group.key in _cores(chosen):
+                continue
             fewer = chosen[:at] + chosen[at + 1 :]
             if self._carry_out(fewer):
                 chosen = fewer
@@ -293,6 +299,11 @@ class _Search:
             taking.add(unit)
         loot = Loot([unit.view for unit in charged], taking.by_queue)
         return all(rule.validates(self._claim, loot) for rule in rules)
+
+
+def _cores(units: Sequence[Unit]) -> set[str]:
+    """The groups whose core goes. Their extras would serve nothing alone, so they go too."""
+    return {unit.group.key for unit in units if unit.view.core}
 
 
 def _of_groups(units: Iterator[Unit], limit: int) -> Iterator[Unit]:

@@ -54,6 +54,7 @@ class Evicting:
         """Class → the shape of the node table and how many of it empty nodes hold."""
         self._moments: list[tuple[float, int, Bucket]] = []
         self._ticket = 0
+        self._new = True
         self._affairs = 0
         self._seen: tuple[object, ...] = ()
 
@@ -123,7 +124,11 @@ class Evicting:
         """The buckets to try: new ones, and those for which something may have changed."""
         m = self._machinery
         found: dict[Bucket, None] = {bucket: None for bucket in ctx.parked if self._lives(bucket)}
-        if m.turns.waiting:
+        if self._new:
+            # What waits since before this action began has never been tried by it.
+            self._new = False
+            found.update((bucket, None) for bucket in m.lot.buckets.values())
+        elif m.turns.waiting:
             found.update((bucket, None) for bucket in m.lot.buckets.values() if not bucket.parked)
         if m.world.queues.changed or self._state() != self._seen:
             self._affairs += 1

@@ -1,0 +1,93 @@
+"""Places that are kept for moved tasks until they come back.
+
+A task that is moved is stopped, and its controller makes another one in its stead: under the same name or
+not. The room that was promised to the first is kept for its group, for a task of the same class, over the
+time in between, and is given up if none comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import GroupEntry, TaskEntry
+
+if TYPE_CHECKING:
+    from windlass.engine.ledger import Ledger
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """``until``: Unix seconds; ``None`` before the engine has looked at it."""
+
+    group: GroupEntry
+    cls: TaskClass
+    row: int
+    until: float | None = None
+
+
+class Holds:
+    """In the books a hold stands as the promise that it was: on its node, for its class, in its queue."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._by_group: dict[str, list[Hold]] = {}
+
+    def __iter__(self) -> Iterator[Hold]:
+        return (hold for holds in self._by_group.values() for hold in holds)
+
+    def keep(self, entry: TaskEntry) -> None:
+        """A task that was to move has left: keep what was promised to it."""
+        group = entry.group
+        if group is None or group.queue is None:
+            self._ledger.withdraw(entry)
+            return
+        row, entry.promised = entry.promised, -1
+        group.promises -= 1
+        self._by_group.setdefault(group.key, []).append(Hold(group, entry.cls, row))
+
+    def hand_over(self, entry: TaskEntry) -> None:
+        """A pending task has come to a group: a place that is kept for its like is promised to it."""
+        group = entry.group
+        holds = self._by_group.get(group.key, []) if group is not None else []
+        for hold in holds:
+            if group is not None and hold.cls is entry.cls:
+                self._forget(hold)
+                entry.promised = hold.row
+                group.promises += 1
+                return
+
+    def restore(self, hold: Hold) -> None:
+        """Enter a hold anew, from a dump."""
+        self._by_group.setdefault(hold.group.key, []).append(hold)
+        self._ledger.count_promise(hold.group, hold.cls, hold.row, 1)
+
+    def drop_group(self, key: str) -> None:
+        """The group is gone, or counts for another queue now."""
+        for hold in self._by_group.get(key, [])[:]:
+            self._drop(hold)
+
+    def expire(self, now: float, seconds: float) -> None:
+        """Give up what has been kept for ``seconds``."""
+        for hold in list(self):
+            if hold.until is None:
+                hold.until = now + seconds
+            elif hold.until <= now:
+                self._drop(hold)
+
+    def next_due(self) -> float | None:
+        return min((hold.until for hold in self if hold.until is not None), default=None)
+
+    def _drop(self, hold: Hold) -> None:
+        self._forget(hold)
+        ledger = self._ledger
+        ledger.count_promise(hold.group, hold.cls, hold.row, -1)
+        ledger.give_up(hold.group, hold.cls, hold.row)
+
+    def _forget(self, hold: Hold) -> None:
+        holds = self._by_group[hold.group.key]
+        holds.remove(hold)
+        if not holds:
+            del self._by_group[hold.group.key]

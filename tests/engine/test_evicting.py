@@ -1,0 +1,369 @@
+"""``engine.actions.evicting`` and ``engine.solver``: room is made by transactions, within the rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from arena import Arena
+from cluster_dsl import GPU, NAMESPACE, Cluster
+
+from windlass.engine.actions.registry import make_actions
+from windlass.engine.config import EngineConfig
+from windlass.engine.deltas import EvictionFailed, TaskRemoved
+from windlass.engine.engine import Engine
+from windlass.plugins.defaults import default_plugins
+from windlass.spi.objects import Dialect, TaskState
+
+
+def preempting(*gpus: int) -> Arena:
+    a = Arena("allocate", "preempt").queue("q", deserved=64)
+    for at, n in enumerate(gpus):
+        a.node(f"n{at}", n)
+    return a
+
+
+# ---------------------------------------------------------------------- transactions
+
+
+def test_the_claimer_is_promised_what_its_victims_leave_and_gets_it_once_they_are_gone() -> None:
+    a = preempting(4).runs("low", "q", "n0:4", priority=40).waits("high", "q", 2, priority=60)
+    decision = a.cycle(follow=False)
+    assert [(e.task, e.action, e.claimer) for e in decision.evictions] == [("ns/low-0", "preempt", "ns/high")]
+    assert (a.promised, a.bound) == ({"high-0": "n0"}, {})
+    assert a.cycle(follow=False).evictions == ()  # it waits for what it was promised
+    a.world.remove_task("low-0")
+    a.cycle()
+    assert a.bound == {"high-0": "n0"}
+
+
+def test_nobody_else_takes_the_room_that_is_kept() -> None:
+    a = preempting(4).runs("low", "q", "n0:4", priority=40).waits("high", "q", 4, priority=60)
+    a.cycle(follow=False)
+    a.waits("late", "q", 1, priority=50)
+    a.world.remove_task("low-0")
+    a.cycle()
+    assert a.bound == {"high-0": "n0"}
+
+
+def test_nothing_goes_for_a_gang_that_would_not_fit_even_so() -> None:
+    a = preempting(2, 2).runs("low", "q", "n0:2", priority=40).runs("firm", "q", "n1:2", preemptible=False)
+    a.waits("gang", "q", 2, 2, min=2, priority=60)
+    a.cycle()
+    assert a.evicted == set()
+    assert a.promised == {}
+
+
+def test_a_gang_goes_whole_once_its_extras_are_gone() -> None:
+    a = preempting(4).runs("low", "q", "n0:1", "n0:1", "n0:1", "n0:1", min=3, priority=40)
+    a.waits("high", "q", 1, priority=60).cycle()
+    assert a.evicted == {"low-3"}
+    b = preempting(4).runs("low", "q", "n0:1", "n0:1", "n0:1", "n0:1", min=3, priority=40)
+    b.waits("high", "q", 2, priority=60).cycle()
+    assert b.evicted == {"low-0", "low-1", "low-2", "low-3"}
+
+
+def test_idle_room_counts_and_whoever_does_not_help_stays() -> None:
+    a = preempting(4, 4).runs("here", "q", "n0:3", priority=40).runs("there", "q", "n1:3", priority=45)
+    a.runs("beside", "q", "n1:1", priority=30)
+    a.waits("high", "q", 4, priority=60).cycle()
+    assert a.evicted == {"here-0"}
+
+
+def test_several_small_ones_of_low_priority_before_one_of_higher() -> None:
+    a = preempting(2, 2).runs("dear", "q", "n0:2", priority=55)
+    a.runs("a", "q", "n1:1", priority=40).runs("b", "q", "n1:1", priority=40)
+    a.waits("high", "q", 2, priority=60).cycle()
+    assert a.evicted == {"a-0", "b-0"}
+
+
+def test_equal_priority_and_other_queues_are_not_preempted() -> None:
+    a = preempting(2).queue("other", deserved=2).runs("same", "q", "n0:1", priority=60)
+    a.runs("foreign", "other", "n0:1", priority=10).waits("high", "q", 1, priority=60)
+    assert a.rest() == 0
+    assert a.running() == {"same": 1, "foreign": 1}
+
+
+def test_critical_pods_and_such_as_may_not_be_preempted_stay() -> None:
+    a = preempting(2).runs("a", "q", "n0:1", priority=40).runs("b", "q", "n0:1", priority=40)
+    a.world.change_task("a-0", critical=True)
+    a.world.change_task("b-0", preemptible=False)
+    a.waits("high", "q", 1, priority=60).cycle()
+    assert a.evicted == set()
+
+
+def test_who_preempts_nobody_waits() -> None:
+    a = preempting(2).runs("low", "q", "n0:2", priority=40)
+    a.waits("high", "q", 1, priority=60, never_preempts=True).waits("next", "q", 1, priority=59).cycle()
+    assert [e.claimer for e in a.decision.evictions] == ["ns/next"]
+
+
+def test_a_failed_eviction_is_made_again_or_another_one() -> None:
+    a = preempting(2).runs("low", "q", "n0:2", priority=40).waits("high", "q", 2, priority=60)
+    a.cycle(follow=False)
+    a.world.engine.apply([EvictionFailed("ns/low-0", "uid-low-0", "no")])
+    a.cycle(follow=False)
+    a.cycle(follow=False)
+    a.world.engine.apply([TaskRemoved("ns/low-0")])
+    del a.world.tasks["ns/low-0"]
+    a.cycle()
+    assert a.running() == {"high": 1}
+
+
+def test_a_limit_is_kept_while_victims_of_the_queue_leave() -> None:
+    """Room is not what is missing here: the quota of a higher queue is."""
+    a = Arena("allocate", "preempt").queue("top", deserved=None, limit=2).queue("q", deserved=2, parent="top")
+    a.node("n0", 8).runs("low", "q", "n0:1", "n0:1", priority=40)
+    a.waits("high", "q", 1, priority=60).cycle()
+    assert a.evicted == {"low-1"}
+    assert a.promised == {"high-0": "n0"}
+    a.cycle()
+    assert a.running() == {"low": 1, "high": 1}
+
+
+# ---------------------------------------------------------------------- when it is tried again
+
+
+def test_it_is_tried_again_when_a_victim_appears() -> None:
+    a = preempting(2).runs("firm", "q", "n0:2", preemptible=False).waits("high", "q", 2, priority=60)
+    a.rest()
+    a.world.change_group("firm", preemptible=True, priority=10)
+    a.world.change_task("firm-0", preemptible=True)
+    a.cycle()
+    assert a.evicted == {"firm-0"}
+
+
+def test_it_is_tried_again_when_some_room_comes_free_that_is_not_enough() -> None:
+    a = preempting(4).runs("low", "q", "n0:2", priority=40).runs("firm", "q", "n0:1", preemptible=False)
+    a.runs("done", "q", "n0:1", preemptible=False).waits("high", "q", 3, priority=60)
+    a.rest()
+    a.world.finish("done")
+    a.cycle()
+    assert a.evicted == {"low-0"}
+
+
+def test_a_delay_is_waited_for_and_asked_to_be_woken_at() -> None:
+    a = preempting(2).runs("low", "q", "n0:2", priority=40)
+    a.waits("high", "q", 2, priority=60, preemption_delay=100.0, created=1000.0)
+    decision = a.cycle()
+    assert (decision.evictions, decision.wake_at) == ((), 1100.0)
+    a.waits("quick", "q", 1, priority=60).cycle()
+    assert {e.claimer for e in a.decision.evictions} == {"ns/quick"}
+    b = preempting(2).runs("low", "q", "n0:2", priority=40)
+    b.waits("high", "q", 2, priority=60, preemption_delay=100.0, created=1000.0).cycle()
+    b.cycle(seconds=99.0)
+    assert b.evicted == {"low-0"}
+
+
+def test_a_protected_core_is_taken_once_its_time_is_over() -> None:
+    a = Arena("allocate", "preempt").node("n0", 3).queue("q", deserved=3, preempt_min_runtime=50.0)
+    a.runs("low", "q", "n0:1", "n0:1", min=1, priority=40, started=990.0)
+    a.runs("old", "q", "n0:1", priority=45, started=900.0)
+    a.waits("high", "q", 1, priority=60).cycle(follow=False)
+    assert a.evicted == {"low-1"}  # beyond its minimum, so not protected
+    b = Arena("allocate", "preempt").node("n0", 2).queue("q", deserved=2, preempt_min_runtime=50.0)
+    b.runs("low", "q", "n0:2", priority=40, started=990.0).waits("high", "q", 1, priority=60)
+    decision = b.cycle()
+    assert (decision.evictions, decision.wake_at) == ((), 1040.0)
+    b.cycle(seconds=40.0)
+    assert b.evicted == {"low-0"}
+
+
+def test_nothing_is_looked_at_twice_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from windlass.engine.solver import Solver
+
+    calls = []
+    solve = Solver.solve
+    monkeypatch.setattr(Solver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
+    a = preempting(2).runs("firm", "q", "n0:2", preemptible=False).runs("low", "q", "n0:0", priority=1)
+    for i in range(20):
+        a.waits(f"high{i}", "q", 2, priority=60)
+    a.cycle()
+    first = len(calls)
+    assert 1 <= first <= 2
+    for _ in range(5):
+        a.cycle()
+    assert len(calls) <= first + 1
+
+
+# ---------------------------------------------------------------------- reclaim
+
+
+def reclaiming(gpus: int, *, busy: int, claims: int) -> Arena:
+    a = Arena("allocate", "reclaim").node("n0", gpus)
+    return a.queue("busy", deserved=busy).queue("claims", deserved=claims)
+
+
+def test_a_queue_takes_back_what_it_deserves_and_no_more() -> None:
+    a = reclaiming(4, busy=2, claims=2)
+    for i in range(4):
+        a.runs(f"job{i}", "busy", "n0:1")
+    for i in range(4):
+        a.waits(f"mine{i}", "claims", 1)
+    a.rest()
+    assert sum(n for name, n in a.running().items() if name.startswith("mine")) == 2
+
+
+def test_the_youngest_goes_first_and_what_may_not_go_stays() -> None:
+    a = (
+        reclaiming(3, busy=1, claims=2)
+        .runs("old", "busy", "n0:1")
+        .runs("firm", "busy", "n0:1", preemptible=False)
+    )
+    a.runs("young", "busy", "n0:1").waits("mine", "claims", 1).cycle()
+    assert a.evicted == {"young-0"}
+
+
+def test_a_victim_that_fits_elsewhere_is_moved_and_comes_back_there() -> None:
+    a = Arena("allocate", "reclaim").node("n0", 3).node("n1", 2)
+    a.queue("busy", deserved=3).queue("claims", deserved=2)
+    a.runs("big", "busy", "n0:2").runs("small", "busy", "n1:1").waits("mine", "claims", 2)
+    a.cycle()
+    assert a.evicted == {"small-0"}
+    assert a.promised == {"mine-0": "n1", "small-0": "n0"}
+    a.cycle()
+    assert a.bound == {"mine-0": "n1", "small-0": "n0"}
+
+
+def test_a_moved_task_finds_its_place_kept_under_another_name() -> None:
+    a = Arena("allocate", "reclaim").node("n0", 3).node("n1", 2)
+    a.queue("busy", deserved=3).queue("claims", deserved=2)
+    a.runs("big", "busy", "n0:2").runs("small", "busy", "n1:1").waits("mine", "claims", 2)
+    a.cycle(follow=False)
+    a.world.remove_task("small-0")
+    a.waits("thief", "busy", 1, priority=90)
+    a.cycle()
+    assert a.bound == {"mine-0": "n1"}
+    old = a.world.tasks["ns/big-0"].needs
+    task = replace(a.world.tasks["ns/thief-0"], key="ns/small-x", uid="x", group="ns/small", needs=old)
+    a.world.task(replace(task, needs=a.world.tasks["ns/thief-0"].needs))
+    a.cycle()
+    assert a.bound == {"small-x": "n0"}
+
+
+def test_a_place_that_is_kept_for_a_moved_task_is_given_up_after_a_while() -> None:
+    a = Arena("allocate", "reclaim").node("n0", 3).node("n1", 2)
+    a.queue("busy", deserved=3).queue("claims", deserved=2)
+    a.runs("big", "busy", "n0:2").runs("small", "busy", "n1:1").waits("mine", "claims", 2)
+    a.cycle(follow=False)
+    a.world.remove_task("small-0")
+    a.waits("thief", "busy", 1)
+    decision = a.cycle()
+    assert a.bound == {"mine-0": "n1"}
+    assert decision.wake_at is not None
+    a.cycle(seconds=decision.wake_at - a.world.now)
+    a.cycle()
+    assert a.bound == {} or a.bound == {"thief-0": "n0"}
+    assert a.running()["thief"] == 1
+
+
+def test_a_queue_that_is_not_reclaimable_and_a_guarantee_are_left_alone() -> None:
+    for rest in ({"reclaimable": False}, {"guarantee": {GPU: 4000}}):
+        a = Arena("allocate", "reclaim").node("n0", 4)
+        a.queue("busy", deserved=1, **rest).queue("claims", deserved=3)
+        a.runs("job", "busy", "n0:1", "n0:1", "n0:1", "n0:1").waits("mine", "claims", 1)
+        a.cycle()
+        assert a.evicted == set()
+
+
+# ---------------------------------------------------------------------- consolidation
+
+
+def test_all_that_is_moved_gets_a_place_or_nothing_happens() -> None:
+    a = Arena("allocate", "consolidation").node("n0", 4).node("n1", 4).queue("q", deserved=8)
+    a.runs("a", "q", "n0:2").runs("b", "q", "n1:2").waits("whole", "q", 4)
+    a.cycle()
+    assert len(a.evicted) == 1
+    a.rest()
+    assert a.running() == {"a": 1, "b": 1, "whole": 1}
+    b = Arena("allocate", "consolidation").node("n0", 4).node("n1", 4).queue("q", deserved=8)
+    b.runs("a", "q", "n0:2").runs("b", "q", "n1:3").waits("whole", "q", 4)
+    b.rest()
+    assert b.running() == {"a": 1, "b": 1}
+
+
+def test_work_of_other_queues_is_moved_only_if_its_owner_agreed() -> None:
+    for notes, moved in (({}, False), ({"windlass.dev/movable": "true"}, True)):
+        a = Arena("allocate", "consolidation", dialect=Dialect.VOLCANO).node("n0", 4).node("n1", 4).queue("q")
+        a.runs("a", "q", "n0:2", annotations=notes).runs("b", "q", "n1:2", annotations=notes)
+        a.waits("whole", "q", 4)
+        a.cycle()
+        assert bool(a.evicted) is moved
+
+
+# ---------------------------------------------------------------------- Windlass' own rules
+
+
+def own(*actions: str) -> Arena:
+    return Arena("allocate", *actions, dialect=Dialect.VOLCANO)
+
+
+def test_own_preemption_takes_whoever_loses_least_work() -> None:
+    a = own("preempt").node("n0", 3).queue("q")
+    a.runs("long", "q", "n0:1", priority=1).runs(
+        "saved", "q", "n0:1", priority=1, annotations={"windlass.dev/checkpointed-at": "1970-01-01T00:16:30Z"}
+    )
+    a.runs("short", "q", "n0:1", priority=1)
+    a.world.change_task("short-0", started=900.0)
+    a.waits("high", "q", 1, priority=5).cycle()
+    assert a.evicted == {"saved-0"}
+    a = own("preempt").node("n0", 2).queue("q").runs("long", "q", "n0:1", priority=1)
+    a.runs("short", "q", "n0:1", priority=1)
+    a.world.change_task("long-0", started=950.0)
+    a.world.change_task("short-0", started=900.0)
+    a.waits("high", "q", 1, priority=5).cycle()
+    assert a.evicted == {"long-0"}
+
+
+def test_own_reclaim_follows_the_shares() -> None:
+    a = own("reclaim").node("n0", 4).queue("a").queue("b")
+    for i in range(4):
+        a.runs(f"job{i}", "a", "n0:1")
+    for i in range(4):
+        a.waits(f"mine{i}", "b", 1)
+    a.rest()
+    assert sum(n for name, n in a.running().items() if name.startswith("mine")) == 2
+
+
+def test_cooldown_and_disruption_budgets() -> None:
+    a = own("preempt").node("n0", 2).queue("q")
+    a.runs("low", "q", "n0:1", "n0:1", annotations={"volcano.sh/jdb-min-available": "50%"})
+    a.waits("high", "q", 1, 1, min=2, priority=90).cycle()
+    assert a.evicted == set()
+    b = own("preempt").node("n0", 2).queue("q")
+    b.runs("low", "q", "n0:1", "n0:1", annotations={"volcano.sh/jdb-min-available": "50%"})
+    b.waits("high", "q", 1, priority=90).cycle()
+    assert b.evicted == {"low-1"}
+    c = own("preempt").node("n0", 1).queue("q")
+    c.runs("low", "q", "n0:1", annotations={"volcano.sh/cooldown-time": "20m"})
+    decision = c.waits("high", "q", 1, priority=90).cycle()
+    assert (c.evicted, decision.wake_at) == (set(), 1202.0)
+    c.cycle(seconds=201.0)
+    assert c.evicted == {"low-0"}
+
+
+# ---------------------------------------------------------------------- the cycle
+
+
+def test_an_action_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="no action 'dance'"):
+        Engine(EngineConfig(actions=("dance",)), default_plugins())
+    assert make_actions((), Cluster().engine._machinery) == ()
+
+
+def test_without_allocate_what_waits_is_told_why() -> None:
+    a = Arena("reclaim").node("n0", 1).queue("q", deserved=1).waits("job", "q", 1)
+    a.cycle()
+    assert a.bound == {}
+    assert a.world.code("job")
+    assert a.world.engine.lot.buckets
+    assert all(bucket.parked for bucket in a.world.engine.lot.buckets.values())
+
+
+def test_an_engine_that_was_written_down_goes_on_as_it_would_have() -> None:
+    a = preempting(2).runs("low", "q", "n0:2", priority=40).waits("high", "q", 2, priority=60)
+    copy = Engine.load(a.world.engine.dump(), default_plugins())
+    assert copy.cycle(1001.0) == a.cycle(follow=False)
+    assert a.evicted == {"low-0"}
+    assert copy.world.tasks["ns/low-0"].state is TaskState.RELEASING
+    assert f"{NAMESPACE}/high" in copy.world.groups
