@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.policies import Policies
-from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.objects import Needs
 
@@ -110,6 +110,7 @@ class NodeFit:
         """Widen ``vector`` after new resources have appeared."""
         if len(self.vector) != self._table.width:
             self.vector = self._table.request_vector(self._request)
+            self._asked = np.flatnonzero(self.vector)
 
     # ------------------------------------------------------------------ bringing up to date
 
@@ -192,7 +193,10 @@ class NodeFit:
     def _evaluate(self, view: TableView) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Count and weighted row score, the static mask left out."""
         count = np.full(view.size, UNLIMITED, dtype=np.int64)
-        for plugin in self._policies.capacities:
+        if self._policies.amounts_decide:
+            asked = self._asked
+            count = np.minimum(count, (view.free(asked) // self.vector[asked]).min(axis=1))
+        for plugin in self._policies.other_capacities:
             limit = plugin.capacity(self.needs, view)
             if limit is not None:
                 np.minimum(count, limit, out=count)
@@ -238,10 +242,7 @@ class NodeFit:
     def _clear_full(self, rows: NDArray[np.int64]) -> list[int]:
         """Close the rows that lack an amount that is asked for; returns the others."""
         asked = self._asked
-        planes = self._table.planes[rows][:, :, asked]
-        kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
-        free = planes[:, ALLOCATABLE] - planes[:, USED] - kept
-        fits = (free >= self.vector[asked]).all(axis=1)
+        fits = (TableView(self._table, rows).free(asked) >= self.vector[asked]).all(axis=1)
         full = rows[~fits]
         self.total -= int(self.count[full].sum())
         self.count[full] = 0

@@ -74,8 +74,9 @@ class Policies:
         """Whether nodes with equal amounts may share an answer."""
         self.reads = frozenset(key for p in plugins if isinstance(p, spi.Reads) for key in p.reads)
         """The labels of pods that some policy looks at."""
-        self.amounts_decide = any(getattr(p, "amounts_decide", False) for p in self.capacities)
-        """Whether a node with less of a resource than a task asks for never takes it."""
+        self.other_capacities = [p for p in self.capacities if not getattr(p, "amounts_decide", False)]
+        self.amounts_decide = len(self.other_capacities) < len(self.capacities)
+        """Whether the engine counts by itself how often what a task asks for is available."""
         self.countable = not self.row_filters
         """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
         its ``capacity``."""

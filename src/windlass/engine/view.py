@@ -89,6 +89,16 @@ class TableView:
             free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
         return free
 
+    def free(self, columns: IntArray) -> IntArray:
+        """``available`` of several columns of the table at once: rows × columns."""
+        planes = self._table.planes[self._pick][:, :, columns]
+        allocatable, used, releasing, promised = (planes[:, at] for at in range(4))
+        if self._empty:
+            return allocatable
+        if self._future:
+            return allocatable - used + releasing - promised
+        return allocatable - used - np.maximum(promised - releasing, 0)
+
     def label(self, key: str) -> IntArray:
         return self._table.label_column(key)[1][self._pick]
 

@@ -47,7 +47,7 @@ def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:
     for resource, units in sorted(request.items()):
         allocatable = nodes.allocatable(resource)
         after = nodes.used(resource) + units
-        total += np.minimum(after / np.maximum(allocatable, 1), 1.0) * (allocatable > 0)
+        total += np.minimum(after, allocatable) / np.maximum(allocatable, 1)
     return total / max(len(request), 1)
 
 

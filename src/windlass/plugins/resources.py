@@ -19,7 +19,7 @@ class ResourcesFit:
 
     name = "resources"
     amounts_decide = True
-    """A node with less of a resource than is asked for takes no task: the engine need not ask."""
+    """The engine may count by itself (see :class:`~windlass.spi.plugins.Capacity`)."""
 
     def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
         count: IntArray | None = None

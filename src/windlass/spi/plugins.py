@@ -249,8 +249,9 @@ class Capacity(Protocol):
     """How many tasks of one class a node takes on top of what it holds. Always of footprint ``ROW``.
 
     For limits that are used up by placing: with it the engine places a gang by counting. An attribute
-    ``amounts_decide`` that is true promises that a node with less available of any resource than a task
-    asks for takes none.
+    ``amounts_decide`` that is true promises that the answer is the least, over the resources that a task
+    asks for (one of ``pods`` included), of what is available divided by what is asked: the engine then
+    counts that by itself.
     """
 
     name: str
