@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
-from windlass.spi.objects import Group, Resources, Task
+from windlass.spi.objects import Group, Node, Resources, Task
 from windlass.spi.plugins import GroupView, QueueView, Refusal
 
 
@@ -75,6 +75,11 @@ class TaskView(Protocol):
 
     @property
     def gang(self) -> GangView: ...
+
+    @property
+    def node(self) -> Node | None:
+        """The node that it is on."""
+        ...
 
     @property
     def running_seconds(self) -> float | None:

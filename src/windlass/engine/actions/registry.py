@@ -11,6 +11,7 @@ from windlass.engine.actions.stale_gang import StaleGangEviction
 from windlass.engine.actions.volcano_backfill import VolcanoBackfill
 from windlass.engine.actions.volcano_enqueue import VolcanoEnqueue
 from windlass.engine.actions.volcano_evict import VolcanoPreempt, VolcanoReclaim
+from windlass.engine.actions.volcano_shuffle import VolcanoShuffle
 from windlass.engine.cycle import Action, Machinery
 
 Factory = Callable[[Machinery], Action]
@@ -26,6 +27,7 @@ ACTIONS: Mapping[str, tuple[Factory, ...]] = {
     "gangreclaim": (partial(Evicting, "gangreclaim"),),
     "stalegangeviction": (StaleGangEviction,),
     "volcano-enqueue": (VolcanoEnqueue,),
+    "volcano-shuffle": (VolcanoShuffle,),
     "volcano-backfill": (VolcanoBackfill,),
     "volcano-preempt": (VolcanoPreempt,),
     "volcano-reclaim": (VolcanoReclaim,),

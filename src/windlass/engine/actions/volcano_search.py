@@ -161,7 +161,7 @@ class NodeSearch:
         """Evict on the node until the pod fits there. False: nothing was done."""
         statement, hunt = self._m.statement, self._hunt
         offered = [
-            TaskLook(victim, self._look(victim), hunt.now)
+            TaskLook(victim, self._look(victim), hunt.now, self._m.world.table.nodes[row])
             for victim in self._by_row[row]
             if victim.state is not TaskState.RELEASING
         ]

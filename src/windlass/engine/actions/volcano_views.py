@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.table import PODS
-from windlass.spi.objects import Group, Task, TaskState
+from windlass.spi.objects import Group, Node, Task, TaskState
 
 
 class GangLook:
@@ -60,12 +60,13 @@ class GangLook:
 
 
 class TaskLook:
-    __slots__ = ("entry", "gang", "now")
+    __slots__ = ("entry", "gang", "node", "now")
 
-    def __init__(self, entry: TaskEntry, gang: GangLook, now: float) -> None:
+    def __init__(self, entry: TaskEntry, gang: GangLook, now: float, node: Node | None = None) -> None:
         self.entry = entry
         self.gang = gang
         self.now = now
+        self.node = node
 
     @property
     def task(self) -> Task:

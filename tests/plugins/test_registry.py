@@ -1,0 +1,185 @@
+"""From a configuration to policies and actions; third parties' plugins by entry point."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windlass.engine.actions.registry import ACTIONS
+from windlass.plugins import registry
+from windlass.plugins.volcano.tiers import VolcanoTiers
+from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
+from windlass.testing import Scene
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "05-low-priority-gate"
+
+
+def tiered(*names: str, actions: tuple[str, ...] = (), **rest: object) -> SchedulerConfig:
+    return SchedulerConfig(actions, (Tier(tuple(PluginOption(name) for name in names)),), **rest)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- switches
+
+
+def test_a_switch_may_be_spelled_with_either_prefix() -> None:
+    assert (
+        canonical_switch("enableAllocatable")
+        == canonical_switch("enabledAllocatable")
+        == "enabledAllocatable"
+    )
+    assert canonical_switch("enabledJobOrder") == "enableJobOrder"
+    assert canonical_switch("enableNothing") is None
+    assert canonical_switch("jobOrder") is None
+    assert all(canonical_switch(name) == name for name in SWITCHES)
+
+
+def test_a_switch_that_is_not_named_has_its_default() -> None:
+    option = PluginOption("capacity", {"enableJobOrder": False})
+    assert not option.enabled("enableJobOrder")
+    assert option.enabled("enableQueueOrder")
+    assert not option.enabled("enableHierarchy")
+    with pytest.raises(KeyError):
+        option.enabled("enableWhatever")
+
+
+# ---------------------------------------------------------------------- actions
+
+
+def test_without_tiers_the_default_policy_runs_the_named_actions() -> None:
+    _, actions = registry.build(SchedulerConfig(("enqueue", "allocate", "gangpreempt")))
+    assert actions == ("allocate", "preempt")
+    assert registry.build(SchedulerConfig())[1] == registry.DEFAULT_ACTIONS
+
+
+def test_with_tiers_the_actions_are_volcanos_and_kais_beside() -> None:
+    _, actions = registry.build(tiered("gang", actions=("enqueue", "allocate", "gangreclaim")))
+    assert actions == (
+        "volcano-enqueue",
+        "allocate",
+        "gangreclaim-surplus",
+        "gangreclaim",
+        "consolidation",
+        "reclaim",
+        "preempt",
+        "stalegangeviction",
+    )
+
+
+def test_tiers_without_actions_run_volcanos_default() -> None:
+    assert registry.build(tiered("gang"))[1][:3] == ("volcano-enqueue", "allocate", "volcano-backfill")
+
+
+def test_every_action_that_tiers_may_name_exists() -> None:
+    _, actions = registry.build(tiered("gang", actions=registry.ACTIONS))
+    assert set(actions) <= set(ACTIONS)
+
+
+def test_an_unknown_action_is_refused() -> None:
+    with pytest.raises(registry.UnknownAction, match="there is no action 'alocate'"):
+        registry.build(SchedulerConfig(("alocate",)))
+
+
+# ---------------------------------------------------------------------- plugins
+
+
+def test_an_unknown_plugin_is_left_out_with_a_warning() -> None:
+    told: list[str] = []
+    plugins, _ = registry.build(tiered("gang", "bogus"), told.append)
+    assert told == ["plugin 'bogus' is unknown and left out"]
+    assert any(isinstance(plugin, VolcanoTiers) for plugin in plugins)
+
+
+def test_a_warning_nobody_listens_to_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    registry.build(tiered("bogus"))
+    assert "plugin 'bogus' is unknown" in caplog.text
+
+
+def test_a_plugin_of_a_tier_has_no_place_outside_of_one() -> None:
+    told: list[str] = []
+    registry.build(SchedulerConfig(plugins=(PluginOption("gang"), PluginOption("nope"))), told.append)
+    assert told == [
+        "plugin 'gang' belongs into a tier and is left out",
+        "plugin 'nope' is unknown and left out",
+    ]
+
+
+def test_a_predicate_that_is_switched_off_stays_and_says_so() -> None:
+    told: list[str] = []
+    off = PluginOption("predicates", {}, {"predicate.PodAffinityEnable": "false"})
+    plugins, _ = registry.build(SchedulerConfig((), (Tier((off,)),)), told.append)
+    assert told
+    assert "PodAffinityEnable is not switched off" in told[0]
+    assert "PodAffinity" in {type(plugin).__name__ for plugin in plugins}
+
+
+def test_placement_alone_leaves_the_default_policy_in_force() -> None:
+    option = PluginOption("nodeplacement", {}, {"gpu": "spread", "cpu": "spread"})
+    plugins, actions = registry.build(SchedulerConfig(("allocate",), (Tier((option,)),)))
+    assert actions == ("allocate",)
+    assert not any(isinstance(plugin, VolcanoTiers) for plugin in plugins)
+
+
+def test_every_known_plugin_can_be_entered() -> None:
+    told: list[str] = []
+    names = [name for name in registry.known_plugins() if name != "low-priority-gate"]
+    registry.build(tiered(*(name for name in names if name not in registry.PLACEMENT)), told.append)
+    assert told == []
+    assert {"gang", "priority", "drf", "proportion", "capacity", "nodeorder", "binpack"} <= set(names)
+
+
+# ---------------------------------------------------------------------- third parties
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example as if it had been installed with pip."""
+    home = tmp_path / "low_priority_gate-0.1.dist-info"
+    home.mkdir()
+    (home / "METADATA").write_text("Metadata-Version: 2.1\nName: low-priority-gate\nVersion: 0.1\n")
+    (home / "entry_points.txt").write_text(
+        "[windlass.plugins]\nlow-priority-gate = low_priority_gate:LowPriorityGate\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    monkeypatch.delitem(sys.modules, "low_priority_gate", raising=False)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_third_partys_plugin_comes_by_entry_point() -> None:
+    option = PluginOption("low-priority-gate", {}, {"nodes": 2})
+    for config in (SchedulerConfig(plugins=(option,)), SchedulerConfig((), (Tier((option,)),))):
+        plugins, _ = registry.build(config)
+        (gate,) = [plugin for plugin in plugins if type(plugin).__name__ == "LowPriorityGate"]
+        assert gate.nodes == 2  # type: ignore[attr-defined]
+    assert "low-priority-gate" in registry.known_plugins()
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_third_partys_plugin_of_a_configuration_takes_effect() -> None:
+    scene = Scene(config=SchedulerConfig(plugins=(PluginOption("low-priority-gate"),)))
+    for n in range(5):
+        scene.node(f"n{n}", gpu=1)
+    scene.gang("busy", pods=3, gpu=1)
+    scene.cycle()
+    scene.gang("low", gpu=1, labels={"aigc.kurator.dev/priority": "low"})
+    scene.gang("high", gpu=1, labels={"aigc.kurator.dev/priority": "high"})
+    scene.cycle()
+    assert scene.where("low") == {}
+    assert scene.where("high") != {}
+
+
+def test_the_example_passes_its_own_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null"]
+    done = subprocess.run(
+        [*command, "--rootdir", str(EXAMPLE), str(EXAMPLE)],
+        cwd=EXAMPLE,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
