@@ -78,34 +78,31 @@ class Evicting:
     def _serve(self, ctx: CycleContext, due: list[Bucket]) -> None:
         """Let the buckets have their turns, in the order of queues and groups, which is made anew after
         every success."""
-        left: dict[str, list[Bucket]] = {}
-        for bucket in due:
-            left.setdefault(bucket.queue.name, []).append(bucket)
-        while left:
+        while due:
+            left: dict[str, list[Bucket]] = {}
+            for bucket in due:
+                left.setdefault(bucket.queue.name, []).append(bucket)
             turns = [self._turn(buckets) for buckets in left.values()]
             heapq.heapify(turns)
             if not self._walk(ctx, left, turns):
                 return
+            due = [bucket for buckets in left.values() for bucket in buckets if self._lives(bucket)]
 
     def _walk(self, ctx: CycleContext, left: dict[str, list[Bucket]], turns: list[tuple[Any, ...]]) -> bool:
         """Try one bucket after the other until one succeeds. Whether one did."""
         while turns:
             *_, name, bucket = heapq.heappop(turns)
             buckets = left[name]
-            done = self._try(ctx, bucket)
-            if not done or not bucket.members:
-                buckets.remove(bucket)
-                if not buckets:
-                    del left[name]
-            if done:
+            if self._try(ctx, bucket):
                 return True
+            buckets.remove(bucket)
             if buckets:
                 heapq.heappush(turns, self._turn(buckets))
         return False
 
     def _turn(self, buckets: list[Bucket]) -> tuple[Any, ...]:
         """The place of a queue's first bucket among all, and that bucket."""
-        heads = [(head.order_key, at, head) for at, b in enumerate(buckets) if (head := b.head()) is not None]
+        heads = [(head.order_key, at, head) for at, b in enumerate(buckets) if (head := b.head())]
         _, at, head = min(heads)
         queue = buckets[at].queue
         view = whole_step(head, head.step) if head.step is not None else None
