@@ -1,0 +1,154 @@
+"""The scheduler's configuration: every form that is read, and every way to get it wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from windlass.model.scheduler_config import ConfigError, parse, text_of
+from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+
+SHIPPED = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+    arguments:
+      overcommit-factor: 1.5
+  - name: drf
+    enabledPreemptable: false
+configurations:
+- name: enqueue
+  arguments: {overcommit-factor: 1.0}
+metrics: {type: prometheus}
+"""
+"""Both prefixes of a switch mean the same."""
+
+
+def test_volcanos_own_file() -> None:
+    parsed = parse(SHIPPED)
+    assert parsed.notes == ()
+    assert parsed.config == SchedulerConfig(
+        actions=("enqueue", "allocate", "backfill"),
+        tiers=(
+            Tier(
+                (
+                    PluginOption("priority"),
+                    PluginOption("gang", {"enablePreemptable": False}),
+                    PluginOption("conformance"),
+                )
+            ),
+            Tier(
+                (
+                    PluginOption("overcommit", {}, {"overcommit-factor": 1.5}),
+                    PluginOption("drf", {"enablePreemptable": False}),
+                )
+            ),
+        ),
+        configurations={"enqueue": {"overcommit-factor": 1}},
+    )
+
+
+def _config_map(text: str) -> str:
+    inner = "".join(f"    {line}\n" for line in text.strip().splitlines())
+    return f"apiVersion: v1\nkind: ConfigMap\ndata:\n  volcano-scheduler.conf: |\n{inner}"
+
+
+def test_a_config_map_is_its_text() -> None:
+    assert parse(_config_map(SHIPPED)).config == parse(SHIPPED).config
+    assert text_of({"volcano-scheduler.conf": "x", "notes": "y"}) == "x"
+    with pytest.raises(ConfigError, match="2 texts"):
+        text_of({"a.conf": "", "b.conf": ""})
+
+
+def test_lines_are_those_of_the_file_also_inside_a_config_map() -> None:
+    bad = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n    enableJobOder: true"
+    with pytest.raises(ConfigError) as caught:
+        parse(bad)
+    assert caught.value.line == 5
+    with pytest.raises(ConfigError) as caught:
+        parse(_config_map(bad))
+    assert caught.value.line == 9
+    assert parse(_config_map(SHIPPED)).line_of("tiers[0].plugins[1].enablePreemptable") == 10
+
+
+def test_scorers_on_their_own_and_arguments_as_json() -> None:
+    parsed = parse(
+        'tiers:\n- plugins:\n  - name: predicates\nnodeorder:\n- name: gpu-aware\n  args: |\n    {"w": 0.5}\n'
+    )
+    assert parsed.config.actions == ("enqueue", "allocate", "backfill")
+    assert parsed.config.plugins == (PluginOption("gpu-aware", {}, {"w": 0.5}),)
+    assert len(parsed.notes) == 3
+
+
+def test_flags_in_the_place_of_a_policy_change_no_policy() -> None:
+    parsed = parse("# tuning\n--enable-queue-schedule=true\n--scheduler-worker-threads=16\n")
+    assert parsed.config == SchedulerConfig()
+    assert len(parsed.notes) == 2
+
+
+def test_placement_alone_goes_on_top_of_the_default_policy() -> None:
+    parsed = parse(
+        "actions: allocate\ntiers:\n- plugins:\n  - name: nodeplacement\n    arguments: {gpu: spread}\n"
+    )
+    assert parsed.config.tiers == ()
+    assert parsed.config.plugins == (PluginOption("nodeplacement", {}, {"gpu": "spread"}),)
+
+
+def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
+    parsed = parse("actions: allocate\ntires: []\ntiers:\n- plugins:\n  - name: gang\n    argument: {}\n")
+    assert parsed.notes == (
+        "line 2: tires is not known and not used; did you mean tiers?",
+        "line 6: tiers[0].plugins[0].argument is not known and not used; did you mean arguments?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "message", "remedy"),
+    [
+        ("", 0, "", "the file is empty", 'write at least: actions: "allocate"'),
+        ("- a\n", 1, "", "is not a mapping", "actions"),
+        ("actions: [allocate", 2, "", "expected", ""),
+        ("a: 1\nactions: alocate", 2, "actions", "'alocate', which is no action", "did you mean allocate?"),
+        ("actions: fly", 1, "actions", "no action", "actions are enqueue"),
+        ("actions: 3", 1, "actions", "is no text", "write actions:"),
+        ("actions: ' , '", 1, "actions", "names no action", "actions are"),
+        ("actions: [allocate, allocate]", 1, "actions", "names allocate twice", ""),
+        ("actions: a\nactions: b", 2, "actions", "is given twice", ""),
+        ("tiers: {}", 1, "tiers", "is not a list", ""),
+        ("tiers: [3]", 1, "tiers[0]", "is not a mapping", ""),
+        ("tiers:\n- plugins:\n  - gang", 3, "tiers[0].plugins[0]", "is not a mapping", ""),
+        ("tiers:\n- plugins:\n  - nme: gang", 3, "tiers[0].plugins[0]", "has no name", "- name: gang"),
+        (
+            "tiers:\n- plugins:\n  - name: gang\n    enableJobOrder: 1",
+            4,
+            "tiers[0].plugins[0].enableJobOrder",
+            "is 1",
+            "write true or false",
+        ),
+        (
+            "tiers:\n- plugins:\n  - name: gang\n    arguments: 1",
+            4,
+            "tiers[0].plugins[0].arguments",
+            "is not a mapping",
+            "",
+        ),
+        ("nodeorder:\n- name: x\n  args: '{'", 3, "nodeorder[0].args", "is no JSON", "write arguments"),
+        ("configurations:\n- arguments: {}", 2, "configurations[0]", "has no name", "- name: preempt"),
+        ("compatibility: kai", 1, "compatibility", "is 'kai'", "write windlass or volcano"),
+        ("kind: ConfigMap\ndata: {}", 2, "data", "0 texts", "keep one key"),
+    ],
+)
+def test_what_is_wrong_is_told_with_line_field_and_remedy(
+    text: str, line: int, field: str, message: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    error = caught.value
+    assert (error.line, error.field) == (line, field)
+    assert message in error.message
+    assert error.remedy.startswith(remedy) or remedy in error.remedy
