@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from windlass.api import quantities
-from windlass.api.errors import WindlassError
-from windlass.api.resources import QUEUES
+from windlass.api.annotations import QUEUE_SHARE
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import KAI_QUEUES, QUEUES
+from windlass.api.views import decode_kai_queue
 from windlass.cli import amounts, jobs
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import natural
+from windlass.engine.decision import QueueUsage
+from windlass.engine.sharewords import lending
+from windlass.model.queues import KAI, kai_queue_of, shown
+from windlass.spi.objects import Queue
 
 
 @dataclass(slots=True)
 class Share:
-    """One queue. Amounts in engine units; ``waiting`` is what its waiting jobs ask for."""
+    """One queue of Volcano's. Amounts in engine units; ``waiting`` is what its waiting jobs ask for.
+
+    ``key`` tells the queues of both APIs apart, ``name`` and ``parent_name`` are what people are shown.
+    ``record``: what the scheduler says of the queue's share; empty if it has said nothing. ``borrowed``:
+    resource → lender → units.
+    """
 
     obj: dict[str, Any]
+    shown: str = ""
+    above: str = ""
+    record: dict[str, Any] = field(default_factory=dict)
+    borrowed: dict[str, dict[str, int]] = field(default_factory=dict)
     amounts: dict[str, amounts.Vector] = field(default_factory=dict)
     running: int = 0
     pending: int = 0
@@ -28,19 +45,50 @@ class Share:
         return self.obj.get("spec") or {}
 
     @property
-    def name(self) -> str:
+    def key(self) -> str:
         return self.obj["metadata"]["name"]
 
     @property
+    def name(self) -> str:
+        return self.shown or self.key
+
+    @property
+    def full_name(self) -> str:
+        """As kubectl writes it."""
+        return f"queue.{QUEUES.group}/{self.obj['metadata']['name']}"
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        """Resources of which it deserves any amount."""
+        return ()
+
+    @property
+    def parent_name(self) -> str:
+        return self.above or self.parent
+
+    @property
+    def borrowed_gpus(self) -> str:
+        """The accelerators that it holds of what others are due; ``-`` for none."""
+        units = sum(
+            sum(lenders.values()) for name, lenders in self.borrowed.items() if quantities.is_device(name)
+        )
+        return f"{units / 1000:g}" if units else "-"
+
+    @property
+    def why(self) -> dict[str, str]:
+        """Resource → how its fair share came about."""
+        return dict(self.record.get("why") or {})
+
+    @property
     def parent(self) -> str:
-        return self.spec.get("parent") or ("" if self.name == "root" else "root")
+        return self.spec.get("parent") or ("" if self.key == "root" else "root")
 
     @property
     def state(self) -> str:
         return (self.obj.get("status") or {}).get("state") or "Open"
 
     @property
-    def weight(self) -> int:
+    def weight(self) -> float:
         return int(self.spec.get("weight") or 1)
 
     @property
@@ -51,6 +99,8 @@ class Share:
         vector = self.amounts.get(which) or {}
         named = any(quantities.is_device(name) for name in vector)
         if which in ("capability", "guarantee", "deserved") and not named:
+            return "any" if which == "deserved" and any(map(quantities.is_device, self.unlimited)) else "-"
+        if which == "fair_share" and not self.record:
             return "-"
         return f"{amounts.devices(vector) / 1000:g}"
 
@@ -65,23 +115,95 @@ class Share:
         }
         return {
             "name": self.name,
-            "parent": self.parent or None,
+            "parent": self.parent_name or None,
             "state": self.state,
             "weight": self.weight,
             "priority": self.priority,
             "reclaimable": self.spec.get("reclaimable", True),
             **quantity,
+            "borrowed": {
+                name: {lender: quantities.from_units(name, units) for lender, units in lenders.items()}
+                for name, lenders in self.borrowed.items()
+            },
+            "why": self.why,
             "running": self.running,
             "pending": self.pending,
         }
 
 
+class KaiShare(Share):
+    """One queue of KAI's; what it holds and asks for is what the scheduler says."""
+
+    @property
+    def _queue(self) -> Queue:
+        return kai_queue_of(decode_kai_queue(msgspec.json.encode(self.obj)))
+
+    @property
+    def key(self) -> str:
+        return KAI + self.obj["metadata"]["name"]
+
+    @property
+    def full_name(self) -> str:
+        return f"queue.{KAI_QUEUES.group}/{self.obj['metadata']['name']}"
+
+    @property
+    def parent(self) -> str:
+        parent = self.spec.get("parentQueue")
+        return KAI + parent if parent else ""
+
+    @property
+    def weight(self) -> float:
+        weights = self._queue.surplus_weights
+        return next((weights[name] for name in weights if quantities.is_device(name)), 1)
+
+    @property
+    def priority(self) -> int:
+        return self._queue.priority
+
+    @property
+    def unlimited(self) -> tuple[str, ...]:
+        return self._queue.unlimited
+
+    def read(self) -> None:
+        """Take the amounts from the object and from what the scheduler says."""
+        queue = self._queue
+        self.amounts = {
+            "guarantee": {},
+            "deserved": dict(queue.deserved),
+            "capability": dict(queue.capability),
+            "allocated": amounts.vector(self.record.get("allocated")),
+            "requested": amounts.vector(self.record.get("requested")),
+        }
+        self.amounts["waiting"] = _beyond(self.amounts["requested"], self.amounts["allocated"])
+
+
 def gather(invocation: Invocation) -> list[Share]:
     """Every queue with what it holds and what waits in it; parents include their children."""
+    shares = _volcano(invocation)
+    for job in jobs.fetch(invocation, None):
+        if not job.finished:
+            _count(shares, job)
+    kai = _kai(invocation)
+    found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
+    both = len({isinstance(share, KaiShare) for share in found}) > 1
+    for share in found:
+        share.shown, share.above = shown(share.key, both), shown(share.parent, both)
+        share.amounts["fair_share"] = amounts.vector(share.record.get("fairShare"))
+    told = any(share.record for share in found)
+    for key, lenders in lending([_usage(share) for share in found] if told else []).items():
+        share = next(share for share in found if share.key == key)
+        share.borrowed = {
+            name: {shown(lender, both): units for lender, units in each.items()}
+            for name, each in lenders.items()
+        }
+    return found
+
+
+def _volcano(invocation: Invocation) -> dict[str, Share]:
     shares = {}
     for queue in invocation.client.list(QUEUES).items:
         spec = queue.get("spec") or {}
-        share = Share(queue)
+        share = Share(queue, record=_record(queue))
         share.amounts = {
             "guarantee": amounts.vector((spec.get("guarantee") or {}).get("resource")),
             "deserved": amounts.vector(spec.get("deserved")),
@@ -90,11 +212,54 @@ def gather(invocation: Invocation) -> list[Share]:
             "requested": {},
             "waiting": {},
         }
-        shares[share.name] = share
-    for job in jobs.fetch(invocation, None):
-        if not job.finished:
-            _count(shares, job)
-    return list(shares.values())
+        shares[share.key] = share
+    return shares
+
+
+def _kai(invocation: Invocation) -> list[KaiShare]:
+    """KAI's queues, where the server knows the kind."""
+    try:
+        found = [KaiShare(obj, record=_record(obj)) for obj in invocation.client.list(KAI_QUEUES).items]
+    except StatusError as error:
+        if error.code == 404:
+            return []
+        raise
+    for share in found:
+        share.read()
+    return found
+
+
+def _implied(share: Share, shares: Mapping[str, Share], kai: Sequence[Share]) -> bool:
+    """Whether Volcano's root and default are there only because they always are."""
+    return bool(kai) and set(shares) <= {"root", "default"} and not share.running and not share.pending
+
+
+def _record(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """What the scheduler has written on the queue."""
+    try:
+        record = msgspec.json.decode((obj["metadata"].get("annotations") or {}).get(QUEUE_SHARE, "{}"))
+    except msgspec.DecodeError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _beyond(requested: amounts.Vector, held: amounts.Vector) -> amounts.Vector:
+    return {name: units - held.get(name, 0) for name, units in requested.items() if units > held.get(name, 0)}
+
+
+def _usage(share: Share) -> QueueUsage:
+    which = share.amounts
+    return QueueUsage(
+        share.key,
+        share.parent,
+        which["guarantee"],
+        which["deserved"],
+        which["capability"],
+        which["fair_share"],
+        which["allocated"],
+        which["requested"],
+        unlimited=share.unlimited,
+    )
 
 
 def _count(shares: dict[str, Share], job: jobs.Job) -> None:
@@ -102,7 +267,7 @@ def _count(shares: dict[str, Share], job: jobs.Job) -> None:
         amounts.pod_request(pod.get("spec") or {}) for pod in job.pods if amounts.holds_resources(pod)
     )
     asked = job.request
-    left = {name: units - held.get(name, 0) for name, units in asked.items() if units > held.get(name, 0)}
+    left = _beyond(asked, held)
     name, seen = job.queue, set()
     while name in shares and name not in seen:
         seen.add(name)
@@ -117,20 +282,20 @@ def _count(shares: dict[str, Share], job: jobs.Job) -> None:
 def depths(shares: Sequence[Share]) -> list[tuple[Share, int]]:
     """Parents before their children, with the depth of each."""
     children: dict[str, list[Share]] = {}
-    known = {share.name for share in shares}
+    known = {share.key for share in shares}
     for share in shares:
-        parent = share.parent if share.parent in known and share.parent != share.name else ""
+        parent = share.parent if share.parent in known and share.parent != share.key else ""
         children.setdefault(parent, []).append(share)
     ordered: list[tuple[Share, int]] = []
 
     def walk(parent: str, depth: int) -> None:
         for share in sorted(children.get(parent, ()), key=lambda one: natural(one.name)):
             ordered.append((share, depth))
-            walk(share.name, depth + 1)
+            walk(share.key, depth + 1)
 
     walk("", 0)
-    placed = {share.name for share, _ in ordered}
-    return ordered + [(share, 0) for share in shares if share.name not in placed]
+    placed = {share.key for share, _ in ordered}
+    return ordered + [(share, 0) for share in shares if share.key not in placed]
 
 
 _PLAIN = {"weight": int, "priority": int, "parent": str, "reclaimable": bool, "type": str}

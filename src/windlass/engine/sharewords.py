@@ -1,20 +1,17 @@
 """Why a queue has the share it has, and from whom it borrows: in words and numbers.
 
-A queue *borrows* what it holds beyond its own due (its deserved amount, or its guarantee if that is more).
-It borrows first what is nobody's due, then what its siblings leave of theirs, the most unused first.
+A queue *borrows* what it holds beyond its own due (its deserved amount, or its guarantee if that is more)
+and beyond what is nobody's due: that is what its siblings leave of theirs, the most unused first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from windlass.engine.decision import QueueUsage
 from windlass.spi.quantities import from_units, is_device, scale
 from windlass.spi.shares import Cause, Part
-
-NOBODY = ""
-"""The lender of what is nobody's due."""
 
 
 def why(usage: QueueUsage) -> dict[str, str]:
@@ -68,11 +65,9 @@ def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
     text = f"it asks for {from_units(resource, asked)}"
     if resource in usage.weightless:
         return f"{text}, and its weight 0 gives it no part of the surplus"
-    if is_device(resource) and not any(
-        part.cause is Cause.ROUNDING for part in usage.parts.get(resource, ())
-    ):
-        if asked - fair < scale(resource):
-            return f"{text}; shares are whole devices"
+    rounded = any(part.cause is Cause.ROUNDING for part in usage.parts.get(resource, ()))
+    if is_device(resource) and not rounded and asked - fair < scale(resource):
+        return f"{text}; shares are whole devices"
     return text
 
 
@@ -89,7 +84,7 @@ class Account:
 
 
 def borrowed(accounts: Iterable[Account], total: int) -> dict[str, dict[str, int]]:
-    """Queue → lender → units, at one level that has ``total``. Lender :data:`NOBODY`: nobody's due.
+    """Queue → lender → units, at one level that has ``total``.
 
     Borrowers are served in the order of their names: the figure says who could give, not whose it was.
     """
@@ -103,11 +98,10 @@ def borrowed(accounts: Iterable[Account], total: int) -> dict[str, dict[str, int
         left = account.held - max(account.due, 0)
         if left <= 0:
             continue
-        mine = found.setdefault(account.name, {})
-        if free:
-            mine[NOBODY] = min(left, free)
-            free -= mine[NOBODY]
-            left -= mine[NOBODY]
+        mine: dict[str, int] = {}
+        own = min(left, free)
+        free -= own
+        left -= own
         for lender in sorted(spare, key=lambda name: (-spare[name], name)):
             if not left:
                 break
@@ -116,8 +110,8 @@ def borrowed(accounts: Iterable[Account], total: int) -> dict[str, dict[str, int
                 mine[lender] = units
                 spare[lender] -= units
                 left -= units
-        if left:  # more is held at this level than there is
-            mine[NOBODY] = mine.get(NOBODY, 0) + left
+        if mine:
+            found[account.name] = mine
     return found
 
 

@@ -94,7 +94,9 @@ def _queues(plan: Plan) -> list[dict[str, Any]]:
 
 def _queue(usage: QueueUsage, both: bool, lent: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     borrowed = {
-        resource: {_lender(lender, both): from_units(resource, units) for lender, units in lenders.items()}
+        resource: {
+            queues.shown(lender, both): from_units(resource, units) for lender, units in lenders.items()
+        }
         for resource, lenders in sorted(lent.items())
     }
     return {
@@ -109,11 +111,6 @@ def _queue(usage: QueueUsage, both: bool, lent: Mapping[str, Mapping[str, int]])
         "borrowed": borrowed,
         "why": why(usage),
     }
-
-
-def _lender(name: str, both: bool) -> str:
-    """``nobody``: what is nobody's due."""
-    return queues.shown(name, both) or "nobody"
 
 
 def amounts(vector: Mapping[str, int]) -> dict[str, str]:

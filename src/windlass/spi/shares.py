@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView
+
+if TYPE_CHECKING:  # not at run time: commands read shares and have no use for node tables
+    from windlass.spi.plugins import QueueView
 
 
 class Cause(StrEnum):

@@ -14,6 +14,7 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
 from windlass.cli.queues import Share, depths, gather, parse_settings
+from windlass.cli.queueshares import reasons
 from windlass.cli.words import natural
 
 
@@ -22,52 +23,78 @@ def command() -> None:
     """Queues: ls, tree, create, set."""
 
 
-_COLUMNS = ["QUEUE", "STATE", "GPUS", "WAIT", "GUAR", "DESV", "CAP", "WEIGHT", "PRIO", "RUN", "PEND"]
+_COLUMNS = [
+    "QUEUE",
+    "STATE",
+    "GPUS",
+    "WAIT",
+    "FAIR",
+    "GUAR",
+    "DESV",
+    "CAP",
+    "BORROW",
+    "WEIGHT",
+    "PRIO",
+    "RUN",
+    "PEND",
+]
 
 
 @command.command("ls")
 @standard(namespace=False)
 def list_queues(invocation: Invocation) -> int:
-    """List queues: what they hold, wait for, are guaranteed, deserve and may hold at most."""
+    """List queues: what they hold, wait for, are due, are guaranteed, deserve and may hold at most."""
     shares = sorted(gather(invocation), key=lambda share: natural(share.name))
     return _show(invocation, shares, {})
 
 
 @command.command("tree")
+@click.option("--resource", default="", help="Say why for this resource. [default: GPUs, else cpu]")
 @standard(namespace=False)
-def tree(invocation: Invocation) -> int:
-    """Show queues under their parents."""
+def tree(invocation: Invocation, resource: str) -> int:
+    """Show queues under their parents, and why each has the share it has."""
     shares = gather(invocation)
     ordered = depths(shares)
-    return _show(invocation, [share for share, _ in ordered], {share.name: depth for share, depth in ordered})
+    depth = {share.key: depth for share, depth in ordered}
+    done = _show(invocation, [share for share, _ in ordered], depth)
+    if not invocation.structured:
+        for line in reasons([share for share, _ in ordered], resource):
+            invocation.out.line(line)
+    return done
 
 
 def _show(invocation: Invocation, shares: list[Share], depth: dict[str, int]) -> int:
     if invocation.structured:
-        names = [f"queue.{QUEUES.group}/{share.name}" for share in shares]
+        names = [share.full_name for share in shares]
         emit(invocation, {"items": [share.as_record() for share in shares]}, names=names)
         return 0
     rows = []
     for share in shares:
-        indent = "  " * depth.get(share.name, 0)
+        indent = "  " * depth.get(share.key, 0)
         row = [
             indent + share.name,
             share.state,
             share.gpus("allocated"),
             share.gpus("waiting"),
+            share.gpus("fair_share"),
             share.gpus("guarantee"),
             share.gpus("deserved"),
             share.gpus("capability"),
-            str(share.weight),
+            share.borrowed_gpus,
+            f"{share.weight:g}",
             str(share.priority),
             str(share.running),
             str(share.pending),
         ]
         if invocation.wide:
-            row += [share.parent or "-", share.text("allocated"), share.text("capability")]
+            row += [
+                share.parent_name or "-",
+                *(share.text(which) for which in ("allocated", "requested", "fair_share", "capability")),
+            ]
         rows.append(row)
-    header = _COLUMNS + (["PARENT", "ALLOCATED", "CAPABILITY"] if invocation.wide else [])
-    right = frozenset(range(2, 11))
+    wide = ["PARENT", "ALLOCATED", "REQUESTED", "FAIR SHARE", "CAPABILITY"]
+    header = _COLUMNS + (wide if invocation.wide else [])
+    right = frozenset(range(2, 13))
     invocation.out.write(tables.render(header, rows, right=right))
     return 0
 
