@@ -113,12 +113,16 @@ class VolumeNeed:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroups:
-    """Which groups of nodes (by label ``volcano.sh/nodegroup-name``) a queue may or would rather use."""
+    """Which groups of nodes (by label ``volcano.sh/nodegroup-name``) a queue may or would rather use.
+
+    ``inherited``: the nearest ancestor says so, the queue itself says nothing.
+    """
 
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
     anti_required: tuple[str, ...] = ()
     anti_preferred: tuple[str, ...] = ()
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

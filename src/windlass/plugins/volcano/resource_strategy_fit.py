@@ -1,0 +1,229 @@
+"""Volcano's ``resource-strategy-fit``: per resource, the fullest or the emptiest node; and two policies
+that keep pods without devices away from nodes that have them (``sra``, ``proportional``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from windlass.api.reasons import Reason
+from windlass.plugins.dialects import VOLCANO
+from windlass.plugins.volcano.arguments import Arguments, boolean, number
+from windlass.spi.nodes import FloatArray, IntArray, NodeView
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.quantities import from_units, scale
+
+MOST, LEAST = "MostAllocated", "LeastAllocated"
+GIGABYTE = 1_000_000_000
+ENDLESS = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    most: bool = False
+    weight: float = 1.0
+
+
+class ResourceStrategyFit:
+    """100 · Σ w·share ÷ Σ w over the requested resources that have a strategy; the share is that in use
+    with the task (``MostAllocated``) or that left (``LeastAllocated``). A node that has too little of one
+    of them has 0."""
+
+    name = "resource-strategy-fit"
+    footprint = Footprint.ROW
+    dialects = VOLCANO
+
+    def __init__(self, strategies: Mapping[str, Strategy], weight: float = 10.0) -> None:
+        """``strategies`` by the name of a resource, or by the beginning of one and ``*``."""
+        self.weight = weight
+        self._exact = {name: s for name, s in strategies.items() if not name.endswith("*")}
+        prefixes = [(name[:-1], s) for name, s in strategies.items() if name.endswith("*")]
+        self._prefixes = sorted(prefixes, key=lambda item: -len(item[0]))
+
+    def trend(self, needs: Needs) -> Trend:
+        kinds = {strategy.most for _, _, strategy in self._weighed(needs)}
+        if len(kinds) > 1:
+            return Trend.ANY
+        return Trend.FALLS if kinds == {False} else Trend.RISES
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        weighed = self._weighed(needs)
+        whole = sum(strategy.weight for _, _, strategy in weighed)
+        if whole <= 0:
+            return None
+        score = np.zeros(nodes.size)
+        fits = np.ones(nodes.size, dtype=np.bool_)
+        for resource, units, strategy in weighed:
+            allocatable = nodes.allocatable(resource)
+            after = nodes.used(resource) + units
+            fits &= (after <= allocatable) | (allocatable == 0)
+            part = after if strategy.most else allocatable - after
+            score += np.where(allocatable > 0, strategy.weight * part / np.maximum(allocatable, 1), 0.0)
+        return np.where(fits, 100.0 * score / whole, 0.0)
+
+    def _weighed(self, needs: Needs) -> list[tuple[str, int, Strategy]]:
+        found = []
+        for resource, units in needs.request:
+            strategy = self._strategy(resource)
+            if units > 0 and strategy is not None:
+                found.append((resource, units, strategy))
+        return found
+
+    def _strategy(self, resource: str) -> Strategy | None:
+        """The exact name, else the longest beginning."""
+        found = self._exact.get(resource)
+        if found is None:
+            found = next((s for prefix, s in self._prefixes if resource.startswith(prefix)), None)
+        return found
+
+
+class ScarceResources:
+    """``sra``: 100 · (1 − Σ w of the scarce resources that the node has ÷ Σ w); 0 for a node that lacks a
+    resource which the task asks for."""
+
+    name = "sra"
+    footprint = Footprint.ROW
+    dialects = VOLCANO
+
+    def __init__(self, weights: Mapping[str, float], weight: float = 1.0) -> None:
+        self.weight = weight
+        self._weights = dict(weights)
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.RISES
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        whole = sum(self._weights.values())
+        if whole <= 0:
+            return None
+        present = np.zeros(nodes.size)
+        for resource, weight in self._weights.items():
+            present += weight * (nodes.allocatable(resource) > 0)
+        score = 100.0 * (1.0 - present / whole)
+        for resource, units in needs.request:
+            if units > 0:
+                score *= nodes.allocatable(resource) > 0
+        return score
+
+
+@dataclass(frozen=True, slots=True)
+class Proportion:
+    """What is kept per idle unit of a device: CPU in cores, memory in GB (10⁹ bytes)."""
+
+    cpu: float = 1.0
+    memory: float = 1.0
+
+
+class Proportional:
+    """A node keeps so much CPU and memory for each idle device; pods without any of these devices get what
+    is left."""
+
+    name = "proportional"
+
+    def __init__(self, proportions: Mapping[str, Proportion]) -> None:
+        self._proportions = dict(proportions)
+
+    def capacity(self, needs: Needs, nodes: NodeView) -> IntArray | None:
+        if not self._concerns(needs):
+            return None
+        count = np.full(nodes.size, ENDLESS, dtype=np.int64)
+        request = dict(needs.request)
+        for device in self._proportions:
+            for resource, kept in self._kept(device, nodes):
+                left = np.maximum(nodes.available(resource), 0) - kept
+                units = request.get(resource, 0)
+                fits = left // units if units > 0 else np.where(left >= 0, ENDLESS, 0)
+                has = nodes.allocatable(device) > 0
+                np.minimum(count, np.where(has, np.maximum(fits, 0), ENDLESS), out=count)
+        return count
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        if not self._concerns(needs):
+            return []
+        request = dict(needs.request)
+        found = []
+        for device in sorted(self._proportions):
+            has = nodes.allocatable(device) > 0
+            for resource, kept in self._kept(device, nodes):
+                left = np.maximum(nodes.available(resource), 0) - kept
+                blocked = has & (left < request.get(resource, 0))
+                if blocked.any():
+                    most = from_units(resource, int(kept[blocked].max()))
+                    detail = f"up to {most} {resource} are kept for idle {device}"
+                    found.append(Finding(Reason.NODE_RESERVED, blocked, detail=detail))
+        return found
+
+    def _concerns(self, needs: Needs) -> bool:
+        if needs.dialect is not Dialect.VOLCANO:
+            return False
+        return not any(units > 0 and resource in self._proportions for resource, units in needs.request)
+
+    def _kept(self, device: str, nodes: NodeView) -> list[tuple[str, IntArray]]:
+        proportion = self._proportions[device]
+        idle = np.maximum(nodes.available(device), 0) / scale(device)
+        return [
+            ("cpu", np.ceil(idle * proportion.cpu * scale("cpu")).astype(np.int64)),
+            ("memory", np.ceil(idle * proportion.memory * GIGABYTE).astype(np.int64)),
+        ]
+
+
+def build(arguments: Arguments) -> list[object]:
+    """``resourceStrategyFitWeight`` (10), ``resources``, ``sra`` and ``proportional``. Without
+    ``resources``: cpu and memory, the emptiest node first. A pattern with ``*`` elsewhere than at the end,
+    or alone, is left out; a weight of 0 or less is 1 there, an unknown type is ``LeastAllocated``."""
+    weight = number(arguments, "resourceStrategyFitWeight", 10)
+    found: list[object] = []
+    strategies = _strategies(_section(arguments, "resources"))
+    if weight < 0:
+        weight = 10.0
+    if weight > 0:
+        found.append(ResourceStrategyFit(strategies, weight))
+    scarce = _section(arguments, "sra")
+    if boolean(scarce, "enable", False) and number(scarce, "weight", 0) > 0:
+        weights = {}
+        for name in _names(scarce):
+            given = number(_section(scarce, "resourceWeight"), name, 1)
+            weights[name] = given if given >= 0 else 1.0
+        found.append(ScarceResources(weights, number(scarce, "weight", 0)))
+    proportional = _section(arguments, "proportional")
+    if boolean(proportional, "enable", False):
+        rates = _section(proportional, "resourceProportion")
+        found.append(
+            Proportional(
+                {
+                    name: Proportion(_rate(rates, f"{name}.cpu"), _rate(rates, f"{name}.memory"))
+                    for name in _names(proportional)
+                }
+            )
+        )
+    return found
+
+
+def _section(arguments: Arguments, name: str) -> Mapping[str, Any]:
+    section = arguments.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _names(section: Mapping[str, Any]) -> list[str]:
+    return [name for text in str(section.get("resources") or "").split(",") if (name := text.strip())]
+
+
+def _rate(rates: Mapping[str, Any], name: str) -> float:
+    rate = number(rates, name, 1)
+    return rate if rate >= 0 else 1.0
+
+
+def _strategies(section: Mapping[str, Any]) -> dict[str, Strategy]:
+    found = {}
+    for name, wish in section.items():
+        if "*" in name and (name == "*" or name.count("*") > 1 or not name.endswith("*")):
+            continue
+        wanted = wish if isinstance(wish, Mapping) else {}
+        weight = number(wanted, "weight", 1)
+        found[name] = Strategy(wanted.get("type") == MOST, weight if weight > 0 else 1.0)
+    return found or {"cpu": Strategy(), "memory": Strategy()}
