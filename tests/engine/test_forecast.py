@@ -114,3 +114,16 @@ def test_what_terminates_ends_now_and_what_is_stuck_never(box: Cluster) -> None:
     assert end_of(entry, box.now) == box.now
     box.task(replace(box.tasks["ns/busy-0"], state=TaskState.STUCK))
     assert end_of(entry, box.now) is None
+
+
+def test_without_an_estimate_the_limits_of_all_its_tasks_are_one(box: Cluster) -> None:
+    running(box, "limited", 8, "gpu=1", seconds=None)
+    for i in range(7):
+        box.change_task(f"limited-{i}", run_limit=60.0)
+    box.gang("g", 2, "gpu=4")
+    box.cycle(0.0)
+    assert estimate(box, "g") is None
+    box.change_task("limited-7", run_limit=40.0)
+    box.cycle(0.0)
+    assert estimate(box, "g") == 60.0
+    assert box.engine.world.groups["ns/limited"].timed

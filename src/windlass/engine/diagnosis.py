@@ -20,7 +20,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.estimates import Estimates
 from windlass.engine.forecast import Forecaster
-from windlass.engine.groups import GroupEntry, promised
+from windlass.engine.groups import GroupEntry, promised, run_time
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
@@ -97,7 +97,7 @@ class Diagnosis:
 
     def diagnose(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation:
         """All that keeps a waiting group from its next step."""
-        if group.promises:
+        if promised(group):
             return self._of_promises(group)
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
@@ -299,7 +299,7 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
     kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
     if not kept_for:
         return []
-    return [_obstacle(Reason.BEHIND_IN_QUEUE, wording.kept(kept_for, group.spec.run_estimate), kept_for)]
+    return [_obstacle(Reason.BEHIND_IN_QUEUE, wording.kept(kept_for, run_time(group)), kept_for)]
 
 
 def _not_yet() -> Explanation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 
-from windlass.engine.groups import GroupEntry, promised
+from windlass.engine.groups import GroupEntry, promised, run_time
 from windlass.engine.parking import ParkingLot, Signature
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import Shortage, Step, next_step
@@ -127,8 +127,8 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     runs = step.runs
     if group.promises:
         standing = (*standing, group.key)  # room is kept for this one alone
-    if spec.run_estimate:
-        standing = (*standing, spec.run_estimate)  # short ones may use what is kept for others
+    if group.timed:
+        standing = (*standing, run_time(group))  # short ones may use what is kept for others
     if step.root is not None:
         standing = (*standing, step.root.shape())
     if step.options:

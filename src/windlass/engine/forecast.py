@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from windlass.engine.allocate import Allocation
-from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry
+from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry, run_time
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
@@ -172,7 +172,7 @@ class _Planning:
 
     def note(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
         """A group has got its place; it ends in its turn if it is known how long it runs."""
-        estimate = group.spec.run_estimate
+        estimate = run_time(group)
         entries = [entry for entry, _ in placements]
         if estimate and entries:
             heapq.heappush(self._ends, _End(self.now + estimate, next(self._numbers), group.key, entries))

@@ -86,6 +86,7 @@ class GroupEntry:
         "succeeded",
         "tallies",
         "tasks",
+        "timed",
     )
 
     def __init__(self, key: str, task_order: Callable[[Task], Any]) -> None:
@@ -94,6 +95,8 @@ class GroupEntry:
         self.group: Group | None = None
         self.queue: QueueEntry | None = None
         self.tasks: dict[str, TaskEntry] = {}
+        self.timed = False
+        """Whether anything may be known of how long it runs; kept by :meth:`World.note_time`."""
         self.pending: dict[str, TaskEntry] = {}
         """Pending and not gated."""
         self.pending_classes: dict[TaskClass, int] = {}
@@ -308,6 +311,19 @@ class GroupEntry:
 def promised(group: GroupEntry) -> list[TaskEntry]:
     """The tasks of the group that room is promised to."""
     return [entry for entry in group.pending.values() if entry.promised >= 0] if group.promises else []
+
+
+def run_time(group: GroupEntry) -> float | None:
+    """How long the group runs, in seconds: by its owner's word, else the longest that all its tasks may;
+    ``None`` if nothing is known."""
+    if group.group is not None and group.group.run_estimate:
+        return group.group.run_estimate
+    longest = 0.0
+    for entry in group.tasks.values():
+        if entry.task.run_limit is None:
+            return None
+        longest = max(longest, entry.task.run_limit)
+    return longest or None
 
 
 def _sort_key(entry: TaskEntry) -> Any:

@@ -116,6 +116,8 @@ class Intake:
             self._replace(entry, task)
             return
         entry.task = task
+        if known.run_limit != task.run_limit and entry.group is not None:
+            self._world.note_time(entry.group)
         self._follow(entry, task)
 
     def _add(self, task: Task, carried: tuple[TaskState, str, tuple[int, ...]] | None = None) -> None:
@@ -128,6 +130,8 @@ class Intake:
         world.tasks[task.key] = entry
         if group is not None:
             group.tasks[task.key] = entry
+            if task.run_limit is not None or group.timed:
+                world.note_time(group)
             world.dirty[group.key] = group
         state, node, indices = carried or (task.state, task.node, task.devices)
         if state in OCCUPYING and node:

@@ -33,7 +33,7 @@ def remedies_for(
                 found.append(f"Create the {step.needed} pods; whoever made the group has not done so.")
         if code is Reason.SCHEDULING_GATED:
             found.append("Remove the scheduling gates (spec.schedulingGates) from the pods.")
-        if code is Reason.BEHIND_IN_QUEUE and group.group is not None and not group.group.run_estimate:
+        if code is Reason.BEHIND_IN_QUEUE and group.group is not None and not group.timed:
             found.append(
                 "State how long it runs (windlass run --time, runningEstimate), so that it may go first."
             )

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.forecast import Forecaster, end_of
-from windlass.engine.groups import GroupEntry
+from windlass.engine.groups import GroupEntry, run_time
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
 from windlass.engine.table import PROMISED
@@ -168,8 +168,8 @@ class Reservations:
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         if reservation.group is group or _rank(group) < _rank(reservation.group):
             return True
-        estimate = group.spec.run_estimate
-        return bool(estimate) and now + estimate <= reservation.start
+        estimate = run_time(group) if group.timed else None
+        return estimate is not None and now + estimate <= reservation.start
 
     def _first_kept(self, passed: Sequence[Reservation]) -> str:
         return next(key for key, r in self.slots.items() if r not in passed)

@@ -7,7 +7,7 @@ from typing import Any
 from windlass.engine.classes import ClassIndex
 from windlass.engine.config import EngineConfig
 from windlass.engine.gate import Gate
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import GroupEntry, TaskEntry, run_time
 from windlass.engine.ledger import Ledger
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueTree
@@ -51,8 +51,9 @@ class World:
         return entry
 
     def note_time(self, entry: GroupEntry) -> None:
-        """Keep :attr:`timed` true after what the group is has changed."""
-        if entry.group is not None and entry.group.run_estimate:
+        """Keep :attr:`timed` true after what the group is, or which tasks it has, has changed."""
+        entry.timed = entry.group is not None and run_time(entry) is not None
+        if entry.timed:
             self.timed[entry.key] = entry
         else:
             self.timed.pop(entry.key, None)
