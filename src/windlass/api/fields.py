@@ -10,7 +10,6 @@ The object is changed in place; hand in what :func:`windlass.api.decode.decode_b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -28,15 +27,14 @@ _normal_specs = Passed()
 """Pod specs that the walk left as they were: those of a gang are equal, or nearly so."""
 
 
-@dataclass(slots=True)
-class FieldReport:
+class FieldReport(msgspec.Struct):
     """What :func:`review` found. ``errors`` make a 400 (Go's words), ``invalid`` a 422; both empty: good."""
 
     object: dict[str, Any]
-    unknown: list[str] = field(default_factory=list)
-    duplicates: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    invalid: list[FieldError] = field(default_factory=list)
+    unknown: list[str] = msgspec.field(default_factory=list)
+    duplicates: list[str] = msgspec.field(default_factory=list)
+    errors: list[str] = msgspec.field(default_factory=list)
+    invalid: list[FieldError] = msgspec.field(default_factory=list)
 
     @property
     def strict(self) -> list[str]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+from msgspec.structs import replace
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource

@@ -7,10 +7,11 @@ Objects are plain dicts, or of a msgspec Struct type given as ``type``. What the
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
-from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+
+from msgspec.structs import replace
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource

@@ -8,18 +8,18 @@ passes authentication's result, authorisation, admission and validation like any
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Request:
+
+class Request(msgspec.Struct, frozen=True):
     """``path`` without query; ``query`` as it stands after ``?``, undecoded; header names lower case."""
 
     method: str
     path: str
     query: str = ""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
 
 
@@ -33,8 +33,7 @@ class ByteStream(Protocol):
     def aclose(self) -> Awaitable[Any]: ...
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     """Either a whole ``body`` or a ``stream`` of byte chunks (watch, followed log).
 
     Whoever takes a stream must exhaust it or call its ``aclose``. Header names are lower case; the
@@ -42,7 +41,7 @@ class Response:
     """
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     stream: ByteStream | None = None
 

@@ -67,8 +67,7 @@ class Admitter(Protocol):
     ) -> Reviewed: ...
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionContext:
+class AdmissionContext(msgspec.Struct, frozen=True):
     """Facts about the request under review. ``subresource`` is ``""`` for the object itself."""
 
     user: UserInfo
@@ -78,16 +77,15 @@ class AdmissionContext:
     dry_run: bool = False
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """One request on its way through the server."""
 
     request: Request
     target: Target
     user: UserInfo
-    params: dict[str, str] = field(default_factory=dict)
+    params: dict[str, str] = msgspec.field(default_factory=dict)
     form: Representation = PLAIN
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @staticmethod
     def of(request: Request, target: Target, user: UserInfo) -> Call:

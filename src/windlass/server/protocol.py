@@ -242,7 +242,7 @@ class ApiProtocol(HttpToolsProtocol):
         method, path, query = match.groups(b"")
         text = path.decode("ascii")
         state = self.app_state.copy()
-        scope: HTTPScope = {
+        scope: Any = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
             "http_version": "1.1",
@@ -256,7 +256,7 @@ class ApiProtocol(HttpToolsProtocol):
             "path": unquote(text) if "%" in text else text,
             "raw_path": path,
             "query_string": query,
-        }  # type: ignore[typeddict-item]
+        }
         self.cycle = state[EXCHANGE] = cycle = Cycle.whole(self, scope, block.fields, data[end + 4 :])
         self._start_asgi_task(cycle, self._app)
         return True

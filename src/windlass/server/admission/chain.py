@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from windlass.api import defaults, errors, validation
 from windlass.api.resources import Resource
@@ -26,12 +27,11 @@ from windlass.server.admission.objects import Objects
 from windlass.server.admission.plugin import DELETE, AdmissionOptions, Caller, Plugin, Review
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(msgspec.Struct, frozen=True):
     """The object as it shall be stored, and sentences for the caller (``Warning`` headers)."""
 
     object: dict[str, Any]
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 def _apply_defaults(review: Review) -> None:

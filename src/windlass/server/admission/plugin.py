@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from windlass.api.resources import Resource
 from windlass.kits.clock import Clock
@@ -45,8 +47,7 @@ class AdmissionOptions:
     """Plugins of Volcano Jobs that the job controller carries out."""
 
 
-@dataclass(slots=True)
-class Review:
+class Review(msgspec.Struct):
     """One object on its way in. Plugins change ``object`` in place and append to ``warnings``."""
 
     operation: str
@@ -58,7 +59,7 @@ class Review:
     clock: Clock
     rng: Random
     options: AdmissionOptions
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
     def creating(self) -> bool:
