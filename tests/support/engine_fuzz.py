@@ -15,7 +15,17 @@ from cluster_dsl import GPU, NAMESPACE, Cluster, needs, node
 from hypothesis import strategies as st
 
 from windlass.engine.decision import Decision
-from windlass.spi.objects import Device, Expression, HostPort, Needs, NodeTerm, PodTerm, TaskState, Toleration
+from windlass.spi.objects import (
+    Device,
+    Expression,
+    HostPort,
+    Needs,
+    NodeTerm,
+    PodTerm,
+    SubGroup,
+    TaskState,
+    Toleration,
+)
 
 ZONES = ("a", "b", "c")
 
@@ -93,6 +103,9 @@ KINDS = (
     "release",
     "rename",
     "sick",
+    "parted",
+    "stick",
+    "leave",
 )
 
 
@@ -175,6 +188,40 @@ class Player:
             self.cluster.add_tasks(name, 1, second, role="m")
         else:
             self.cluster.gang(name, n, wants, min=minimum, queue=queue, priority=op.x % 3)
+
+    def _parted(self, op: Op) -> None:
+        """A gang of parts: two below a third, of which one may do, and one beside."""
+        self.number += 1
+        name = f"g{self.number}"
+        least = (1 + op.x % 2, op.y % 3, op.z % 2)
+        parts = (
+            SubGroup("ab", min_subgroups=(None, 1, 0)[op.x % 3]),
+            SubGroup("a", "ab", least[0]),
+            SubGroup("b", "ab", least[1]),
+            SubGroup("c", min_members=least[2]),
+        )
+        self.cluster.gang(name, 0, min=op.y % 4, queue=LEAVES[op.z % len(LEAVES)], priority=op.x % 3)
+        self.cluster.change_group(name, subgroups=parts, min_subgroups=(None, 1)[op.z % 2])
+        for at, part in enumerate("aabbc" + "c" * (op.y % 2)):
+            wants = self.classes[(op.x + (at > 3)) % len(self.classes)]
+            self.cluster.add_tasks(name, 1, wants, role=part)
+            task = list(self.cluster.tasks.values())[-1]
+            self.cluster.task(replace(task, subgroup=part, role=""))
+
+    def _stick(self, op: Op) -> None:
+        """What terminates does not come to its end."""
+        name = self._task(op.x, TaskState.RELEASING)
+        if name is not None and self.cluster.tasks[f"{NAMESPACE}/{name}"].node:
+            self.cluster.change_task(name, state=TaskState.STUCK)
+
+    def _leave(self, op: Op) -> None:
+        """Whatever runs on a node begins to terminate."""
+        name = self._task(op.x, TaskState.BOUND, TaskState.RUNNING)
+        if name is not None:
+            where = self.cluster.tasks[f"{NAMESPACE}/{name}"].node
+            for task in list(self.cluster.tasks.values()):
+                if where and task.node == where and task.state in (TaskState.BOUND, TaskState.RUNNING):
+                    self.cluster.task(replace(task, state=TaskState.RELEASING))
 
     def _cycle(self, op: Op) -> None:
         self.decisions.append(self.cluster.cycle(1.0 + op.x % 3))

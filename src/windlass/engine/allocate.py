@@ -20,7 +20,7 @@ from windlass.engine.parking import Waits
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Run, Step, next_step
+from windlass.engine.steps import Run, Step, next_step, whole_step
 from windlass.engine.table import NodeTable
 from windlass.spi.plugins import Refusal, StepView
 
@@ -42,12 +42,17 @@ class Allocation:
         attempt = self.attempt(statement, group, step)
         if attempt.done or not (statement.leaving or group.promises):
             return attempt
-        for entry in promised(group):
-            if not self._placer.keeps(entry.cls, entry.promised):
+        mine = promised(group)
+        if not step.extra and mine and self._as_promised(statement, group, step, mine):
+            return Attempt(True, len(mine))
+        for entry in mine:
+            if not (statement.leaving and self._placer.holds(statement, entry)):
                 statement.unpromise(entry)
-        if not step.extra and group.promises:
+        if not statement.leaving:
+            return attempt
+        if not step.extra:
             kept = promised(group)
-            if len(kept) >= step.members:
+            if kept and len(kept) >= step.members:
                 return attempt
             for entry in kept:
                 statement.unpromise(entry)
@@ -83,6 +88,24 @@ class Allocation:
         elif step.extra and mine:
             self._promise_again(statement, mine)
         return attempt
+
+    def _as_promised(
+        self, statement: Statement, group: GroupEntry, step: Step, mine: Sequence[TaskEntry]
+    ) -> bool:
+        """Place a gang exactly where it was promised room, if all of it is free by now."""
+        if len(mine) < step.members:
+            return False
+        mark = statement.checkpoint()
+        rows = [(entry, entry.promised) for entry in mine]
+        for entry in mine:
+            statement.unpromise(entry)
+        if not self._filling.refusals_of(group, whole_step(group, step)) and all(
+            self._placer.place_at(statement, group, entry, row) for entry, row in rows
+        ):
+            if group.ready():
+                return True
+        statement.rollback(mark)
+        return False
 
     @staticmethod
     def _promise_all(statement: Statement, start: int) -> None:

@@ -65,6 +65,8 @@ class _Trial:
     future: bool
     want: _Want
     result: Attempt
+    placed: dict[str, int] = field(default_factory=dict)
+    """Part → tasks of it that were placed."""
 
 
 class Filling:
@@ -108,19 +110,50 @@ class Filling:
             trial.want.members = max(0, group.missing)
             if not self._part(trial, _ordered(step.root, runs)):
                 return trial.result
-            runs = [replace(run, entries=_unplaced(run.entries)) for run in runs]
-        for run in runs:
-            if trial.want.met:
-                break
-            wanted = min(len(run.entries), trial.want.of(run.role))
-            if wanted > 0:
-                self._run(trial, run, wanted)
+            self._from_pool(trial, step.pool)
+        else:
+            self._from_runs(trial, runs)
         trial.result.done = trial.want.met
         return trial.result
 
     # ------------------------------------------------------------------ pieces
 
-    def _run(self, trial: _Trial, run: Run, wanted: int) -> int:
+    def _from_runs(self, trial: _Trial, runs: Sequence[Run], part: str = "") -> None:
+        """Place what is still lacking from these runs."""
+        for run in runs:
+            if trial.want.met:
+                return
+            wanted = min(len(run.entries), trial.want.of(run.role))
+            if wanted > 0:
+                self._run(trial, run, wanted, part)
+
+    def _from_pool(self, trial: _Trial, pool: Sequence[Part]) -> None:
+        """Place what is still lacking beyond the parts: of parts that are complete first, then whole parts."""
+        for started in (True, False):
+            for part in pool:
+                if trial.want.met:
+                    return
+                lacks = part.members - trial.placed.get(part.name, 0)
+                rest = [replace(run, entries=_unplaced(run.entries)) for run in part.runs]
+                if started is (lacks <= 0) and (
+                    lacks <= 0 or self._unit(trial, Part(part.name, lacks, rest))
+                ):
+                    self._from_runs(
+                        trial, [replace(run, entries=_unplaced(run.entries)) for run in rest], part.name
+                    )
+
+    def _unit(self, trial: _Trial, part: Part) -> bool:
+        """Complete a part, or leave everything as it was."""
+        mark = trial.statement.checkpoint()
+        want, reached = replace(trial.want, roles=dict(trial.want.roles)), trial.result.reached
+        placed = dict(trial.placed)
+        if self._part(trial, part):
+            return True
+        trial.statement.rollback(mark)
+        trial.want, trial.result.reached, trial.placed = want, reached, placed
+        return False
+
+    def _run(self, trial: _Trial, run: Run, wanted: int, part: str) -> int:
         """Place up to ``wanted`` tasks of a run, as far as they are admitted and fit."""
         group, step, future = trial.group, trial.step, trial.future
         refused = self.refusals(group, run, wanted, step, future)
@@ -133,6 +166,7 @@ class Filling:
         placed = self._placer.place(trial.statement, group, run.cls, entries, future=future)
         trial.result.reached += placed
         trial.want.booked(run.role, placed)
+        trial.placed[part] = trial.placed.get(part, 0) + placed
         return placed
 
     def _part(self, trial: _Trial, part: Part) -> bool:
@@ -141,20 +175,14 @@ class Filling:
         for run in part.runs:
             if not left:
                 break
-            left -= self._run(trial, run, min(left, len(run.entries)))
+            left -= self._run(trial, run, min(left, len(run.entries)), part.name)
         if left:
             return False
         done = 0
         for child in part.parts:
             if done == part.needed:
                 break
-            mark = trial.statement.checkpoint()
-            want, reached = replace(trial.want, roles=dict(trial.want.roles)), trial.result.reached
-            if self._part(trial, child):
-                done += 1
-            else:
-                trial.statement.rollback(mark)
-                trial.want, trial.result.reached = want, reached
+            done += self._unit(trial, child)
         return done == part.needed
 
     # ------------------------------------------------------------------ admission
@@ -166,7 +194,9 @@ class Filling:
         request = run.cls.request
         if n > 1:
             request = {name: units * n for name, units in run.cls.items}
-        return self.refusals_of(group, StepView(group.group, request, n, step.extra, future))
+        return self.refusals_of(
+            group, StepView(group.group, request, n, step.extra, future, (run.cls.needs,))
+        )
 
     def refusals_of(self, group: GroupEntry, view: StepView) -> list[Refusal]:
         """What the policies say against a step, the queues being as they are."""

@@ -132,13 +132,27 @@ class Placer:
                 statement.pipeline(entry, row)
         return len(entries)
 
-    def keeps(self, cls: TaskClass, row: int) -> bool:
-        """Whether a node may still take tasks of the class and keeps all that is promised on it."""
+    def holds(self, statement: Statement, entry: TaskEntry) -> bool:
+        """Whether what a task is promised will still be there once all that terminates is gone."""
+        cls, row = entry.cls, entry.promised
+        with statement.withheld(entry), self.vacated(statement):
+            count, _ = cls.future(np.array([row], dtype=np.int64))
+            domains = self.constraints(cls)
+            mask = self.domain_mask(cls, domains) if domains and count[0] > 0 else None
+        return bool(count[0] > 0) and (mask is None or bool(mask[row]))
+
+    def place_at(self, statement: Statement, group: GroupEntry, entry: TaskEntry, row: int) -> bool:
+        """Place one task on the given node, if it may go there now."""
+        cls = entry.cls
         cls.refresh()
-        if not cls.static[row]:
+        if cls.count[row] <= 0:
             return False
-        allocatable, used, releasing, promised = self._table.planes[row]
-        return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
+        domains = self.constraints(cls)
+        mask = self.domain_mask(cls, domains) if domains else None
+        if mask is not None and not mask[row]:
+            return False
+        statement.allocate(group, cls, row, (entry,))
+        return True
 
     def _promise_by_counting(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
         rows = self._table.vacating()

@@ -7,7 +7,8 @@ left into decisions. An open statement must end in ``commit`` or ``rollback()``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from windlass.engine.classes import TaskClass
@@ -110,6 +111,16 @@ class Statement:
         row = entry.promised
         self._ledger.unpromise(entry)
         self._log.append(_Unpromised(entry, row))
+
+    @contextmanager
+    def withheld(self, entry: TaskEntry) -> Iterator[None]:
+        """Inside, the task is not promised what it is promised."""
+        row = entry.promised
+        self._ledger.unpromise(entry)
+        try:
+            yield
+        finally:
+            self._ledger.promise(entry, row)
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""

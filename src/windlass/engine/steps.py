@@ -53,7 +53,8 @@ class Step:
     A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many
     are missing; ``roles``: role → how many are missing; ``root``: what its parts lack. An elastic group
     (``extra``): one task, of the first run of which one fits; or of a group with parts the first of
-    ``options`` that fits.
+    ``options`` that fits. ``pool``: for what a group with parts lacks beyond its parts, the tasks of every
+    part, with what it lacks itself: no part is started below its own minimum.
     """
 
     runs: list[Run]
@@ -62,6 +63,7 @@ class Step:
     extra: bool = False
     root: Part | None = None
     options: list[Part] = field(default_factory=list)
+    pool: list[Part] = field(default_factory=list)
 
     @property
     def single_class(self) -> bool:
@@ -86,7 +88,7 @@ def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage
     """
     pending = group.pending
     missing = group.missing
-    if not group.tallies and len(pending) == 1 and missing <= 1 and not group.apart:
+    if not group.tallies and len(pending) == 1 and missing <= 1 and not (group.apart or unpromised):
         (entry,) = pending.values()
         return Step([Run(entry.cls, "", [entry])], 1, {}, extra=missing <= 0)
     if group.ready():
@@ -168,7 +170,12 @@ def _parted_step(group: GroupEntry, tree: PartTree, missing: int, roles: dict[st
     if root is None:
         return _short_part(group, tree.root, waiting)
     members = max(missing, sum(roles.values()), root.least())
-    return Step(_runs(group.candidates(), by_role=by_role), members, roles, root=root)
+    pool = [
+        Part(part.name, max(0, part.minimum - part.held), _runs(own, by_role=by_role))
+        for part in tree.root.walk()
+        if (own := waiting.get(part))
+    ]
+    return Step(_runs(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
 
 
 def _lack(part: PartEntry, waiting: _Waiting, by_role: bool) -> Part | None:
@@ -244,7 +251,7 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
         request = run.cls.request
         if n > 1:
             request = {name: units * n for name, units in run.cls.items}
-        return StepView(group.spec, request, n, step.extra)
+        return StepView(group.spec, request, n, step.extra, needs=(run.cls.needs,))
     taken: dict[str, TaskEntry] = {}
     roles, members = dict(step.roles), step.members
     if step.extra:
@@ -293,4 +300,5 @@ def _view(group: GroupEntry, taken: dict[str, TaskEntry], *, extra: bool) -> Ste
     for entry in taken.values():
         for name, units in entry.cls.items:
             request[name] = request.get(name, 0) + units
-    return StepView(group.spec, request, len(taken), extra)
+    kinds = dict.fromkeys(entry.cls for entry in taken.values())
+    return StepView(group.spec, request, len(taken), extra, needs=tuple([cls.needs for cls in kinds]))
