@@ -20,6 +20,7 @@ from consoleblocks import PageError, Shell, Step, check, matches, normal, steps
 FOLDERS = ("start", "guides", "concepts", "operations")
 PROSE = {
     "docs/concepts/architecture.md",
+    "docs/concepts/backfill.md",
     "docs/concepts/box.md",
     "docs/concepts/gangs.md",
     "docs/concepts/queues.md",
