@@ -11,7 +11,7 @@ as long as they wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass.engine.decision import DeviceShare, GroupStatus
@@ -190,6 +190,16 @@ class GroupEntry:
             if lacking > 0:
                 found[role] = lacking
         return found
+
+    @property
+    def holding(self) -> Mapping[str, int]:
+        """What its tasks hold or are promised; what is being given back left out."""
+        sums: dict[str, int] = {}
+        for entry in self.tasks.values():
+            if entry.promised >= 0 or (entry.row >= 0 and entry.state is not TaskState.RELEASING):
+                for name, units in entry.cls.items:
+                    sums[name] = sums.get(name, 0) + units
+        return sums
 
     def ready(self) -> bool:
         """Whether the group holds its minimum."""

@@ -131,6 +131,8 @@ def _conformance(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _drf(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobOrder"):
+        wiring.add(drf.DrfOrder())
     if option.enabled("enablePreemptable"):
         wiring.tier.preempting.append(drf.DrfSpares())
 

@@ -193,6 +193,16 @@ class GroupView(Protocol):
         """Tasks that count toward the minimum."""
         ...
 
+    @property
+    def queue(self) -> QueueView | None:
+        """Its queue; ``None`` while it has none."""
+        ...
+
+    @property
+    def holding(self) -> Mapping[str, int]:
+        """What its tasks hold or are promised; what is being given back left out."""
+        ...
+
     def ready(self) -> bool:
         """Whether the group holds its minimum; what still waits is then elastic."""
         ...

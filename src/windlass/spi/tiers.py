@@ -54,11 +54,6 @@ class GangView(GroupView, Protocol):
         """All its tasks that have not failed and do not terminate: held and pending."""
         ...
 
-    @property
-    def holding(self) -> Resources:
-        """What its tasks hold or are promised; what is being given back left out."""
-        ...
-
     def role_members(self, role: str) -> int:
         """Of ``held_members``, those of a role."""
         ...

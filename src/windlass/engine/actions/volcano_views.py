@@ -46,11 +46,11 @@ class GangLook:
 
     @property
     def holding(self) -> Mapping[str, int]:
-        sums: dict[str, int] = {}
-        for entry in self.entry.tasks.values():
-            if entry.promised >= 0 or (entry.row >= 0 and entry.state is not TaskState.RELEASING):
-                _add(sums, entry)
-        return sums
+        return self.entry.holding
+
+    @property
+    def queue(self) -> QueueEntry | None:
+        return self.entry.queue
 
     def role_members(self, role: str) -> int:
         if role in self.entry.roles_enforced:
@@ -85,8 +85,3 @@ class TaskLook:
 def best_effort(entry: TaskEntry) -> bool:
     """Whether a pod asks for nothing at all."""
     return not any(units for name, units in entry.cls.items if name != PODS)
-
-
-def _add(sums: dict[str, int], entry: TaskEntry) -> None:
-    for name, units in entry.cls.items:
-        sums[name] = sums.get(name, 0) + units

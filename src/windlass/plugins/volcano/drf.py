@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from windlass.spi.objects import Resources
+from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import Purpose, TaskView
 
 TOLERANCE = Fraction(1, 1_000_000)
@@ -20,6 +21,16 @@ def dominant_share(held: Resources, total: Resources) -> Fraction:
         (Fraction(units, total[name]) for name, units in held.items() if total.get(name, 0) > 0),
         default=Fraction(0),
     )
+
+
+class DrfOrder:
+    """The group that holds the smaller dominant share goes first."""
+
+    name = "drf"
+
+    def group_key(self, group: GroupView) -> Fraction:
+        queue = group.queue
+        return Fraction(0) if queue is None else dominant_share(group.holding, queue.cluster)
 
 
 class DrfSpares:
