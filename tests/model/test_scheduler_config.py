@@ -138,6 +138,13 @@ def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
             "",
         ),
         ("nodeorder:\n- name: x\n  args: '{'", 3, "nodeorder[0].args", "is no JSON", "write arguments"),
+        (
+            "configurations:\n- name: backfill\n  arguments: {reservations: all}",
+            3,
+            "configurations[0].arguments.reservations",
+            "'all' is none of easy, conservative, none",
+            "reservations: easy",
+        ),
         ("configurations:\n- arguments: {}", 2, "configurations[0]", "has no name", "- name: preempt"),
         ("compatibility: kai", 1, "compatibility", "is 'kai'", "write windlass or volcano"),
         ("kind: ConfigMap\ndata: {}", 2, "data", "0 texts", "keep one key"),

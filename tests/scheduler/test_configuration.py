@@ -12,6 +12,7 @@ from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.configuration import ConfigFile
+from windlass.scheduler.policy import make_engine
 from windlass.spi.configuration import SchedulerConfig
 
 GOOD = 'actions: "allocate"\n'
@@ -97,3 +98,10 @@ async def test_the_config_map_of_volcano_is_followed(api: SchedulerApi) -> None:
         api.remove(CONFIG_MAPS, "volcano-system/volcano-scheduler-config")
         await running.settle(1.0)
         assert running.service.engine.config.actions[0] == "allocate"
+
+
+@pytest.mark.parametrize("mode", ["easy", "conservative", "none"])
+def test_backfill_is_as_configured(mode: str) -> None:
+    policy = SchedulerConfig(configurations={"backfill": {"reservations": mode}})
+    assert make_engine(policy).config.backfill == mode
+    assert make_engine(SchedulerConfig()).config.backfill == "easy"

@@ -20,7 +20,15 @@ from typing import Any
 import yaml
 
 from windlass.api.yaml_text import YamlError, build
-from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
+from windlass.spi.configuration import (
+    BACKFILLS,
+    RESERVATIONS,
+    SWITCHES,
+    PluginOption,
+    SchedulerConfig,
+    Tier,
+    canonical_switch,
+)
 
 ACTIONS = (
     "enqueue",
@@ -331,5 +339,11 @@ class _Reader:
             name = item.get("name")
             if not isinstance(name, str) or not name:
                 raise self.wrong(field, "an entry has no name", "- name: preempt")
-            found[name] = self.mapping(item.get("arguments"), f"{field}.arguments")
+            found[name] = arguments = self.mapping(item.get("arguments"), f"{field}.arguments")
+            kept = arguments.get(RESERVATIONS, BACKFILLS[0]) if name == "backfill" else BACKFILLS[0]
+            if kept not in BACKFILLS:
+                where = f"{field}.arguments.{RESERVATIONS}"
+                raise self.wrong(
+                    where, f"{kept!r} is none of {', '.join(BACKFILLS)}", f"{RESERVATIONS}: easy"
+                )
         return found

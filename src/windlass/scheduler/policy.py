@@ -8,7 +8,7 @@ from windlass.engine.actions.registry import ACTIONS
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
-from windlass.spi.configuration import SchedulerConfig
+from windlass.spi.configuration import BACKFILLS, RESERVATIONS, SchedulerConfig
 
 
 def default_engine(config: EngineConfig | None = None) -> Engine:
@@ -25,7 +25,11 @@ def make_engine(
     """
     plugins, actions = registry.build(policy, warn)
     known = tuple(action for action in actions if action in ACTIONS)
+    arguments = policy.configurations.get("backfill", {})
     config = dataclasses.replace(
-        base or EngineConfig(), actions=known, best_effort_apart="volcano-backfill" in known
+        base or EngineConfig(),
+        actions=known,
+        backfill=str(arguments.get(RESERVATIONS, BACKFILLS[0])),
+        best_effort_apart="volcano-backfill" in known,
     )
     return Engine(config, plugins)

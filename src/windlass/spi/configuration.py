@@ -40,6 +40,10 @@ SWITCHES: Mapping[str, bool] = {
 }
 """Every switch of a plugin, under Volcano's spelling, with its default."""
 
+RESERVATIONS = "reservations"
+BACKFILLS = ("easy", "conservative", "none")
+"""The argument of action ``backfill`` that says for whom room is kept, and its values, the default first."""
+
 _BY_STEM = {name.removeprefix("enabled").removeprefix("enable"): name for name in SWITCHES}
 
 
@@ -74,8 +78,8 @@ class Tier:
 class SchedulerConfig:
     """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
     default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
-    action → its arguments. ``compatibility``: ``"volcano"`` asks for Volcano's peculiarities where
-    Windlass differs on purpose.
+    action → its arguments (``backfill``: :data:`RESERVATIONS`). ``compatibility``: ``"volcano"`` asks for
+    Volcano's peculiarities where Windlass differs on purpose.
     """
 
     actions: tuple[str, ...] = ()
