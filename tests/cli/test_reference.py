@@ -75,12 +75,15 @@ def test_every_label_and_annotation_has_a_text_of_its_own(generator: ModuleType)
 
 
 def test_own_wire_names_are_spelled_in_one_place():
-    """A name of ours that stands elsewhere in the source would be missing on the page."""
+    """A name of ours that stands elsewhere in the source would be missing on the page. Policies may not import
+    the wire's names: they repeat those of the page."""
     source = ROOT / "src" / "windlass"
+    known = set(re.findall(r'"(windlass\.dev/[a-z-]+)"', (source / "api" / "annotations.py").read_text()))
     stray = {
         f"{path.relative_to(source)}: {name}"
         for path in source.rglob("*.py")
         if path != source / "api" / "annotations.py"
         for name in re.findall(r'"(windlass\.dev/[a-z-]+)"', path.read_text())
+        if name not in known or source / "plugins" not in path.parents
     }
     assert stray == set()

@@ -389,7 +389,7 @@ def test_critical_pods_and_run_times() -> None:
         model_of(
             pod("a", namespace="kube-system"),
             pod("b", priorityClassName="system-node-critical"),
-            pod("c", activeDeadlineSeconds=60, annotations={"windlass.dev/running-estimate": "2h"}),
+            pod("c", activeDeadlineSeconds=60, annotations={"windlass.dev/run-estimate": "2h"}),
         )
     )
     assert sent.tasks["kube-system/a"].critical

@@ -12,7 +12,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.model.groups import PREEMPTIBILITY_KAI, Classes, duration_of, group_key, preemptible
+from windlass.model.groups import PREEMPTIBILITY_KAI, Classes, duration_of, group_key, preemptible, read_notes
 from windlass.spi.objects import Dialect, Group, SubGroup
 
 TRAIN_PRIORITY = 50
@@ -75,6 +75,7 @@ def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -
         priority=priority,
         min_member=max(0, _minimum(view)),
         preemptible=_preemptible(view.preemptibility, priority),
+        never_preempts=classes.never_preempts(view.priority_class),
         created=view.created,
         uid=view.uid,
         admitted=True,
@@ -90,7 +91,8 @@ def kai_group(view: views.KaiPodGroup, key: str, queue: str, classes: Classes) -
         stale_since=_moment(view.annotations.get(names.STALE_SINCE_KAI)),
         started=_moment(view.annotations.get(names.LAST_START_KAI)),
         last_eviction=_moment(view.annotations.get(names.LAST_EVICTION_KAI)),
-        run_estimate=duration_of(view.annotations.get(names.RUNNING_ESTIMATE)),
+        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(view.annotations),
     )
 
 
@@ -124,13 +126,15 @@ def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
         priority=priority,
         min_member=1,
         preemptible=_preemptible(pod.labels.get(PREEMPTIBILITY_KAI, ""), priority),
+        never_preempts=pod.preemption_policy == "Never",
         created=pod.created,
         uid=pod.uid,
         admitted=True,
         dialect=Dialect.KAI,
         preemption_delay=max(0.0, delay),
         started=pod.started or None,
-        run_estimate=duration_of(pod.annotations.get(names.RUNNING_ESTIMATE)),
+        run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(pod.annotations),
     )
 
 
@@ -154,7 +158,8 @@ def native_group(
         admitted=True,
         held=bool(view.problems),
         dialect=dialect,
-        run_estimate=duration_of(view.annotations.get(names.RUNNING_ESTIMATE)),
+        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(view.annotations),
     )
 
 

@@ -27,7 +27,12 @@ _READ = (
     names.MOVABLE,
     names.CHECKPOINTED,
 )
-"""Annotations of a PodGroup that a policy reads."""
+"""Annotations of a group (or of a pod without one) that a policy reads."""
+
+
+def read_notes(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Those annotations that a policy reads."""
+    return {name: annotations[name] for name in _READ if name in annotations}
 
 
 def group_name(pod: views.Pod) -> str:
@@ -177,9 +182,9 @@ def group_of(view: views.PodGroup, classes: Classes, parts: tuple[SubGroup, ...]
         admitted=view.phase in PHASES_ADMITTED,
         held=bool(group_problems(view)),
         subgroups=parts,
-        run_estimate=duration_of(view.annotations.get(names.RUNNING_ESTIMATE)),
+        run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
         waiting_limit=duration_of(view.annotations.get(names.WAITING_TIME)),
-        annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
+        annotations=read_notes(view.annotations),
     )
 
 
@@ -205,5 +210,6 @@ def implicit_group(pod: views.Pod, classes: Classes, namespace_queue: str = "") 
         created=pod.created,
         uid=pod.uid,
         admitted=True,
-        run_estimate=duration_of(pod.annotations.get(names.RUNNING_ESTIMATE)),
+        run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
+        annotations=read_notes(pod.annotations),
     )

@@ -23,7 +23,7 @@ def build(spec: JobSpec, state: JobState, priorities: Mapping[str, int]) -> dict
     """The whole object. The annotation ``volcano.sh/job-version`` tells which restart it belongs to."""
     notes = {name: text for name, text in spec.annotations.items() if name not in _NOT_COPIED}
     if spec.running_estimate:
-        notes[names.RUNNING_ESTIMATE] = spec.running_estimate
+        notes[names.RUN_ESTIMATE] = spec.running_estimate
     return {
         "apiVersion": POD_GROUPS.api_version,
         "kind": POD_GROUPS.kind,
