@@ -67,13 +67,15 @@ class Solver:
     def solve(
         self, claim: Claim, terms: Terms, candidates: Candidates, group: GroupEntry, step: Step
     ) -> list[Unit] | None:
-        """The units that go, everything standing in the statement; ``None`` if there is no way, or if
-        nobody needs to go."""
+        """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
+        where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
         counted = not bound and self._countable(step)
         if not self._possible(claim, terms, candidates, step):
             return None
         attempt = _Search(self, claim, terms, group, step, counted=counted, spares=not bound)
+        if attempt.without_victims():
+            return []
         if bound and terms.move is Move.MUST:
             return None
         if bound or terms.move is Move.NEVER:
@@ -145,6 +147,10 @@ class _Search:
         self._spares = spares
         """Whether room alone is missing: then whoever has room again may stay."""
         self._trials = TRIALS
+
+    def without_victims(self) -> bool:
+        """Place the step with nobody going; nothing stands if that does not do."""
+        return self._carry_out(())
 
     # ------------------------------------------------------------------ without moving anybody
 

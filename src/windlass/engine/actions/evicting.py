@@ -192,6 +192,7 @@ class Evicting:
             return Outcome(until=candidates.wake_at)
         ctx.touched[group.key] = group
         ctx.commit()
+        m.enrolment.settle(group, ctx.now)
         self._keep_waiting(ctx, group)
         return Outcome(done=True)
 
