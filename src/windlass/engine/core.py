@@ -86,6 +86,7 @@ class Core:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
         self.cycles += 1
         self.world.stamp += 1
+        self._look_at_varying(now)
         improved = frozenset(self.world.table.improved)
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved)
         for action in self._actions:
@@ -99,6 +100,8 @@ class Core:
         self.world.classes.trim(self.lot.by_class)
         ctx.wake(self.enrolment.next_due())
         ctx.wake(self.world.ledger.holds.next_due())
+        for plugin in self.world.policies.varying:
+            ctx.wake(plugin.due(now))
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty:
             ctx.wake(now)
         return Decision(
@@ -110,6 +113,14 @@ class Core:
             queues=self.reporter.queues(),
             wake_at=ctx.wake_at,
         )
+
+    def _look_at_varying(self, now: float) -> None:
+        """Where a policy answers otherwise than before, everything is asked anew and tried again."""
+        changed = [plugin.changed(now) for plugin in self.world.policies.varying]
+        if any(changed):
+            table = self.world.table
+            table.epoch += 1
+            table.improved.update(row for row in range(table.height) if table.live[row])
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
         """Why the group waits, as things stand; ``None`` if nothing of it waits.

@@ -50,6 +50,7 @@ class Policies:
         self.row_filters = [p for p in filters if p.footprint is Footprint.ROW]
         self.capacities = [p for p in plugins if isinstance(p, spi.Capacity)]
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
+        self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
         self.static_findings = [p for p in self.findings if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]

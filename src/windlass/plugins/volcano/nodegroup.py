@@ -63,9 +63,7 @@ class NodeGroupAffinity:
         groups = self._groups(needs)
         if groups == NONE:
             return None
-        points = [0.0]
-        for group in nodes.label_values(LABEL)[1:]:
-            points.append(self._points(groups, group))
+        points = [0.0, *(self._points(groups, group) for group in nodes.label_values(LABEL)[1:])]
         return (np.array(points) + 1.0)[nodes.label(LABEL)] / self.weight
 
     def _groups(self, needs: Needs) -> NodeGroups:

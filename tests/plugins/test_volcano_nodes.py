@@ -1,0 +1,372 @@
+"""Volcano's policies about nodes: their formulas and their arguments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cluster_dsl import GIB, GPU, Cluster, needs, node
+
+from windlass.api.reasons import Reason
+from windlass.engine.table import USED, NodeTable
+from windlass.engine.view import TableView
+from windlass.plugins.defaults import default_plugins
+from windlass.plugins.node_policies import Counting
+from windlass.plugins.volcano import binpack, nodegroup, nodeorder, resource_strategy_fit, revocable, usage
+from windlass.spi.loads import NodeLoad, TakesLoads
+from windlass.spi.objects import (
+    Dialect,
+    Expression,
+    Needs,
+    NodeGroups,
+    NodeTerm,
+    Toleration,
+    WeightedNodeTerm,
+)
+from windlass.spi.plugins import Trend
+
+
+def want(text: str = "", **rest) -> Needs:
+    return needs(text, dialect=Dialect.VOLCANO, **rest)
+
+
+def nodes(*texts: str) -> TableView:
+    table = NodeTable()
+    for text in texts:
+        table.upsert(node(text))
+    return TableView(table)
+
+
+def use(view: TableView, row: int, resource: str, units: int) -> None:
+    view._table.planes[row, USED, view._table.column(resource)] = units
+
+
+def scores(plugin, wants: Needs, view: TableView) -> list[float]:
+    return [round(score, 6) for score in plugin.score(wants, view).tolist()]
+
+
+# ---------------------------------------------------------------------- binpack
+
+
+def test_packing_looks_at_a_gpu_only_where_it_is_listed() -> None:
+    view = nodes("n1 gpu=8 cpu=10 mem=100", "n2 gpu=8 cpu=10 mem=100")
+    use(view, 0, GPU, 4000)
+    use(view, 1, "cpu", 5000)
+    (plain,) = binpack.build({})
+    assert scores(plain, want("gpu=1 cpu=1"), view) == [10.0, 60.0]
+    listed = {
+        "binpack.resources": f"{GPU}, example.com/none",
+        f"binpack.resources.{GPU}": 3,
+        "binpack.cpu": "1",
+    }
+    (plugin,) = binpack.build(listed)
+    assert scores(plugin, want("gpu=1 cpu=1"), view) == [
+        round(100 * (3 * 5 / 8 + 1 / 10) / 4, 6),
+        round(100 * (3 * 1 / 8 + 6 / 10) / 4, 6),
+    ]
+
+
+def test_what_a_node_lacks_or_has_too_little_of_adds_nothing_but_divides() -> None:
+    view = nodes("n1 cpu=10", "n2 gpu=1 cpu=10", "n3 gpu=2 cpu=10")
+    (plugin,) = binpack.build({"binpack.resources": GPU})
+    assert scores(plugin, want("gpu=2 cpu=1"), view) == [5.0, 5.0, 55.0]
+
+
+def test_weights_of_packing() -> None:
+    assert binpack.build({"binpack.weight": 0}) == []
+    (plugin,) = binpack.build({"binpack.weight": 7, "binpack.cpu": -3, "binpack.memory": 0})
+    assert plugin.weight == 7
+    view = nodes("n1 cpu=10 mem=10")
+    assert scores(plugin, want("cpu=4 mem=9"), view) == [40.0]
+    assert plugin.score(want("mem=9"), view) is None
+    assert plugin.trend(want()) is Trend.RISES
+
+
+# ---------------------------------------------------------------------- nodeorder
+
+
+def order(arguments: dict) -> dict[str, object]:
+    counting = Counting()
+    return {p.name: p for p in nodeorder.build(arguments, counting.affinity, counting.spread)}
+
+
+def test_the_parts_of_nodeorder_have_kube_schedulers_weights() -> None:
+    assert {name: p.weight for name, p in order({}).items()} == {
+        "leastrequested": 1,
+        "balancedresource": 1,
+        "nodeaffinity": 2,
+        "podaffinity": 2,
+        "tainttoleration": 3,
+        "podtopologyspread": 2,
+    }
+    found = order({"mostrequested.weight": "2", "leastrequested.weight": 0, "tainttoleration.weight": -1})
+    assert found["mostrequested"].weight == 2
+    assert "leastrequested" not in found
+    assert "tainttoleration" not in found
+
+
+def test_least_and_most_requested_round_down_twice() -> None:
+    view = nodes("n1 cpu=3 mem=7", "n2 cpu=4 mem=8")
+    use(view, 0, "cpu", 1000)
+    found = order({"mostrequested.weight": 1})
+    least = [(100 * 1000 // 3000 + 100 * 6 // 7) // 2, (100 * 3000 // 4000 + 100 * 7 // 8) // 2]
+    most = [(100 * 2000 // 3000 + 100 * 1 // 7) // 2, (100 * 1000 // 4000 + 100 * 1 // 8) // 2]
+    assert scores(found["leastrequested"], want("cpu=1 mem=1"), view) == least
+    assert scores(found["mostrequested"], want("cpu=1 mem=1"), view) == most
+
+
+def test_a_pod_without_requests_counts_as_a_little_of_each() -> None:
+    view = nodes("n1 cpu=1 mem=1")
+    found = order({"mostrequested.weight": 1})
+    assert scores(found["mostrequested"], want(), view) == [(10 + 100 * (200 << 20) // GIB) // 2]
+
+
+def test_balanced_is_one_less_the_deviation_of_the_shares_in_use() -> None:
+    view = nodes("n1 cpu=10 mem=10", "n2 cpu=10 mem=10 gpu=10")
+    use(view, 1, "cpu", 5000)
+    plugin = order({})["balancedresource"]
+    assert scores(plugin, want("cpu=2 mem=2"), view) == [100.0, 75.0]
+    shares = np.array([0.7, 0.2, 0.1])
+    assert scores(plugin, want("cpu=2 mem=2 gpu=1"), view)[1] == np.floor(100 * (1 - shares.std()))
+
+
+def test_preferred_nodes_are_scaled_to_the_best_candidate() -> None:
+    view = nodes("n1 zone=a disk=ssd", "n2 zone=a", "n3 disk=ssd")
+    prefers = tuple(
+        WeightedNodeTerm(weight, NodeTerm((Expression(key, "In", (value,)),)))
+        for weight, key, value in ((30, "zone", "a"), (10, "disk", "ssd"))
+    )
+    plugin = order({})["nodeaffinity"]
+    wants = want(preferred_nodes=prefers)
+    assert plugin.opines(0, wants, view)
+    assert not plugin.opines(0, want(), view)
+    everyone = np.ones(3, dtype=bool)
+    assert plugin.relative(0, wants, view, everyone).tolist() == [100, 75, 25]
+    assert plugin.relative(0, wants, view, np.array([False, False, True]))[2] == 100
+
+
+def test_soft_taints_are_scaled_to_the_worst_candidate() -> None:
+    soft = "taint=a=1:PreferNoSchedule"
+    view = nodes(f"n1 {soft} taint=b=1:PreferNoSchedule", f"n2 {soft}", "n3")
+    plugin = order({})["tainttoleration"]
+    assert plugin.opines(0, want(), view)
+    everyone = np.ones(3, dtype=bool)
+    assert plugin.relative(0, want(), view, everyone).tolist() == [0, 50, 100]
+    calm = want(tolerations=(Toleration("", "Exists"),))
+    assert not plugin.opines(0, calm, view)
+
+
+# ---------------------------------------------------------------------- resource-strategy-fit
+
+
+def test_each_resource_has_its_strategy() -> None:
+    view = nodes("n1 gpu=8 cpu=10", "n2 gpu=8 cpu=10", "n3 cpu=10")
+    use(view, 0, GPU, 4000)
+    arguments = {
+        "resources": {
+            "nvidia.com/*": {"type": "MostAllocated", "weight": 2},
+            "nvidia.com/gpu*": {"type": "MostAllocated", "weight": 3},
+            "cpu": {"type": "Nonsense", "weight": 0},
+            "*": {"type": "MostAllocated"},
+        }
+    }
+    (plugin,) = resource_strategy_fit.build(arguments)
+    assert plugin.weight == 10
+    assert scores(plugin, want("gpu=1 cpu=5"), view) == [
+        round(100 * (3 * 5 / 8 + 0.5) / 4, 6),
+        round(100 * (3 * 1 / 8 + 0.5) / 4, 6),
+        12.5,
+    ]
+    assert scores(plugin, want("gpu=5 cpu=5"), view)[0] == 0
+    assert plugin.trend(want("gpu=1")) is Trend.RISES
+    assert plugin.trend(want("cpu=1")) is Trend.FALLS
+    assert plugin.trend(want("cpu=1 gpu=1")) is Trend.ANY
+
+
+def test_without_resources_the_emptiest_node_is_best() -> None:
+    (plugin,) = resource_strategy_fit.build({"resourceStrategyFitWeight": -4})
+    assert plugin.weight == 10
+    view = nodes("n1 cpu=10 mem=10")
+    assert scores(plugin, want("cpu=5 mem=2"), view) == [65.0]
+    assert resource_strategy_fit.build({"resourceStrategyFitWeight": 0}) == []
+
+
+def test_scarce_resources_keep_others_away() -> None:
+    sra = {"enable": True, "resources": f"{GPU},example.com/fpga", "weight": 4, "resourceWeight": {GPU: 3}}
+    (plugin,) = resource_strategy_fit.build({"resourceStrategyFitWeight": 0, "sra": sra})
+    view = nodes("n1 gpu=8", "n2 fpga=1", "n3", "n4 gpu=1 fpga=1")
+    assert plugin.weight == 4
+    assert scores(plugin, want("cpu=1"), view) == [25.0, 75.0, 100.0, 0.0]
+    assert scores(plugin, want("fpga=1"), view) == [0.0, 75.0, 0.0, 0.0]
+
+
+def test_a_proportion_is_kept_for_idle_devices() -> None:
+    arguments = {
+        "resourceStrategyFitWeight": 0,
+        "proportional": {
+            "enable": True,
+            "resources": GPU,
+            "resourceProportion": {f"{GPU}.cpu": 4, f"{GPU}.memory": 8},
+        },
+    }
+    (plugin,) = resource_strategy_fit.build(arguments)
+    view = nodes("n1 gpu=8 cpu=40", "n2 gpu=8 cpu=40", "n3 cpu=40")
+    use(view, 1, GPU, 6000)
+    assert plugin.capacity(want("cpu=5"), view)[:2].tolist() == [1, 6]
+    assert plugin.capacity(want("cpu=5"), view)[2] > 1000
+    assert plugin.capacity(want("gpu=1 cpu=5"), view) is None
+    (finding,) = plugin.findings(want("cpu=20"), view)
+    assert (finding.code, finding.blocked.tolist()) == (Reason.NODE_RESERVED, [True, False, False])
+    assert finding.detail == f"up to 32 cpu are kept for idle {GPU}"
+
+
+# ---------------------------------------------------------------------- nodegroup
+
+
+GROUPS = (
+    "n1 volcano.sh/nodegroup-name=a",
+    "n2 volcano.sh/nodegroup-name=b",
+    "n3 volcano.sh/nodegroup-name=c",
+    "n4",
+)
+
+
+@pytest.mark.parametrize(
+    ("groups", "strict", "open_"),
+    [
+        (NodeGroups(required=("a",)), True, "n1"),
+        (NodeGroups(required=("a",), preferred=("b",)), True, "n1 n2"),
+        (NodeGroups(required=("a", "b"), anti_required=("b",)), True, "n1"),
+        (NodeGroups(anti_required=("a",)), True, ""),
+        (NodeGroups(required=("a",), anti_preferred=("c",)), True, "n1 n3"),
+        (None, True, ""),
+        (None, False, "n4"),
+        (NodeGroups(required=("a",)), False, "n1"),
+        (NodeGroups(required=("a",), inherited=True), False, "n4"),
+    ],
+)
+def test_queues_use_the_groups_that_they_name(groups: NodeGroups | None, strict: bool, open_: str) -> None:
+    (plugin,) = nodegroup.build({"strict": strict})
+    view = nodes(*GROUPS)
+    mask = plugin.filter(want(node_groups=groups), view)
+    assert [name for name, good in zip(view.names(), mask, strict=True) if good] == open_.split()
+    for finding in plugin.findings(want(node_groups=groups), view):
+        assert (finding.blocked == ~mask).all()
+    assert plugin.filter(needs(node_groups=groups), view) is None
+
+
+def test_groups_are_scored_by_how_they_are_wanted() -> None:
+    groups = NodeGroups(required=("a",), preferred=("a", "b"), anti_preferred=("c",))
+    view = nodes(*GROUPS)
+    (plugin,) = nodegroup.build({})
+    points = plugin.score(want(node_groups=groups), view) * plugin.weight - 1
+    assert points.round(6).tolist() == [150, 50, -1, 0]
+    (ordered,) = nodegroup.build({"enablePreferredOrder": "true"})
+    points = ordered.score(want(node_groups=groups), view) * ordered.weight - 1
+    assert points.round(6).tolist() == [150, 25, -1, 0]
+    assert ordered.score(want(), view) is None
+
+
+def test_a_queue_inherits_where_the_hierarchy_is_on() -> None:
+    (plugin,) = nodegroup.build({}, hierarchy=True)
+    groups = NodeGroups(required=("a",), inherited=True)
+    assert plugin.filter(want(node_groups=groups), nodes(*GROUPS)).tolist() == [True, False, False, False]
+
+
+# ---------------------------------------------------------------------- revocable zones
+
+HOUR = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("hours", "at", "active"),
+    [
+        ("10:00-21:00", 9.99, False),
+        ("10:00-21:00", 10, True),
+        ("10:00-21:00", 21, True),
+        ("10:00-21:00", 21.01, False),
+        ("22:00-06:00", 23, True),
+        ("22:00-06:00", 5, True),
+        ("22:00-06:00", 7, False),
+        ("08:00-08:00", 3, True),
+    ],
+)
+def test_hours(hours: str, at: float, active: bool) -> None:
+    parsed = revocable.parse_hours(hours)
+    assert parsed is not None
+    assert revocable.is_active(parsed, 86_400 * 5 + at * HOUR) is active
+
+
+@pytest.mark.parametrize("text", ["", "10-11", "25:00-26:00", "10:00", "10:60-11:00"])
+def test_what_is_no_span_of_hours_is_none(text: str) -> None:
+    assert revocable.parse_hours(text) is None
+
+
+def test_revocable_nodes_open_and_close_with_the_time() -> None:
+    plugins = revocable.build({"tdm.revocable-zone.rz1": "10:00-21:00", "tdm.evict.period": "1m"})
+    c = Cluster(plugins=[*default_plugins(), *plugins]).nodes("n1 gpu=1 volcano.sh/revocable-zone=rz1")
+    c.queues("default")
+    c.now = 86_400 * 5 + 9 * HOUR
+    c.gang("g", 1, want("gpu=1", revocable_zone="*")).gang("other", 1, want("gpu=1"))
+    decision = c.cycle()
+    assert (decision.binds, decision.wake_at) == ((), 86_400 * 5 + 10 * HOUR)
+    assert "revocable zone rz1 is not in its hours" in str(c.explain("g").blockers)
+    c.now = 86_400 * 5 + 10 * HOUR
+    decision = c.cycle()
+    assert [bind.task for bind in decision.binds] == ["ns/g-0"]
+    assert decision.wake_at == 86_400 * 5 + 21 * HOUR + 1
+    assert "takes revocable pods only" in str(c.explain("other").blockers)
+
+
+# ---------------------------------------------------------------------- usage
+
+
+def test_loaded_nodes_are_closed_and_empty_ones_preferred() -> None:
+    (plugin,) = usage.build({"thresholds": {"cpu": 60}})
+    assert isinstance(plugin, TakesLoads)
+    c = Cluster(plugins=[*default_plugins(own_for_volcano=False), plugin]).queues("default")
+    c.nodes("n1 cpu=10 mem=10", "n2 cpu=10 mem=10", "n3 cpu=10 mem=10")
+    plugin.take_loads(
+        {
+            "n1": NodeLoad(61, 10, c.now),
+            "n2": NodeLoad(30, 30, c.now),
+            "n3": NodeLoad(10, 10, c.now),
+        }
+    )
+    c.gang("g", 4, want("cpu=3"))
+    c.cycle()
+    assert c.where("g") == {"n2": 1, "n3": 3}  # 2.1 cores are estimated for each
+    c.gang("big", 1, want("cpu=8"))
+    c.cycle()
+    assert c.placed("big") == 0
+    assert "measured cpu load above 60 %" in str(c.explain("big").blockers)
+    c.cycle(301)  # the figures are too old to say anything
+    assert c.where("big") == {"n1": 1}
+
+
+def test_without_figures_the_policy_says_nothing() -> None:
+    (plugin,) = usage.build({})
+    view = nodes("n1", "n2")
+    assert plugin.filter(want("cpu=1"), view) is None
+    assert not plugin.opines(0, want("cpu=1"), view)
+    assert plugin.findings(want("cpu=1"), view) == []
+    assert plugin.due(5.0) is None
+
+
+def test_arguments_of_usage_out_of_range_keep_their_defaults() -> None:
+    arguments = {
+        "usage.weight": -1,
+        "cpu.weight": 3,
+        "thresholds": {"cpu": 101, "mem": "70"},
+        "estimator": {
+            "request_ratio": 2,
+            "risk_factor": 0.5,
+            "be_cpu": "100m",
+            "be_mem": 10,
+            "risk_threshold": 1,
+        },
+    }
+    (plugin,) = usage.build(arguments)
+    assert plugin.weight == 5
+    assert plugin._rules == usage.UsageRules(
+        (80.0, 70.0), (3.0, 1.0), usage.Estimator(0.7, 1.0, 1.2, (100, 10 << 20))
+    )
