@@ -102,8 +102,11 @@ class Core:
         ctx.wake(self.world.ledger.holds.next_due())
         for plugin in self.world.policies.varying:
             ctx.wake(plugin.due(now))
+        if self.lot.buckets:
+            ctx.wake(self.world.usage.due)
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty:
             ctx.wake(now)
+        self.world.usage.note(self.world.queues.changed, now)
         return Decision(
             cycle=self.cycles,
             binds=tuple(ctx.out.binds),
@@ -167,6 +170,7 @@ class Core:
             touched[group.key] = group
             self.enrolment.settle(group, now)
         self.reviews.note(touched)
+        world.usage.renew(now)
         world.shares.refresh()
         moved, world.ledger.moved = world.ledger.moved, set()
         for bucket in self.lot.wake(moved):

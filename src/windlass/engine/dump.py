@@ -22,6 +22,8 @@ from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.holds import Hold
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.engine.steps import Step, next_step
+from windlass.engine.usage import Meter
+from windlass.engine.world import World
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
 FORMAT = 2
@@ -102,6 +104,19 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     told: str = ""
 
 
+class MeterRecord(msgspec.Struct, frozen=True):
+    since: float
+    level: dict[str, int]
+    sums: dict[str, float]
+
+
+class UsageRecord(msgspec.Struct, frozen=True):
+    renewed: float
+    cluster: MeterRecord
+    queues: dict[str, MeterRecord]
+    told: dict[str, dict[str, int]]
+
+
 class Document(msgspec.Struct, frozen=True):
     format: int
     cycles: int
@@ -124,6 +139,7 @@ class Document(msgspec.Struct, frozen=True):
     nodes_reshaped: bool
     reviews: list[Any]
     holds: list[HoldRecord] = []
+    usage: UsageRecord | None = None
 
 
 def dump(engine: Core) -> bytes:
@@ -154,6 +170,7 @@ def dump(engine: Core) -> bytes:
             HoldRecord(hold.group.key, hold.cls.number, table.names[hold.row], hold.until)
             for hold in world.ledger.holds
         ],
+        usage=_usage_record(world),
         queue_reports=[
             usage
             for name in sorted(known)
@@ -183,6 +200,22 @@ def load_into(engine: Core, document: Document) -> None:
 
 
 # ---------------------------------------------------------------------- writing
+
+
+def _usage_record(world: World) -> UsageRecord | None:
+    usage = world.usage
+    if usage.renewed is None or usage.cluster is None:
+        return None
+    return UsageRecord(
+        usage.renewed,
+        _meter_record(usage.cluster),
+        {name: _meter_record(meter) for name, meter in usage.meters.items()},
+        {entry.name: dict(entry.usage) for entry in world.queues if entry.usage},
+    )
+
+
+def _meter_record(meter: Meter) -> MeterRecord:
+    return MeterRecord(meter.since, meter.level, meter.sums)
 
 
 def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
@@ -362,6 +395,8 @@ def _load_notes(engine: Core, document: Document) -> None:
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
     world.ledger.moved = set(document.moved)
     queues = world.queues
+    if document.usage is not None:
+        _load_usage(world, document.usage)
     world.table.total_changed = document.total_changed
     world.table.reshaped = document.nodes_reshaped
     engine.reviews.open = {_as_tuple(item): None for item in document.reviews}
@@ -371,3 +406,16 @@ def _load_notes(engine: Core, document: Document) -> None:
     for usage in document.queue_reports:
         queues.get(usage.queue).reported = usage
     engine.resume_turns()
+
+
+def _load_usage(world: World, record: UsageRecord) -> None:
+    usage = world.usage
+    usage.renewed = record.renewed
+    usage.cluster = _meter(record.cluster)
+    usage.meters = {name: _meter(meter) for name, meter in record.queues.items()}
+    for name, parts in record.told.items():
+        world.queues.get(name).usage = parts
+
+
+def _meter(record: MeterRecord) -> Meter:
+    return Meter(record.since, dict(record.level), dict(record.sums))

@@ -13,6 +13,7 @@ from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueTree
 from windlass.engine.shares import Shares
 from windlass.engine.table import NodeTable
+from windlass.engine.usage import Usage
 from windlass.engine.view import TableView
 from windlass.spi.objects import Dialect, Group, Task
 
@@ -26,6 +27,7 @@ class World:
         self.table = NodeTable()
         self.queues = QueueTree(self.table.total)
         self.shares = Shares(self.table, self.queues, policies)
+        self.usage = Usage(self.queues, self.table.total, config.usage_half_life_seconds)
         self.classes = ClassIndex(self.table, policies, config.class_caches)
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
         self.gate = Gate()

@@ -30,7 +30,7 @@ class KaiDivision:
     flat = False
 
     def __init__(self, k_value: float = 1.0) -> None:
-        self._k_value = Fraction(str(k_value))
+        self.k_value = Fraction(str(k_value))
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
@@ -44,7 +44,7 @@ class KaiDivision:
             claims = []
             for queue, due, demand in zip(queues, dues, demands, strict=True):
                 claims.append(_claim(queue, resource, due, demand))
-            divide(total.get(resource, 0), _whole(resource), claims, self._k_value)
+            divide(total.get(resource, 0), _whole(resource), claims, self.k_value)
             for at, claim in enumerate(claims):
                 share = fair[at][resource] = claim.given + claim.surplus + claim.rounding
                 limit = queues[at].spec.capability.get(resource)

@@ -173,7 +173,8 @@ class QueueView(Protocol):
 
     @property
     def usage(self) -> Mapping[str, int]:
-        """Its part of the past usage among all queues of its level's API, in parts per million."""
+        """What it used in the past, fading, as part of what the cluster had, in parts per million; empty
+        where past usage is not counted."""
         ...
 
     @property
