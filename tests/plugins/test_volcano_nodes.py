@@ -258,10 +258,10 @@ def test_groups_are_scored_by_how_they_are_wanted() -> None:
     groups = NodeGroups(required=("a",), preferred=("a", "b"), anti_preferred=("c",))
     view = nodes(*GROUPS)
     (plugin,) = nodegroup.build({})
-    points = plugin.score(want(node_groups=groups), view) * plugin.weight - 1
+    points = plugin.score(want(node_groups=groups), view) * nodegroup.POINTS - 1
     assert points.round(6).tolist() == [150, 50, -1, 0]
     (ordered,) = nodegroup.build({"enablePreferredOrder": "true"})
-    points = ordered.score(want(node_groups=groups), view) * ordered.weight - 1
+    points = ordered.score(want(node_groups=groups), view) * nodegroup.POINTS - 1
     assert points.round(6).tolist() == [150, 25, -1, 0]
     assert ordered.score(want(), view) is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from windlass.plugins.keeping import kept
@@ -12,11 +12,15 @@ from windlass.plugins.volcano import (
     capacity,
     drf,
     gang,
+    nodegroup,
     nodeorder,
     overcommit,
     priority,
     proportion,
+    resource_strategy_fit,
+    revocable,
     sla,
+    usage,
 )
 from windlass.plugins.volcano.arguments import boolean, number
 from windlass.plugins.volcano.cdp import Cooldown
@@ -213,6 +217,43 @@ def _binpack(option: PluginOption, wiring: Wiring) -> None:
         wiring.plugins += binpack.build(option.arguments)
 
 
+def _resource_strategy_fit(option: PluginOption, wiring: Wiring) -> None:
+    for plugin in resource_strategy_fit.build(option.arguments):
+        switch = "enableNodeOrder" if isinstance(plugin, Score) else "enablePredicate"
+        if option.enabled(switch):
+            wiring.plugins.append(plugin)
+
+
+def _usage(option: PluginOption, wiring: Wiring) -> None:
+    _enter_for_nodes(usage.build(option.arguments, closes=option.enabled("enablePredicate")), option, wiring)
+
+
+def _nodegroup(option: PluginOption, wiring: Wiring) -> None:
+    found = nodegroup.build(
+        option.arguments,
+        hierarchy=option.enabled("enableHierarchy"),
+        closes=option.enabled("enablePredicate"),
+    )
+    _enter_for_nodes(found, option, wiring)
+
+
+def _tdm(option: PluginOption, wiring: Wiring) -> None:
+    """The nodes' side: which pods revocable nodes take, and when."""
+    found = revocable.build(option.arguments, closes=option.enabled("enablePredicate"))
+    _enter_for_nodes(found, option, wiring)
+
+
+def _enter_for_nodes(
+    found: Sequence[usage.Usage | nodegroup.NodeGroupAffinity | revocable.RevocableZones],
+    option: PluginOption,
+    wiring: Wiring,
+) -> None:
+    for plugin in found:
+        if not option.enabled("enableNodeOrder"):
+            plugin.weight = 0.0
+        wiring.plugins.append(plugin)
+
+
 def _nothing(option: PluginOption, wiring: Wiring) -> None:
     """Known, and nothing to enter."""
 
@@ -230,6 +271,10 @@ CATALOGUE: dict[str, Enter] = {
     "predicates": _predicates,
     "nodeorder": _nodeorder,
     "binpack": _binpack,
+    "resource-strategy-fit": _resource_strategy_fit,
+    "usage": _usage,
+    "nodegroup": _nodegroup,
+    "tdm": _tdm,
     "network-topology-aware": _nothing,
 }
 """Plugin of a tier → what it enters."""

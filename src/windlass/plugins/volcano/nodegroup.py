@@ -18,6 +18,8 @@ from windlass.spi.plugins import Finding, Footprint, Trend
 
 LABEL = "volcano.sh/nodegroup-name"
 NONE = NodeGroups()
+POINTS = 1.51
+"""So that 100 of the score are 151 points: one below zero, and 150."""
 
 
 class NodeGroupAffinity:
@@ -32,17 +34,20 @@ class NodeGroupAffinity:
     name = "nodegroup"
     footprint = Footprint.STATIC
     dialects = VOLCANO
-    weight = 1.51
-    """So that 100 of the score are 151 points: one below zero, and 150."""
 
-    def __init__(self, *, strict: bool = True, ordered: bool = False, hierarchy: bool = False) -> None:
-        """``hierarchy``: a queue that names no groups has those of its nearest ancestor that does."""
+    def __init__(
+        self, *, strict: bool = True, ordered: bool = False, hierarchy: bool = False, closes: bool = True
+    ) -> None:
+        """``hierarchy``: a queue that names no groups has those of its nearest ancestor that does.
+        ``closes``: whether it is a filter, too."""
+        self.weight = POINTS
+        self._closes = closes
         self._strict = strict
         self._ordered = ordered
         self._hierarchy = hierarchy
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
-        if needs.dialect is not Dialect.VOLCANO:
+        if not self._closes or needs.dialect is not Dialect.VOLCANO:
             return None
         groups = self._groups(needs)
         return self._verdicts(groups, nodes)[nodes.label(LABEL)]
@@ -64,7 +69,7 @@ class NodeGroupAffinity:
         if groups == NONE:
             return None
         points = [0.0, *(self._points(groups, group) for group in nodes.label_values(LABEL)[1:])]
-        return (np.array(points) + 1.0)[nodes.label(LABEL)] / self.weight
+        return (np.array(points) + 1.0)[nodes.label(LABEL)] / POINTS
 
     def _groups(self, needs: Needs) -> NodeGroups:
         found = needs.node_groups
@@ -91,10 +96,11 @@ class NodeGroupAffinity:
         return points
 
 
-def build(arguments: Arguments, *, hierarchy: bool = False) -> list[object]:
+def build(arguments: Arguments, *, hierarchy: bool = False, closes: bool = True) -> list[NodeGroupAffinity]:
     """``strict`` (true), ``enablePreferredOrder`` (false)."""
     return [
         NodeGroupAffinity(
+            closes=closes,
             strict=boolean(arguments, "strict", True),
             ordered=boolean(arguments, "enablePreferredOrder", False),
             hierarchy=hierarchy,

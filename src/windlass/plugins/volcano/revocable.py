@@ -53,9 +53,11 @@ class RevocableZones:
     name = "revocable-zones"
     footprint = Footprint.STATIC
     dialects = VOLCANO
-    weight = 1.0
 
-    def __init__(self, zones: Mapping[str, Hours]) -> None:
+    def __init__(self, zones: Mapping[str, Hours], *, closes: bool = True) -> None:
+        """``closes``: whether it is a filter, too."""
+        self.weight = 1.0
+        self._closes = closes
         self.zones = dict(zones)
         self._active: frozenset[str] = frozenset()
 
@@ -76,7 +78,7 @@ class RevocableZones:
         return min((edge for edge in edges if edge > now), default=None)
 
     def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
-        if needs.dialect is not Dialect.VOLCANO:
+        if not self._closes or needs.dialect is not Dialect.VOLCANO:
             return None
         return self._open(needs, nodes)[nodes.label(LABEL)]
 
@@ -110,11 +112,11 @@ class RevocableZones:
         return np.array(verdicts, dtype=np.bool_)
 
 
-def build(arguments: Arguments) -> list[object]:
+def build(arguments: Arguments, *, closes: bool = True) -> list[RevocableZones]:
     """``tdm.revocable-zone.ZONE: HH:MM-HH:MM`` for every zone."""
     zones = {}
     for name, text in arguments.items():
         hours = parse_hours(str(text)) if name.startswith(PREFIX) else None
         if hours is not None:
             zones[name.removeprefix(PREFIX)] = hours
-    return [RevocableZones(zones)]
+    return [RevocableZones(zones, closes=closes)]

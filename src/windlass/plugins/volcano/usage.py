@@ -211,7 +211,7 @@ class Usage:
         return cpu, memory
 
 
-def build(arguments: Arguments, *, closes: bool = True, interval: float = 30.0) -> list[object]:
+def build(arguments: Arguments, *, closes: bool = True, interval: float = 30.0) -> list[Usage]:
     """``usage.weight`` (5), ``cpu.weight``, ``memory.weight`` (1), ``thresholds`` (80 each) and the
     ``estimator``; what lies outside of its range keeps its default. ``closes``: whether the predicate is
     switched on. ``interval``: seconds between two measurements."""
