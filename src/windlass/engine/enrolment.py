@@ -34,9 +34,12 @@ class Enrolment:
         elif group.failures and not group.pending and all_confirmed(group):
             group.failures = 0
         step = self.step(group, now)
+        if group.promises:
+            kept = promised(group)
+            if step is None or (not step.extra and len(kept) < step.members):
+                for entry in kept:  # a part of what it lacks serves nobody
+                    self._world.ledger.withdraw(entry)
         if step is None:
-            for entry in promised(group):
-                self._world.ledger.withdraw(entry)
             self._leave(group)
             return
         group.step = step
