@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from windlass.api import annotations as names
+from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation
-from windlass.api.resources import POD_GROUPS, PODS, VOLCANO_JOBS, Resource
+from windlass.api.resources import KAI_POD_GROUPS, POD_GROUPS, PODS, VOLCANO_JOBS, Resource
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import condition, created, moment
 
+if TYPE_CHECKING:
+    from windlass.client.blocking import BlockingClient
+
 Object = dict[str, Any]
 
+_KAI = "kai:"
 WAITING = ("Pending", "Inqueue")
 FINISHED = ("Completed", "Failed", "Terminated", "Aborted", "Succeeded")
 _ENDED_BY_OTHERS = (128 + 15, 128 + 9)
@@ -50,7 +55,14 @@ class Job:
 
     @property
     def resource(self) -> Resource:
+        if self.of_kai:
+            return KAI_POD_GROUPS
         return {"Job": VOLCANO_JOBS, "PodGroup": POD_GROUPS, "Pod": PODS}[self.kind]
+
+    @property
+    def of_kai(self) -> bool:
+        """Whether it is a PodGroup of KAI, which has no phase of its own."""
+        return self.kind == "PodGroup" and self.obj.get("apiVersion") == KAI_POD_GROUPS.api_version
 
     @property
     def queue(self) -> str:
@@ -72,6 +84,8 @@ class Job:
     def phase(self) -> str:
         """The object's own phase."""
         status = self.obj.get("status") or {}
+        if self.of_kai:
+            return _phase_of({pod_phase(pod) for pod in self.pods})
         if self.kind == "Job":
             return (status.get("state") or {}).get("phase") or "Pending"
         return status.get("phase") or "Pending"
@@ -212,6 +226,13 @@ class Job:
         return pod, code
 
 
+def _phase_of(phases: set[str]) -> str:
+    """The phase of a group that keeps none, by the phases of its pods."""
+    if phases and phases <= {"Succeeded", "Failed"}:
+        return "Failed" if "Failed" in phases else "Completed"
+    return "Running" if phases & {"Running", "Succeeded", "Failed"} else "Pending"
+
+
 def pod_phase(pod: Mapping[str, Any]) -> str:
     return (pod.get("status") or {}).get("phase") or "Pending"
 
@@ -250,9 +271,19 @@ def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
     client = invocation.client
     return assemble(
         client.list(VOLCANO_JOBS, namespace).items,
-        client.list(POD_GROUPS, namespace).items,
+        [*client.list(POD_GROUPS, namespace).items, *_kai_groups(client, namespace)],
         client.list(PODS, namespace).items,
     )
+
+
+def _kai_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
+    """KAI's groups; none where the cluster does not know that kind, or this user may not see it."""
+    try:
+        return client.list(KAI_POD_GROUPS, namespace).items
+    except StatusError as error:
+        if error.code in (403, 404):
+            return []
+        raise
 
 
 def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Object]) -> list[Job]:
@@ -268,7 +299,8 @@ def assemble(jobs: Iterable[Object], groups: Iterable[Object], pods: Iterable[Ob
         elif owner.get("kind") == "Pod":
             pod_groups[str(owner.get("uid"))] = group
         else:
-            by_group[_key(group)] = Job("PodGroup", group, group=group)
+            job = Job("PodGroup", group, group=group)
+            by_group[_group_key(job)] = job
     for pod in pods:
         job = _home(pod, by_job, by_group)
         if job is None:
@@ -287,8 +319,18 @@ def _home(
     name = labels.get(names.JOB_NAME) or notes.get(names.JOB_NAME)
     if name and _space_key(pod, name) in jobs:
         return jobs[_space_key(pod, name)]
+    kai = notes.get(names.GROUP_NAME_KAI)
+    if kai and (found := groups.get(_space_key(pod, _KAI + kai))) is not None:
+        return found
     group = notes.get(names.GROUP_NAME) or notes.get(names.GROUP_NAME_VOLCANO)
     return groups.get(_space_key(pod, group)) if group else None
+
+
+def _group_key(job: Job) -> tuple[str, str]:
+    """Groups of KAI and of Volcano may have one name."""
+    return job.namespace if job.obj["metadata"].get("namespace") else "", (
+        _KAI if job.of_kai else ""
+    ) + job.name
 
 
 def _key(obj: Object) -> tuple[str, str]:
@@ -325,7 +367,7 @@ def find(invocation: Invocation, name: str) -> Job:
         if job is not None:
             return _with_members(invocation, Job("Job", job))
     if "PodGroup" in kinds:
-        group = client.find(POD_GROUPS, wanted, space)
+        group = client.find(POD_GROUPS, wanted, space) or _kai_group(client, wanted, space)
         if group is not None:
             return _with_members(invocation, Job("PodGroup", group, group=group))
     if "Pod" in kinds:
@@ -359,8 +401,17 @@ def _with_members(invocation: Invocation, job: Job) -> Job:
         job.group = client.find(POD_GROUPS, f"{job.name}-{uid}", job.namespace)
         return job
     pods = client.list(PODS, job.namespace).items
-    job.pods = [pod for pod in pods if _home(pod, {}, {_key(job.obj): job}) is job]
+    job.pods = [pod for pod in pods if _home(pod, {}, {_group_key(job): job}) is job]
     return job
+
+
+def _kai_group(client: BlockingClient, name: str, namespace: str | None) -> Object | None:
+    try:
+        return client.find(KAI_POD_GROUPS, name, namespace)
+    except StatusError as error:
+        if error.code in (403, 404):  # the kind itself is not served
+            return None
+        raise
 
 
 def _group_of_pod(invocation: Invocation, pod: Object) -> Object | None:

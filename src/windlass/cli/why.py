@@ -44,6 +44,10 @@ SHORT: dict[Reason, str] = {
     Reason.HOST_PORT_TAKEN: "host port taken",
     Reason.TOO_MANY_PODS: "nodes full of pods",
     Reason.VOLUME_UNAVAILABLE: "volume unavailable",
+    Reason.TOPOLOGY_SPREAD_CONFLICT: "spread would be uneven",
+    Reason.NODE_OVERLOADED: "nodes are overloaded",
+    Reason.NODE_RESERVED: "nodes kept for other work",
+    Reason.REFUSED_BY_EXTENDER: "refused by the extender",
 }
 
 

@@ -18,6 +18,7 @@ from windlass.engine.decision import Eviction
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
+from windlass.model.groups import shown_key
 from windlass.scheduler.writes import WriteQueue
 
 GANG_BIND_FAILED = "GangBindFailed"
@@ -48,7 +49,7 @@ def order_for(eviction: Eviction) -> Order:
     """What an engine's eviction is called on the pod."""
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
-        message += f" to make room for {eviction.claimer}"
+        message += f" to make room for {shown_key(eviction.claimer)}"
     return Order(eviction.task, eviction.uid, PREEMPTION, message)
 
 

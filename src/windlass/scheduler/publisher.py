@@ -31,7 +31,7 @@ from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model import podgroups, queues
 from windlass.model.cluster import ClusterModel
-from windlass.model.groups import PHASES_ADMITTED, is_implicit
+from windlass.model.groups import KAI, PHASES_ADMITTED, is_implicit, kind_prefix, shown_key
 from windlass.model.kubewords import with_summary
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
@@ -250,6 +250,7 @@ class Publisher:
         self._tell_pods(key, told)
         view = self._model.groups.get(key)
         if view is None:
+            await self._write_kai_group(key, told)
             return
         wanted = self._wanted(view)
         if self._needs_writing(view, wanted):
@@ -260,6 +261,18 @@ class Publisher:
             self._metrics.writes.labels("podgroup").inc()
             self._announce(view, told)
         await self._annotate(resources.POD_GROUPS, view.namespace, view.name, view.annotations, _record(told))
+
+    async def _write_kai_group(self, key: str, told: Explanation | None) -> None:
+        """A group of KAI has no phase; its waiting is explained on it, and told by an event."""
+        view = self._model.kai_groups.get(shown_key(key)) if kind_prefix(key) == KAI else None
+        if view is None:
+            return
+        record = _record(told)
+        if told is not None and key in self._blocked and view.annotations.get(names.EXPLANATION) != record:
+            resource = resources.KAI_POD_GROUPS
+            ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
+            self._recorder.event(ref, "Warning", podgroups.UNSCHEDULABLE, told.message)
+        await self._annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, record)
 
     def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
         if wanted == podgroups.current(view):
