@@ -8,6 +8,7 @@ spared, then the next dearest, and so on: no other set within the rules is cheap
   (:mod:`windlass.engine.room`); only the result is placed.
 * **Trying**: any other step is placed for each trial, a bounded number of times.
 
+Where rules forbid the cheapest units together, others are tried in their stead, a bounded number.
 A step that queues refuse, not nodes, is searched by trying, and nobody is spared for having room.
 
 A statement that holds a solution has evicted, promised and moved everything; one without holds nothing.
@@ -88,6 +89,10 @@ class Solver:
             found = attempt.plain(Order(candidates.in_order(only_allowed=True)))
         if found is None:
             found = attempt.moving(everyone, LONGER)
+        for without in _omissions(everyone.units) if found is None else ():
+            found = attempt.plain(Order(candidates.in_order(only_allowed=True, without=without)))
+            if found is not None:
+                return found
         return found
 
     # ------------------------------------------------------------------ necessary conditions
@@ -310,6 +315,18 @@ class _Search:
 def _cores(units: Sequence[Unit]) -> set[str]:
     """The groups whose core goes. Their extras would serve nothing alone, so they go too."""
     return {unit.group.key for unit in units if unit.view.core}
+
+
+def _omissions(units: Sequence[Unit]) -> Iterator[set[str]]:
+    """Groups to leave out: where the rules let no further unit go after the first ones, others may go
+    instead of these. The first ones together, then each one alone; none if there are many."""
+    groups = list(dict.fromkeys(unit.group.key for unit in units))
+    if len(groups) > LONGER:
+        return
+    for n in range(1, len(groups)):
+        yield set(groups[:n])
+    for key in groups[1:]:
+        yield {key}
 
 
 def _of_groups(units: Iterator[Unit], limit: int) -> Iterator[Unit]:

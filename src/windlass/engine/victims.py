@@ -10,7 +10,7 @@ for.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,18 +188,16 @@ class Candidates:
                 continue
             for entry in sorted(unit.entries, key=unit.group.place_of, reverse=True):
                 view = unit.view
-                yield self._unit(
-                    unit.group, [entry], core=view.core, spare=view.spare, members=view.members
-                )
+                yield self._unit(unit.group, [entry], core=view.core, spare=view.spare, members=view.members)
 
     # ------------------------------------------------------------------ in order
 
-    def in_order(self, *, only_allowed: bool) -> Iterator[Unit]:
+    def in_order(self, *, only_allowed: bool, without: Collection[str] = ()) -> Iterator[Unit]:
         """The units as they would go. ``only_allowed`` leaves out those that the rules do not let go after
-        the ones before; else they come marked."""
+        the ones before; else they come marked. ``without``: groups that are left out."""
         taking = Taking()
         orders = self._policies.victim_orders
-        roots, count = self._grow(), 0
+        roots, count = self._grow(without), 0
         while roots:
             path: list[_Branch] = []
             level = roots
@@ -224,7 +222,7 @@ class Candidates:
             if unit.allowed or not only_allowed:
                 yield unit
 
-    def _grow(self) -> list[_Branch]:
+    def _grow(self, without: Collection[str]) -> list[_Branch]:
         """The tree of queues with candidates; each leaf a heap of the first units of its groups."""
         orders = self._policies.victim_orders
         self._rest: dict[str, Iterator[Unit]] = {}
@@ -233,7 +231,7 @@ class Candidates:
         for queue in self.queues():
             heap: list[tuple[Any, int, Unit]] = []
             groups = self._running.of(queue)
-            for at, key in enumerate(sorted(groups)):
+            for at, key in enumerate(sorted(groups.keys() - set(without) if without else groups)):
                 units = self.units_of(groups[key])
                 first = next(units, None)
                 if first is not None:
