@@ -1,0 +1,84 @@
+"""KAI's objects in a running scheduler: followed where they are served, also when that comes later."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from kaiobjects import kai_group, kai_pod, kai_queue
+from kubeobjects import node
+from schedapi import Running, SchedulerApi
+
+from windlass.api import errors
+from windlass.api.resources import KAI_POD_GROUPS, KAI_QUEUES, PODS, Resource
+from windlass.scheduler.feed import PROBE_SECONDS
+
+
+@pytest.fixture
+def api() -> SchedulerApi:
+    return SchedulerApi()
+
+
+def add(api: SchedulerApi, *objects: dict) -> None:
+    kinds = {"Queue": KAI_QUEUES, "PodGroup": KAI_POD_GROUPS, "Pod": PODS}
+    for obj in objects:
+        api.put(kinds[obj["kind"]], obj)
+
+
+async def test_gangs_of_kai_run_and_those_that_wait_say_why(api: SchedulerApi) -> None:
+    add(api, kai_queue("org"), kai_queue("team", "org", gpus=1))
+    api.add(node("n1", gpus=2))
+    add(api, kai_group("a", 2, "team"), kai_pod("a0", "a", "team"), kai_pod("a1", "a", "team"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["a0", "a1"]
+        add(api, kai_group("b", 1, "team"), kai_pod("b0", "b", "team"))
+        await running.settle(8.0)
+        said = api.object(KAI_POD_GROUPS, "default/b")["metadata"]["annotations"]["windlass.dev/explanation"]
+        assert json.loads(said)["code"] == "InsufficientResources"
+        assert "Unschedulable" in running.reasons("b")
+        assert api.conditions(PODS, "default/b0")["PodScheduled"]["reason"] == "Unschedulable"
+        api.end("a0")
+        api.end("a1")
+        await running.settle(8.0)
+        assert "b0" in api.bound()
+        assert (
+            "windlass.dev/explanation"
+            not in api.object(KAI_POD_GROUPS, "default/b")["metadata"]["annotations"]
+        )
+
+
+async def test_kinds_that_are_served_later_are_followed_from_then_on(api: SchedulerApi) -> None:
+    served: list[Resource] = []
+    whole = api.list
+
+    async def listed(resource: Resource, *args: object, **options: object) -> object:
+        if resource.group == "scheduling.run.ai" and resource not in served:
+            raise errors.not_found(resource, "")
+        return await whole(resource, *args, **options)
+
+    api.list = listed  # type: ignore[method-assign]
+    api.add(node("n1", gpus=1))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        served += [KAI_QUEUES, KAI_POD_GROUPS]
+        add(api, kai_queue("q"), kai_group("a", 1, "q"), kai_pod("a0", "a", "q"))
+        await running.settle(1.0)
+        assert api.bound() == []
+        await running.settle(PROBE_SECONDS)
+        await running.settle(1.0)
+        assert api.bound() == ["a0"]
+
+
+async def test_an_eviction_tells_for_whom(api: SchedulerApi) -> None:
+    add(api, kai_queue("org"), kai_queue("a", "org", gpus=1), kai_queue("b", "org", gpus=0))
+    api.add(node("n1", gpus=1))
+    add(api, kai_group("old", 1, "b"), kai_pod("old0", "old", "b", node="n1"))
+    add(api, kai_group("new", 1, "a"), kai_pod("new0", "new", "a"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        told = api.conditions(PODS, "default/old0")["DisruptionTarget"]["message"]
+        assert told == "evicted by reclaim to make room for default/new"
+        api.finish_deletions()
+        await running.settle(1.0)
+        assert api.bound() == ["new0"]
