@@ -75,7 +75,7 @@ DAMAGE: dict[str, tuple[Callable[[World], object], str]] = {
         "key of",
     ),
     "a cached total": (
-        lambda w: setattr(next(c for c in w.classes if c.built), "total", 12345),
+        lambda w: setattr(next(c for c in w.classes if c.built).fit, "total", 12345),
         "counts room for 12345",
     ),
     "a class's tasks": (lambda w: setattr(next(iter(w.classes)), "tasks", 99), "counts 99 tasks"),

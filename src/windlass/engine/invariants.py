@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.core import Core
-from windlass.engine.decision import Decision
+from windlass.engine.decision import Bind, Decision
 from windlass.engine.devices import bits
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, promised
@@ -51,7 +51,7 @@ def check_decision(engine: Core, decision: Decision) -> None:
     for task, times in Counter(bind.task for bind in decision.binds).items():
         if times > 1:
             problems.append(f"{task} is bound {times} times in one cycle")
-    for key in {bind.group for bind in decision.binds}:
+    for key in {bind.group for bind in decision.binds if not _apart(engine, bind)}:
         group = engine.world.groups[key]
         if not group.ready():
             problems.append(f"{key} was started below its minimum: {group.held_members} of {group.minimum}")
@@ -63,6 +63,12 @@ def check_decision(engine: Core, decision: Decision) -> None:
             problems.append(f"{bind.task} got {len(bind.devices)} devices, not {wanted}")
     if problems:
         raise InvariantViolation("; ".join(problems[:10]))
+
+
+def _apart(engine: Core, bind: Bind) -> bool:
+    """Whether the pod takes no part in its gang: it asks for nothing and is placed on its own."""
+    group = engine.world.groups[bind.group]
+    return group.apart and engine.world.tasks[bind.task].cls.asks_nothing
 
 
 def _broken_parts(engine: Core, decision: Decision) -> list[str]:
