@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs chaos lock clean
+.PHONY: help demo test check bench bench-engine docs chaos lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 help:  ## list these targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(STAMP): pyproject.toml requirements-dev.lock
 	@tools/venv.sh "$(PYTHON)" "$(VENV)"
@@ -30,6 +30,9 @@ check: $(STAMP)  ## format, lint, types, layers
 
 bench: $(STAMP)  ## the benchmarks, figures and ratios in one run
 	@$(BIN)/python -m benchmarks
+
+bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
+	@$(BIN)/python -m benchmarks.engine_table
 
 chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 rounds; writes docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
