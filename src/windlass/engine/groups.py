@@ -69,6 +69,7 @@ class GroupEntry:
         "failures",
         "group",
         "key",
+        "minimum",
         "newly_failed",
         "not_before",
         "order_key",
@@ -93,6 +94,8 @@ class GroupEntry:
         self.key = key
         self._task_order = task_order
         self.group: Group | None = None
+        self.minimum = 0
+        """How many members it needs; 0 while it is only named."""
         self.queue: QueueEntry | None = None
         self.tasks: dict[str, TaskEntry] = {}
         self.timed = False
@@ -134,7 +137,10 @@ class GroupEntry:
     def set_group(self, group: Group, *, apart: bool = False) -> None:
         """``apart``: pods that ask for nothing are placed outside of the gang."""
         self.group = group
+        self.minimum = group.min_member
         self.apart = apart
+        if not (self.tallies or group.min_task_member or group.subgroups or group.min_subgroups):
+            return
         enforced = {role: n for role, n in group.min_task_member.items() if n > 0}
         self.roles_enforced = enforced if group.min_member >= sum(enforced.values()) else {}
         self.active_roles = {}
@@ -148,6 +154,7 @@ class GroupEntry:
     def clear_group(self) -> None:
         """The group is gone; its tasks may still be there."""
         self.group = None
+        self.minimum = 0
         self.roles_enforced = {}
         self.parts = None
         self.tallies = self.apart = False
@@ -161,10 +168,6 @@ class GroupEntry:
         return self.group
 
     @property
-    def minimum(self) -> int:
-        return self.group.min_member if self.group is not None else 0
-
-    @property
     def held_members(self) -> int:
         """Volcano's R: what counts toward the minimum."""
         return self.active + self.succeeded
@@ -172,8 +175,8 @@ class GroupEntry:
     @property
     def missing(self) -> int:
         """How many members the group lacks; negative if it has more than its minimum."""
-        standing_in = self.asking_nothing if self.apart else 0
-        return self.minimum - self.active - self.succeeded - standing_in
+        lacking = self.minimum - self.active - self.succeeded
+        return lacking - self.asking_nothing if self.apart else lacking
 
     def missing_roles(self) -> dict[str, int]:
         """Role → how many members of it are lacking."""
