@@ -28,6 +28,8 @@ def why_of(usage: QueueUsage, resource: str) -> str:
     parts = usage.parts.get(resource, ())
     total = f"{from_units(resource, fair)}: "
     made = _parts(resource, parts)
+    if len(parts) == 1 and parts[0].cause is Cause.REST:
+        return total + made
     bound = _bound(usage, resource, fair, asked)
     if not fair:
         return total + (bound or "it asks for nothing")
@@ -57,7 +59,7 @@ def _bound(usage: QueueUsage, resource: str, fair: int, asked: int) -> str:
     if limit is not None and limit < asked and fair >= limit:
         return f"its limit is {from_units(resource, limit)}"
     if not asked:
-        return "it asks for nothing" if not fair else ""
+        return "it asks for nothing"
     if fair > asked and not is_device(resource):
         return f"it asks for {from_units(resource, asked)}"
     if fair >= asked:
