@@ -168,6 +168,8 @@ class Diagnosis:
         refusal = self._world.gate.refusals.get(group.key)
         if refusal is not None and self._world.gate.closed(group):
             found.append(_refused(refusal))
+            if not group.tasks:
+                return found  # nobody creates its pods before it is let in
         if group.not_before > now:
             sentence = wording.bind_failed(group.failure, group.failures, group.not_before - now)
             found.append(_obstacle(Reason.BIND_FAILED, sentence))

@@ -1,0 +1,452 @@
+"""The actions of a tiered configuration: preempt, reclaim, the gang actions, enqueue, backfill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.engine.decision import Decision
+from windlass.engine.deltas import GroupUpserted, TaskUpserted
+from windlass.engine.dump import dump
+from windlass.engine.engine import Engine
+from windlass.plugins import registry
+from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.objects import Group, Needs, Task
+from windlass.testing import Scene
+from windlass.testing.scene import GPU, NAMESPACE
+
+SHIPPED = "priority gang- conformance | overcommit drf- predicates proportion nodeorder binpack"
+"""Volcano's shipped tiers; a dash switches ``enablePreemptable`` off."""
+
+
+def config(
+    actions: str, tiers: str = SHIPPED, *, compatibility: str = "", **arguments: Any
+) -> SchedulerConfig:
+    """``"a b- | c"``; arguments by plugin name (or action name) with underscores for dashes."""
+    told = {name.replace("_", "-"): value for name, value in arguments.items()}
+    found = []
+    for tier in tiers.split("|"):
+        options = []
+        for word in tier.split():
+            name = word.rstrip("-")
+            flags = {"enablePreemptable": False} if word.endswith("-") else {}
+            options.append(PluginOption(name, flags, told.get(name, {})))
+        found.append(Tier(tuple(options)))
+    wanted = tuple(actions.split())
+    configurations = {name: told[name] for name in wanted if name in told}
+    return SchedulerConfig(wanted, tuple(found), configurations, compatibility)
+
+
+def evicted(decision: Decision) -> list[str]:
+    return sorted(e.task.removeprefix(f"{NAMESPACE}/") for e in decision.evictions)
+
+
+def quiet(scene: Scene, cycles: int = 5) -> None:
+    """Nothing more happens."""
+    for _ in range(cycles):
+        decision = scene.cycle()
+        assert (decision.binds, decision.evictions, decision.nominations) == ((), (), ())
+
+
+# ---------------------------------------------------------------------- preempt
+
+
+def crowded(actions: str = "allocate preempt", tiers: str = SHIPPED, **rest: Any) -> Scene:
+    """Four one-GPU nodes, all used by pods of two groups of low priority that need one each."""
+    scene = Scene(config=config(actions, tiers, **rest))
+    for n in range(4):
+        scene.node(f"n{n}", gpu=1)
+    scene.gang("a", pods=2, min_member=1, gpu=1)
+    scene.gang("b", pods=2, min_member=1, gpu=1)
+    scene.cycle()
+    assert sum(scene.where("a").values()) + sum(scene.where("b").values()) == 4
+    return scene
+
+
+def test_a_gang_of_higher_priority_gets_its_room_and_keeps_it() -> None:
+    scene = crowded()
+    scene.gang("high", pods=2, gpu=1, priority=10)
+    decision = scene.cycle()
+    assert len(decision.evictions) == 2
+    assert {e.action for e in decision.evictions} == {"preempt"}
+    assert {e.claimer for e in decision.evictions} == {"default/high"}
+    assert len(decision.nominations) == 2
+    assert scene.where("high") == {}
+    scene.cycle()
+    assert sum(scene.where("high").values()) == 2
+    quiet(scene)
+
+
+def test_nothing_is_evicted_for_a_gang_that_still_would_not_fit() -> None:
+    scene = crowded()
+    scene.gang("equal", pods=3, gpu=1)
+    scene.gang("high", pods=5, gpu=1, priority=10)
+    assert scene.cycle().evictions == ()
+    quiet(scene)
+
+
+def test_equal_priority_is_not_evicted() -> None:
+    scene = crowded()
+    scene.gang("equal", gpu=1)
+    quiet(scene)
+
+
+def test_gang_spares_what_a_minimum_needs() -> None:
+    scene = crowded(tiers=SHIPPED.replace("gang-", "gang"))
+    scene.gang("high", pods=2, gpu=1, priority=10)
+    decision = scene.cycle()
+    assert evicted(decision) == ["a-1", "b-1"] or len({name[0] for name in evicted(decision)}) == 2
+    scene.gang("more", pods=1, gpu=1, priority=20)
+    scene.cycle()
+    assert sum(scene.where("a").values()) == sum(scene.where("b").values()) == 1
+
+
+def test_without_conformance_and_with_it() -> None:
+    for tiers, expected in ((SHIPPED, 0), (SHIPPED.replace("conformance", ""), 1)):
+        scene = Scene(config=config("allocate preempt", tiers))
+        scene.node("n0", gpu=1)
+        key = f"{NAMESPACE}/system"
+        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+        scene.engine.apply(
+            [
+                GroupUpserted(Group(key, uid=key, admitted=True)),
+                TaskUpserted(Task(f"{key}-0", f"{key}-0", key, needs, critical=True)),
+            ]
+        )
+        scene._tasks[f"{key}-0"] = Task(f"{key}-0", f"{key}-0", key, needs, critical=True)
+        scene.cycle()
+        scene.gang("high", gpu=1, priority=10)
+        assert len(scene.cycle().evictions) == expected
+
+
+def test_who_turns_out_not_to_be_needed_stays() -> None:
+    """The youngest goes first, but the big one alone makes room."""
+    scene = Scene(config=config("allocate preempt"))
+    scene.node("n0", gpu=8)
+    scene.gang("small", gpu=2, priority=1)
+    scene.cycle()
+    scene.gang("big", gpu=6, priority=2)
+    scene.cycle()
+    scene.gang("high", gpu=6, priority=10)
+    assert evicted(scene.cycle()) == ["big-0"]
+
+
+def test_room_that_needs_nobody_to_go_is_taken_first() -> None:
+    scene = Scene(config=config("preempt allocate"))
+    scene.node("n0", gpu=1)
+    scene.gang("low", gpu=1)
+    scene.cycle()
+    scene.node("n1", gpu=1)
+    scene.gang("high", gpu=1, priority=10)
+    decision = scene.cycle()
+    assert decision.evictions == ()
+    assert scene.where("high") == {"n1": 1}
+
+
+def test_a_pod_of_the_same_group_goes_for_one_of_higher_priority() -> None:
+    """Phase 2: with gang silent on starving, any missing replica starves."""
+    tiers = (
+        Tier(
+            (
+                PluginOption("priority"),
+                PluginOption("gang", {"enableJobStarving": False, "enablePreemptable": False}),
+            )
+        ),
+        Tier((PluginOption("predicates"), PluginOption("proportion"))),
+    )
+    scene = Scene(config=SchedulerConfig(("allocate", "preempt"), tiers))
+    scene.node("n0", gpu=1)
+    scene.gang("job", pods=1, min_member=1, gpu=1)
+    scene.cycle()
+    key = f"{NAMESPACE}/job"
+    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+    chief = Task(f"{key}-chief", f"{key}-chief", key, needs, priority=5)
+    scene._tasks[chief.key] = chief
+    scene.engine.apply([TaskUpserted(chief)])
+    assert evicted(scene.cycle()) == ["job-0"]
+    scene.cycle()
+    assert scene._tasks[chief.key].node == "n0"
+
+
+def test_the_configuration_may_ask_for_volcanos_way_with_gangs() -> None:
+    """Without the gang's pipelined vote Volcano evicts for a part of a gang."""
+    tiers = "priority conformance | predicates proportion"
+    for compatibility, expected in (("", 0), ("volcano", 4)):
+        scene = crowded(tiers=tiers, compatibility=compatibility)
+        scene.gang("high", pods=5, gpu=1, priority=10)
+        assert len(scene.cycle().evictions) == expected
+
+
+def test_never_preempts() -> None:
+    scene = crowded()
+    key = f"{NAMESPACE}/high"
+    scene.engine.apply([GroupUpserted(Group(key, priority=10, uid=key, admitted=True))])
+    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+    task = Task(f"{key}-0", f"{key}-0", key, needs, priority=10, never_preempts=True)
+    scene.engine.apply([TaskUpserted(task)])
+    assert scene.cycle().evictions == ()
+
+
+def test_drf_spares_groups_with_less_than_the_claimer() -> None:
+    scene = Scene(config=config("allocate preempt", "gang- conformance | drf predicates nodeorder"))
+    for n in range(4):
+        scene.node(f"n{n}", gpu=1, cpu=0, memory_gib=0)
+    scene.gang("lot", pods=3, min_member=1, gpu=1)
+    scene.gang("little", pods=1, min_member=1, gpu=1)
+    scene.cycle()
+    scene.gang("new", pods=1, gpu=1)
+    assert {name.partition("-")[0] for name in evicted(scene.cycle())} == {"lot"}
+    scene.cycle()
+    assert scene.where("new")
+    assert scene.where("little")
+    quiet(scene)
+
+
+# ---------------------------------------------------------------------- reclaim
+
+
+def shared(actions: str = "allocate reclaim", tiers: str | None = None, **rest: Any) -> Scene:
+    """Two queues that deserve two GPUs each; the first uses all four."""
+    tiers = tiers or "gang- conformance priority | predicates capacity nodeorder"
+    scene = Scene(config=config(actions, tiers, **rest))
+    scene.queue("rich", deserved_gpu=2)
+    scene.queue("poor", deserved_gpu=2)
+    for n in range(4):
+        scene.node(f"n{n}", gpu=1)
+    scene.gang("r", pods=4, min_member=1, gpu=1, queue="rich")
+    scene.cycle()
+    assert sum(scene.where("r").values()) == 4
+    return scene
+
+
+@pytest.mark.parametrize("share", ["capacity", "proportion"])
+def test_a_queue_gets_back_what_it_deserves_and_no_more(share: str) -> None:
+    scene = shared(tiers=f"gang- conformance priority | predicates {share} nodeorder")
+    scene.gang("p", pods=3, min_member=1, gpu=1, queue="poor")
+    for _ in range(6):
+        scene.cycle()
+    assert sum(scene.where("p").values()) in (1, 2)  # a minimum is reclaimed for; growth needs room
+    quiet(scene)
+
+
+def test_reclaim_needs_the_whole_gang_within_what_is_deserved() -> None:
+    scene = shared()
+    scene.gang("p", pods=3, gpu=1, queue="poor")
+    assert scene.cycle().evictions == ()
+    scene.gang("q", pods=2, gpu=1, queue="poor")
+    decision = scene.cycle()
+    assert len(decision.evictions) == 2
+    assert {e.action for e in decision.evictions} == {"reclaim"}
+    scene.cycle()
+    assert sum(scene.where("q").values()) == 2
+    quiet(scene)
+
+
+def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
+    from dataclasses import replace
+
+    from windlass.engine.deltas import QueueUpserted
+
+    scene = shared()
+    rich = scene.engine.world.queues.get("rich").spec
+    scene.engine.apply([QueueUpserted(replace(rich, reclaimable=False))])
+    scene.gang("p", gpu=1, queue="poor")
+    assert scene.cycle().evictions == ()
+
+
+def test_two_queues_do_not_take_the_same_room_in_turns() -> None:
+    scene = shared()
+    scene.gang("p", pods=2, gpu=1, queue="poor")
+    for _ in range(4):
+        scene.cycle()
+    assert sum(scene.where("p").values()) == 2
+    assert sum(scene.where("r").values()) == 2
+    quiet(scene)
+
+
+# ---------------------------------------------------------------------- gang actions
+
+
+def test_surplus_goes_before_whole_gangs() -> None:
+    scene = Scene(config=config("allocate gangpreempt", "priority gang- conformance | predicates capacity"))
+    for n in range(6):
+        scene.node(f"n{n}", gpu=1)
+    scene.gang("tight", pods=2, gpu=1)
+    scene.gang("loose", pods=4, min_member=2, gpu=1)
+    scene.cycle()
+    scene.gang("high", pods=2, gpu=1, priority=5)
+    assert {name.partition("-")[0] for name in evicted(scene.cycle())} == {"loose"}
+    scene.cycle()
+    scene.gang("higher", pods=2, gpu=1, priority=9)
+    decision = scene.cycle()
+    assert len(decision.evictions) == 2  # one of the whole gangs, nothing beside
+    assert len({e.group for e in decision.evictions}) == 1
+
+
+def test_whole_gangs_may_be_ruled_out() -> None:
+    scene = Scene(
+        config=config(
+            "allocate gangpreempt",
+            "priority gang- conformance | predicates capacity",
+            gangpreempt={"allowWholeBundle": "false"},
+        )
+    )
+    scene.node("n0", gpu=2)
+    scene.gang("tight", pods=2, gpu=1)
+    scene.cycle()
+    scene.gang("high", pods=1, gpu=1, priority=5)
+    assert scene.cycle().evictions == ()
+
+
+# ---------------------------------------------------------------------- enqueue
+
+
+def waiting(scene: Scene, name: str, gpu: int, *, created: float = 1.0, pods: int = 0, **rest: Any) -> None:
+    """A group that asks to be let in, with as many one-GPU pods."""
+    key = f"{NAMESPACE}/{name}"
+    group = Group(
+        key, min_member=max(pods, 1), min_resources={GPU: gpu * 1000}, created=created, uid=key, **rest
+    )
+    scene.engine.apply([GroupUpserted(group)])
+    for n in range(pods):
+        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+        scene._enter(Task(f"{key}-{n}", f"{key}-{n}", key, needs, index=n))
+
+
+def admitted(scene: Scene, decision: Decision) -> dict[str, bool]:
+    return {status.group.partition("/")[2]: status.admitted for status in decision.groups}
+
+
+def test_overcommit_lets_in_a_fifth_more_than_there_is() -> None:
+    scene = Scene(config=config("enqueue allocate", "priority gang | overcommit predicates"))
+    scene.node("n0", gpu=10)
+    for n in range(7):
+        waiting(scene, f"g{n}", 2, created=float(n + 1))
+    found = admitted(scene, scene.cycle())
+    assert found == {"g0": True, "g1": True, "g2": True, "g3": True, "g4": True, "g5": True, "g6": False}
+    assert scene.code("g6") == "WaitingForQuota"
+    assert "overcommit 1.2 of the cluster's 10" in scene.message("g6")
+
+
+def test_a_smaller_group_behind_a_refused_one_is_let_in() -> None:
+    scene = Scene(config=config("enqueue allocate"))
+    scene.node("n0", gpu=10)
+    waiting(scene, "huge", 20, created=1.0)
+    waiting(scene, "small", 2, created=2.0)
+    assert admitted(scene, scene.cycle()) == {"huge": False, "small": True}
+
+
+def test_who_is_not_let_in_gets_nothing_and_is_let_in_once_there_is_room() -> None:
+    scene = Scene(config=config("enqueue allocate", "priority gang | proportion predicates"))
+    scene.queue("default", limit_gpu=4)
+    scene.node("n0", gpu=10)
+    waiting(scene, "first", 4, created=1.0, pods=4)
+    waiting(scene, "second", 2, created=2.0, pods=2)
+    scene.cycle()
+    assert scene.where("first") == {"n0": 4}
+    assert scene.where("second") == {}
+    scene.finish("first")
+    scene.cycle()
+    assert scene.where("second") == {"n0": 2}
+
+
+def test_sla_lets_in_after_its_time_and_wakes_for_it() -> None:
+    scene = Scene(
+        config=config("enqueue allocate", "sla gang | overcommit predicates", sla={"sla-waiting-time": "1h"})
+    )
+    scene.node("n0", gpu=1)
+    waiting(scene, "late", 5, created=scene.now)
+    decision = scene.cycle()
+    assert admitted(scene, decision) == {"late": False}
+    assert decision.wake_at == 1_003_600.0
+    assert admitted(scene, scene.cycle(3600)) == {"late": True}
+
+
+def test_a_group_that_says_nothing_of_its_size_is_let_in() -> None:
+    scene = Scene(config=config("enqueue allocate"))
+    scene.node("n0", gpu=1)
+    waiting(scene, "silent", 0)
+    assert admitted(scene, scene.cycle()) == {"silent": True}
+
+
+def test_who_is_let_in_stays_so_after_a_restart() -> None:
+    wanted = config("enqueue allocate")
+    scene = Scene(config=wanted)
+    scene.node("n0", gpu=10)
+    waiting(scene, "in", 10, created=1.0)
+    waiting(scene, "out", 10, created=2.0)
+    scene.cycle()
+    plugins, _ = registry.build(wanted)
+    engine = Engine.load(dump(scene.engine), plugins)
+    assert engine.world.gate.let_in == {f"{NAMESPACE}/in"}
+    assert engine.cycle(scene.now + 1).groups == ()
+    assert not engine.reporter.admitted(engine.world.groups[f"{NAMESPACE}/out"])
+
+
+# ---------------------------------------------------------------------- backfill
+
+
+def test_pods_that_ask_for_nothing_do_not_wait_for_their_gang() -> None:
+    scene = Scene(config=config("enqueue allocate backfill"))
+    scene.node("n0", gpu=1)
+    scene.gang("mixed", pods=2, min_member=3, gpu=1)
+    key = f"{NAMESPACE}/mixed"
+    light = Task(f"{key}-light", f"{key}-light", key, Needs(namespace=NAMESPACE))
+    scene._enter(light)
+    scene.cycle()
+    assert scene._tasks[light.key].node == "n0"
+    assert scene.where("mixed") == {"n0": 1}
+
+
+def test_only_limits_hold_pods_that_ask_for_nothing_back() -> None:
+    scene = Scene(config=config("enqueue allocate backfill"))
+    scene.queue("default", limit_gpu=0)
+    scene.node("n0", gpu=1)
+    scene.gang("light", pods=3)
+    scene.cycle()
+    assert scene.where("light") == {"n0": 3}
+    quiet(scene)
+
+
+# ---------------------------------------------------------------------- always
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:
+    """Random queues and gangs under every evicting action: evictions are for someone who then has the
+    room, and after at most a few cycles nothing moves any more."""
+    actions = data.draw(st.sampled_from(["allocate preempt reclaim", "allocate gangpreempt gangreclaim"]))
+    share = data.draw(st.sampled_from(["capacity", "proportion"]))
+    scene = Scene(config=config(f"enqueue {actions} backfill", SHIPPED.replace("proportion", share)))
+    for n in range(data.draw(st.integers(1, 4))):
+        scene.node(f"n{n}", gpu=data.draw(st.integers(1, 4)))
+    for name in ("qa", "qb"):
+        scene.queue(name, deserved_gpu=data.draw(st.integers(0, 4)), weight=data.draw(st.integers(1, 3)))
+    for n in range(data.draw(st.integers(1, 6))):
+        pods = data.draw(st.integers(1, 4))
+        scene.gang(
+            f"g{n}",
+            pods=pods,
+            min_member=data.draw(st.integers(1, pods)),
+            gpu=data.draw(st.integers(1, 2)),
+            queue=data.draw(st.sampled_from(["qa", "qb"])),
+            priority=data.draw(st.integers(0, 2)),
+        )
+        if data.draw(st.booleans()):
+            scene.cycle()
+    for _ in range(25):
+        before = {key: group.held_members for key, group in scene.engine.world.groups.items()}
+        decision = scene.cycle()
+        served = {n.task.rpartition("-")[0] for n in (*decision.nominations, *decision.binds)}
+        for eviction in decision.evictions:
+            assert eviction.claimer in served
+            assert scene.engine.world.groups[eviction.claimer].held_members >= before[eviction.claimer]
+        if not (decision.binds or decision.evictions or decision.nominations):
+            break
+    else:
+        raise AssertionError("no rest after 25 cycles")
+    quiet(scene, 3)
