@@ -29,6 +29,18 @@ def could_hold(table: NodeTable, cls: TaskClass) -> int:
     return int(_counts(table.planes[: table.height, ALLOCATABLE], cls).sum())
 
 
+def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.float64]:
+    """Per row, what part of a task's request is missing, summed over resources; infinite where the task can
+    never be."""
+    cls.refresh()
+    columns = np.flatnonzero(cls.vector)
+    asked = cls.vector[columns]
+    missing = (np.maximum(asked - free[:, columns], 0) / asked).sum(axis=1)
+    never = (table.planes[: table.height, ALLOCATABLE][:, columns] < asked).any(axis=1)
+    missing[never | ~cls.static[: table.height]] = np.inf
+    return missing
+
+
 def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
     columns = np.flatnonzero(cls.vector)
     counts = (np.maximum(free[:, columns], 0) // cls.vector[columns]).min(axis=1)

@@ -1,29 +1,43 @@
-"""Which groups hold anything, by queue: where victims are looked for.
+"""Which groups hold anything, by queue and priority: where victims are looked for.
 
-Kept up to date from the groups that a cycle has touched, so that ten thousand groups that only wait
-cost nothing. Whatever changes what a group holds makes the cycle touch it.
+Kept up to date from the groups that a cycle has touched, so that ten thousand groups that only wait, or run
+and are too important, cost nothing. Whatever changes what a group holds makes the cycle touch it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 
-_NONE: Mapping[str, GroupEntry] = {}
+_Level = dict[str, GroupEntry]
 
 
 class RunningGroups:
     def __init__(self, groups: Mapping[str, GroupEntry]) -> None:
         self._groups = groups
-        self._by_queue: dict[str, dict[str, GroupEntry]] | None = None
-        self._home: dict[str, str] = {}
-        """Group → the queue under which it stands in ``_by_queue``."""
+        self._by_queue: dict[str, dict[int, _Level]] | None = None
+        self._home: dict[str, tuple[str, int]] = {}
+        """Group → the queue and priority under which it stands in ``_by_queue``."""
 
     def of(self, queue: QueueEntry) -> Mapping[str, GroupEntry]:
         """The groups of a leaf queue that hold something, as of the last :meth:`update`."""
-        return (self._by_queue or {}).get(queue.name, _NONE)
+        levels = (self._by_queue or {}).get(queue.name, {})
+        if len(levels) == 1:
+            return next(iter(levels.values()))
+        return {key: group for priority in sorted(levels) for key, group in levels[priority].items()}
+
+    def within(self, queue: QueueEntry, below: int | None = None) -> Iterator[GroupEntry]:
+        """The same, only of priorities lower than ``below``, if that is said."""
+        levels = (self._by_queue or {}).get(queue.name, {})
+        for priority in sorted(levels):
+            if below is None or priority < below:
+                yield from levels[priority].values()
+
+    def any_of(self, queue: QueueEntry, below: int | None = None) -> bool:
+        """Whether :meth:`within` has any."""
+        return next(self.within(queue, below), None) is not None
 
     def queues(self) -> list[str]:
         """The names of the queues in which something runs, sorted."""
@@ -38,15 +52,23 @@ class RunningGroups:
         for group in touched:
             self._place(group, self._by_queue)
 
-    def _place(self, group: GroupEntry, by_queue: dict[str, dict[str, GroupEntry]]) -> None:
-        name = group.queue.name if group.queue is not None and group.active else ""
-        home = self._home.get(group.key, "")
-        if home and (home != name or by_queue[home][group.key] is not group):
-            del by_queue[home][group.key]
-            if not by_queue[home]:
-                del by_queue[home]
+    def _place(self, group: GroupEntry, by_queue: dict[str, dict[int, _Level]]) -> None:
+        spec, queue = group.group, group.queue
+        wanted = (
+            (queue.name, spec.priority) if queue is not None and spec is not None and group.active else None
+        )
+        home = self._home.get(group.key)
+        if home is not None and (home != wanted or by_queue[home[0]][home[1]][group.key] is not group):
+            name, priority = home
+            levels = by_queue[name]
+            del levels[priority][group.key]
+            if not levels[priority]:
+                del levels[priority]
+            if not levels:
+                del by_queue[name]
             del self._home[group.key]
-            home = ""
-        if name and not home:
-            self._home[group.key] = name
-            by_queue.setdefault(name, {})[group.key] = group
+            home = None
+        if wanted is not None and home is None:
+            name, priority = wanted
+            self._home[group.key] = wanted
+            by_queue.setdefault(name, {}).setdefault(priority, {})[group.key] = group

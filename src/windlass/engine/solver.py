@@ -19,12 +19,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from windlass.engine.allocate import Allocation
 from windlass.engine.groups import GroupEntry
 from windlass.engine.moves import Mover
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
-from windlass.engine.room import Room, future_free
+from windlass.engine.room import Room, future_free, lacking
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step, whole_step
 from windlass.engine.victims import Candidates, Taking, Unit
@@ -33,6 +35,8 @@ from windlass.spi.victims import Claim, Loot, Move, Terms
 
 TRIALS = 48
 """How many times a step that has to be placed to be judged is placed for one claim."""
+NODES = 64
+"""From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
 LONGER = 16
 """How many longer beginnings are tried where the shortest one that makes room breaks a rule."""
 
@@ -70,6 +74,8 @@ class Solver:
     ) -> list[Unit] | None:
         """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
         where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
+        if terms.move is Move.MUST:
+            candidates.look_only_at(self._nearby(step))
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
         counted = not bound and self._countable(step)
         if not self._possible(claim, terms, candidates, step):
@@ -94,6 +100,21 @@ class Solver:
             if found is not None:
                 return found
         return found
+
+    def _nearby(self, step: Step) -> list[GroupEntry]:
+        """The groups on the nodes that lack least for a task of the step: work is moved from those only.
+        All of them on a cluster of a few dozen nodes."""
+        table = self._world.table
+        found: dict[str, GroupEntry] = {}
+        free = future_free(table)
+        for cls in dict.fromkeys(run.cls for run in step.runs):
+            lacks = lacking(table, free, cls)
+            rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
+            for row in rows.tolist():
+                if lacks[row] < np.inf:
+                    groups = (entry.group for entry in table.tasks[row].values())
+                    found.update((group.key, group) for group in groups if group is not None)
+        return list(found.values())
 
     # ------------------------------------------------------------------ necessary conditions
 

@@ -10,7 +10,7 @@ for.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,6 +77,8 @@ class Candidates:
         self._terms = terms
         for queue in claim.path:
             claim.held(queue)
+        self._only: dict[str, list[GroupEntry]] | None = None
+        """Queue → the groups to look at; ``None`` for all."""
         self.wake_at: float | None = None
         """When time alone makes another unit available, as far as units were looked at."""
 
@@ -95,7 +97,7 @@ class Candidates:
         found = []
         for name in names:
             queue = world.queues.get(name)
-            if self._running.of(queue) and not any(
+            if self._running.any_of(queue, self._terms.below) and not any(
                 plugin.spares_queue(claim, queue.path) for plugin in self._policies.victim_filters
             ):
                 found.append(queue)
@@ -174,11 +176,24 @@ class Candidates:
     def everyone(self) -> Iterator[TaskEntry]:
         """All tasks that could be taken at best, in no particular order: for necessary conditions."""
         for queue in self.queues():
-            for group in self._running.of(queue).values():
+            for group in self._groups(queue):
                 if self._offered(group):
                     for entry in group.tasks.values():
                         if _takeable(entry):
                             yield entry
+
+    def _groups(self, queue: QueueEntry) -> Iterator[GroupEntry]:
+        """The running groups of a queue that are looked at."""
+        if self._only is None:
+            return self._running.within(queue, self._terms.below)
+        return iter(self._only.get(queue.name, ()))
+
+    def look_only_at(self, groups: Iterable[GroupEntry]) -> None:
+        """Take nothing from any other groups."""
+        self._only = {}
+        for group in groups:
+            if group.queue is not None:
+                self._only.setdefault(group.queue.name, []).append(group)
 
     def one_by_one(self, units: Iterator[Unit]) -> Iterator[Unit]:
         """Units taken apart, where all of them come back: the last task of a core goes first."""
@@ -197,7 +212,8 @@ class Candidates:
         the ones before; else they come marked. ``without``: groups that are left out."""
         taking = Taking()
         orders = self._policies.victim_orders
-        roots, count = self._grow(without), 0
+        rest: dict[str, Iterator[Unit]] = {}
+        roots, count = self._grow(rest, without), 0
         while roots:
             path: list[_Branch] = []
             level = roots
@@ -207,7 +223,7 @@ class Candidates:
                 level = best.branches
             leaf = path[-1]
             _, _, unit = heapq.heappop(leaf.heap)
-            follower = next(self._rest[unit.group.key], None)
+            follower = next(rest[unit.group.key], None)
             if follower is not None:
                 count += 1
                 key = tuple(order.victim_key(self._claim, follower.view) for order in orders)
@@ -222,20 +238,20 @@ class Candidates:
             if unit.allowed or not only_allowed:
                 yield unit
 
-    def _grow(self, without: Collection[str]) -> list[_Branch]:
-        """The tree of queues with candidates; each leaf a heap of the first units of its groups."""
+    def _grow(self, rest: dict[str, Iterator[Unit]], without: Collection[str]) -> list[_Branch]:
+        """The tree of queues with candidates; each leaf a heap of the first units of its groups. ``rest``
+        is filled with the units that follow."""
         orders = self._policies.victim_orders
-        self._rest: dict[str, Iterator[Unit]] = {}
         branches: dict[str, _Branch] = {}
         roots: list[_Branch] = []
         for queue in self.queues():
             heap: list[tuple[Any, int, Unit]] = []
-            groups = self._running.of(queue)
-            for at, key in enumerate(sorted(groups.keys() - set(without) if without else groups)):
-                units = self.units_of(groups[key])
+            groups = (group for group in self._groups(queue) if group.key not in without)
+            for at, group in enumerate(sorted(groups, key=_key_of)):
+                units = self.units_of(group)
                 first = next(units, None)
                 if first is not None:
-                    self._rest[key] = units
+                    rest[group.key] = units
                     order_key = tuple(order.victim_key(self._claim, first.view) for order in orders)
                     heap.append((order_key, -at, first))
             if not heap:
@@ -280,6 +296,10 @@ class Candidates:
         for at in range(len(path) - 1, -1, -1):
             if path[at].empty:
                 (path[at - 1].branches if at else roots).remove(path[at])
+
+
+def _key_of(group: GroupEntry) -> str:
+    return group.key
 
 
 def _takeable(entry: TaskEntry) -> bool:

@@ -77,7 +77,7 @@ class KaiClaims:
         if not claim.group.preemptible and not _firm_fits(claim):
             return Denied(Reason.WAITING_FOR_QUOTA, detail="work that is not preemptible stays within quota")
         if claim.action == PREEMPT:
-            return Terms(Scope.OWN_QUEUE)
+            return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
         if claim.action == RECLAIM:
             leaf = claim.path[0]
             held = claim.held(leaf)

@@ -50,7 +50,7 @@ class WindlassClaims:
         if not _speaks(claim):
             return None
         if claim.action == PREEMPT:
-            return Terms(Scope.OWN_QUEUE)
+            return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
         if claim.action == RECLAIM:
             if not _within_share(claim, claim.path[0]):
                 return Denied(Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share")

@@ -103,11 +103,13 @@ class VictimUnit:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number."""
+    """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
+    only groups of a lower priority are victims; ``None`` for any."""
 
     scope: Scope
     move: Move = Move.NEVER
     groups: int = 0
+    below: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
