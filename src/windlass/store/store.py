@@ -202,6 +202,11 @@ class Store:
         found += [entry for entry in pending.values() if entry is not None]
         return [entry for entry in found if wanted.matches(entry)]
 
+    def quiet_at(self, resource: str) -> int | None:
+        """Where history stands, if nothing is on its way: as long as it is the same, nothing has changed."""
+        table = self._table(resource)
+        return None if table.pending else table.ring.end
+
     def changes(self, resource: str, position: int | None) -> tuple[int, list[str] | None]:
         """Where history stands now, and the keys that changed since ``position``, with those on their way.
 

@@ -87,6 +87,11 @@ class Table:
             return Index(labels, fields)
         return found
 
+    @property
+    def pending(self) -> bool:
+        """Whether anything is submitted and not yet committed."""
+        return bool(self._heads)
+
     def head(self, key: str) -> Entry | None:
         """The newest submitted version; ``None`` if absent or about to be deleted."""
         pending = self._heads.get(key)

@@ -14,6 +14,7 @@ from windlass.store.store import Store
 
 _decode = msgspec.json.Decoder().decode
 _CACHE_LIMIT = 4096
+_SHORT_LIST = 64
 
 
 class Objects(Protocol):
@@ -44,14 +45,26 @@ class StoreObjects:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._cache: dict[tuple[str, str], tuple[int, dict[str, Any]]] = {}
+        self._lists: dict[tuple[str, str | None], tuple[int, list[dict[str, Any]]]] = {}
+        """Short lists, and where the history of their kind stood."""
 
     def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
         entry = self._store.head(resource.qualified, namespace if resource.namespaced else "", name)
         return None if entry is None else self._object(resource, entry)
 
     def list(self, resource: Resource, namespace: str | None = None) -> list[dict[str, Any]]:
-        entries = self._store.heads(resource.qualified, Filter(namespace=namespace))
-        return [self._object(resource, entry) for entry in entries]
+        table = resource.qualified
+        position = self._store.quiet_at(table)
+        known = self._lists.get((table, namespace))
+        if known is not None and known[0] == position:
+            return known[1]
+        entries = self._store.heads(table, Filter(namespace=namespace))
+        found = [self._object(resource, entry) for entry in entries]
+        if position is not None and len(found) <= _SHORT_LIST:
+            if len(self._lists) >= _CACHE_LIMIT:
+                self._lists.clear()
+            self._lists[table, namespace] = position, found
+        return found
 
     def keys(self, resource: Resource, namespace: str) -> Iterable[str]:
         return (entry.key for entry in self._store.heads(resource.qualified, Filter(namespace=namespace)))
