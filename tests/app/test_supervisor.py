@@ -164,6 +164,24 @@ def test_a_cause_that_trying_again_cannot_help_ends_the_start(scene: Scene):
     assert scene.lines("ended") == ["node in a hurry", "control"]
 
 
+def test_a_disk_that_fills_ends_the_control_plane_and_leaves_the_pods_alone(scene: Scene):
+    told = {"code": "WL-STORE-507", "message": "no room left", "evidence": "e", "remedies": ["r"]}
+    failure = scene.state.logs / "server.failure.json"
+    began = 'echo "$1" $$ >> {folder}/started'
+    full = "while [ ! -e {folder}/full ]; do sleep 0.05; done"
+    scene.script("server", f"{began}\n{full}\necho '{json.dumps(told)}' > {failure}\nexit 78\n")
+    scene.start()
+    wait(lambda: len(scene.lines("started")) == 3 and scene.record().get("ready"))
+    (scene.folder / "full").touch()
+    assert scene.process is not None
+    _, err = scene.process.communicate(timeout=30)
+    assert scene.process.returncode == 1
+    assert "error[WL-STORE-507]: no room left\nwhy: e\ntry: r\n" in err
+    assert scene.lines("ended") == ["control"]  # the agent was killed, so that it ended nothing
+    assert not Path(f"/proc/{scene.started('node')[0]}").exists()
+    assert len(scene.started("server")) == 1
+
+
 def test_a_process_that_never_stays_up_ends_the_start_with_its_last_words(scene: Scene):
     scene.script("node", "echo began >> {folder}/tries; echo 'no such device' >&2; exit 1\n")
     scene.start(ready=False)

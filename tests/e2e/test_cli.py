@@ -137,6 +137,11 @@ def test_what_was_cancelled_keeps_its_log(box: Box):
     assert box.windlass("logs", "long").stdout == "begun\n"
 
 
+def _heed_interrupts() -> None:
+    """As in a terminal, also when these tests run in the background of a shell, which ignores SIGINT there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupting_detaches_and_the_job_goes_on(box: Box, tmp_path: Path):
     go = tmp_path / "go"
     words = f"echo begun; until [ -e {go} ]; do sleep 0.1; done; echo ended"
@@ -146,6 +151,7 @@ def test_interrupting_detaches_and_the_job_goes_on(box: Box, tmp_path: Path):
         stderr=subprocess.PIPE,
         text=True,
         env=box.environment,
+        preexec_fn=_heed_interrupts,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"

@@ -285,8 +285,8 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-STATE-507",
         "the disk is full",
-        "Nothing was written, and nothing was lost: what was acknowledged is on disk. Make room; the control "
-        "plane goes on by itself.",
+        "Nothing was written, and nothing was lost: what was acknowledged is on disk. Make room, then `windlass up`; "
+        "what runs goes on meanwhile.",
     ),
     (
         "WL-IMAGES-400",

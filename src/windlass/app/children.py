@@ -49,8 +49,11 @@ def run_child(options: ChildOptions) -> int:
 
         uvloop.run(programs[options.role](options))
     except WindlassError as error:
-        print(f"error[{error.code}]: {error.message}\nwhy: {error.evidence}", file=sys.stderr, flush=True)
-        write_atomic(failure_file(options.state, options.role), json.dumps(error.as_dict()), durable=False)
+        with contextlib.suppress(OSError):  # what there is to tell may be that the disk is full
+            print(f"error[{error.code}]: {error.message}\nwhy: {error.evidence}", file=sys.stderr, flush=True)
+            write_atomic(
+                failure_file(options.state, options.role), json.dumps(error.as_dict()), durable=False
+            )
         return USELESS_TO_RETRY
     return 0
 

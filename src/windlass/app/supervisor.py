@@ -10,6 +10,7 @@ supervisor is killed, the kernel kills the children, and only the shims of runni
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -44,6 +45,9 @@ STOP_ORDER = (("node", 45.0), ("control", 5.0), ("server", 10.0))
 
 USELESS_TO_RETRY = 78
 """Exit status (``EX_CONFIG``) of a child that told why it cannot work; see ``children.guard``."""
+
+_DISK_FULL = ("WL-STATE-507", "WL-STORE-507")
+"""With these a control plane that ran gives up, and what it runs goes on."""
 
 _READY_SECONDS = 60.0
 _HEALTHY_SECONDS = 30.0
@@ -135,7 +139,7 @@ class Supervisor:
         except (WindlassError, StateError, OSError) as error:
             failure = self._explained(error)
         finally:
-            self._stop()
+            self._stop(keep_pods=self._ready and failure is not None and failure.code in _DISK_FULL)
         if failure is not None:
             self._log(f"giving up: {failure.message}: {failure.evidence}")
             self._reporter.error(failure)
@@ -210,7 +214,7 @@ class Supervisor:
         managed.child = None
         managed.last_end = ending(code)
         told = read_failure(self._state, managed.role)
-        if not self._ready and code == USELESS_TO_RETRY and told is not None:
+        if code == USELESS_TO_RETRY and told is not None and (not self._ready or told.code in _DISK_FULL):
             return told
         if lived > _HEALTHY_SECONDS:
             managed.backoff.reset()
@@ -307,8 +311,15 @@ class Supervisor:
         )
         managed.started_at = self._clock.monotonic()
 
-    def _stop(self) -> None:
-        """Node agent first (it ends its pods and reports that), then control, then the server."""
+    def _stop(self, *, keep_pods: bool = False) -> None:
+        """Node agent first (it ends its pods and reports that), then control, then the server.
+
+        ``keep_pods``: the agent is killed instead, and what runs goes on; the next agent finds it.
+        """
+        node = self._managed["node"].child
+        if keep_pods and node is not None and node.poll() is None:
+            node.send(signal.SIGKILL)
+            self._wait_for(node, 5.0, "node")
         hurry = signal.SIGQUIT in self._wake.signals or self._never_served()
         for role, patience in STOP_ORDER:
             child = self._managed[role].child
@@ -319,7 +330,7 @@ class Supervisor:
                 self._log(f"{role} did not end within {patience:.0f} s and is killed")
                 child.send(signal.SIGKILL)
                 self._wait_for(child, 5.0, role)
-        if self._lock.in_place():
+        if self._lock.in_place() and not keep_pods:
             self._end_leftovers()
         for listener in (self._tcp, self._unix):
             if listener is not None:
@@ -397,7 +408,8 @@ class Supervisor:
             self._log(f"cannot write {self._state.supervisor}: {error}")
 
     def _log(self, message: str) -> None:
-        print(f"{rfc3339(self._clock.now())} supervisor: {message}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # the log lies on the disk that may be full
+            print(f"{rfc3339(self._clock.now())} supervisor: {message}", file=sys.stderr, flush=True)
 
 
 def default_node_name() -> str:

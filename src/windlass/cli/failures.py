@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
 INTERRUPTED = 130
+_DISK_FULL = "WL-STORE-507"
 
 
 def exit_status(error: WindlassError) -> int:
@@ -108,11 +109,12 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
         507: lambda: WindlassError(
             "WL-STATE-507",
             "the control plane's disk is full; nothing was written",
-            evidence=error.message,
-            remedies=("df -h", "windlass doctor"),
+            evidence=error.message.removeprefix(f"{_DISK_FULL}: "),
+            remedies=("df -h", "free some space, then: windlass up"),
         ),
     }
-    handler = handlers.get(error.code)
+    full = error.message.startswith(f"{_DISK_FULL}:")  # how the server passes on what the store says
+    handler = handlers.get(507 if full else error.code)
     if handler is not None:
         return handler()
     if error.code == 403:

@@ -7,6 +7,7 @@ the truth. Nothing is touched that is not recorded with pid, start time and boot
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import signal
@@ -44,7 +45,8 @@ def end_all(state: StateFolder, grace_seconds: float) -> list[int]:
 def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
     shims = [(folder, record) for folder, record in _shims(paths) if records.is_running(record)]
     for folder, record in shims:
-        write_atomic(folder / records.STOP, f"{grace_seconds:.3f}", durable=False)
+        with contextlib.suppress(OSError):  # a full disk: it has as long as we wait here
+            write_atomic(folder / records.STOP, f"{grace_seconds:.3f}", durable=False)
         _signal(record, signal.SIGTERM)
     _wait([record for _, record in shims], grace_seconds + _SLACK_SECONDS)
     ended = [record["pid"] for _, record in shims]

@@ -136,7 +136,8 @@ class ProcessHandle:
             linux.kill_marked(f"{ATTEMPT_MARK}={mark}")
 
     def stop(self, grace_seconds: float) -> None:
-        with contextlib.suppress(FileNotFoundError):  # the folder was removed: the shim goes by its own grace
+        # The folder was removed, the disk is full: the shim goes by its own grace.
+        with contextlib.suppress(OSError):
             write_atomic(Path(self._folder) / records.STOP, f"{grace_seconds:.3f}", durable=False)
         if records.is_running(self._shim):
             os.kill(self._shim["pid"], signal.SIGTERM)
