@@ -258,6 +258,14 @@ def _nothing(option: PluginOption, wiring: Wiring) -> None:
     """Known, and nothing to enter."""
 
 
+def _at_eviction(option: PluginOption, wiring: Wiring) -> None:
+    wiring.warn("pdb: the API server holds PodDisruptionBudgets when a pod is evicted")
+
+
+def _not_offered(option: PluginOption, wiring: Wiring) -> None:
+    wiring.warn(f"plugin {option.name!r} is known, but not offered: it changes nothing")
+
+
 CATALOGUE: dict[str, Enter] = {
     "gang": _gang,
     "priority": _priority,
@@ -276,6 +284,11 @@ CATALOGUE: dict[str, Enter] = {
     "nodegroup": _nodegroup,
     "tdm": _tdm,
     "network-topology-aware": _nothing,
+    "pdb": _at_eviction,
+    "rescheduling": _not_offered,
+    "task-topology": _not_offered,
+    "numa-aware": _not_offered,
+    "deviceshare": _not_offered,
 }
 """Plugin of a tier → what it enters."""
 
