@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import pytest
@@ -18,7 +18,7 @@ from windlass.plugins.defaults import default_plugins
 from windlass.plugins.limits import QueueLimits
 from windlass.plugins.orders import Gang, Priority, QueuePriority
 from windlass.plugins.shares import ENDLESS, SHIFT, DominantShare
-from windlass.spi.objects import Group, Needs, Queue, Task
+from windlass.spi.objects import Dialect, Group, Needs, Queue, Task
 from windlass.spi.plugins import StepView
 
 
@@ -55,9 +55,13 @@ class FakeGroup:
     spec: Group
     is_ready: bool = False
     held_members: int = 0
+    holds_more: bool = False
 
     def ready(self) -> bool:
         return self.is_ready
+
+    def surplus(self) -> bool:
+        return self.holds_more
 
 
 def test_priorities_and_gangs() -> None:
@@ -67,6 +71,12 @@ def test_priorities_and_gangs() -> None:
     high, low = FakeGroup(Group("x", priority=5)), FakeGroup(Group("y"))
     assert Priority().group_key(high) < Priority().group_key(low)
     assert Gang().group_key(FakeGroup(Group("x"))) < Gang().group_key(FakeGroup(Group("x"), is_ready=True))
+    fewer = FakeGroup(Group("x", dialect=Dialect.KAI), is_ready=True)
+    more = FakeGroup(Group("x", dialect=Dialect.KAI), is_ready=True, holds_more=True)
+    assert Gang().group_key(fewer) < Gang().group_key(more), "KAI's gangs grow in turns"
+    assert Gang().group_key(replace(fewer, spec=Group("x"))) == Gang().group_key(
+        replace(more, spec=Group("x"))
+    )
     tasks = [Task(str(i), "", "g", Needs(), index=i, priority=p) for i, p in ((0, 0), (1, 1), (2, 1))]
     assert [t.index for t in sorted(tasks, key=Priority().task_key)] == [1, 2, 0]
 

@@ -45,6 +45,7 @@ from windlass.spi.objects import (
     Node,
     Queue,
     QueueState,
+    SubGroup,
     Taint,
     Task,
     TaskState,
@@ -198,6 +199,42 @@ class Cluster:
             )
         )
         return self.add_tasks(name, n, request, role=role, gated=gated)
+
+    def parted(
+        self,
+        name: str,
+        parts: str,
+        request: str | Needs = "gpu=1",
+        *,
+        min: int = 0,
+        needed: int | None = None,
+    ) -> Cluster:
+        """A gang of parts: ``"a:2=3 bc:0/1 b:1>bc=2"`` is name ``:`` minimum, ``/`` how many parts below it
+        are needed, ``>`` the part above, ``=`` tasks, named ``NAME-PART-0`` …, all pending."""
+        found, tasks = [], {}
+        for word in parts.split():
+            word, _, n = word.partition("=")
+            word, _, parent = word.partition(">")
+            part, _, least = word.partition(":")
+            least, _, enough = least.partition("/")
+            found.append(SubGroup(part, parent, int(least), int(enough) if enough else None))
+            tasks[part] = int(n or 0)
+        self._created += 1
+        self.group(
+            Group(
+                f"{NAMESPACE}/{name}",
+                min_member=min,
+                created=float(self._created),
+                uid=f"uid-{name}",
+                subgroups=tuple(found),
+                min_subgroups=needed,
+            )
+        )
+        for part, n in tasks.items():
+            self.add_tasks(name, n, request, role=part)
+            for i in range(n):
+                self.change_task(f"{name}-{part}-{i}", subgroup=part, role="")
+        return self
 
     def group(self, group: Group) -> None:
         self.groups[group.key] = group

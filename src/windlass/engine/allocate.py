@@ -99,13 +99,14 @@ class Allocation:
         rows = [(entry, entry.promised) for entry in mine]
         for entry in mine:
             statement.unpromise(entry)
-        if not self._filling.refusals_of(group, whole_step(group, step)) and all(
-            self._placer.place_at(statement, group, entry, row) for entry, row in rows
-        ):
-            if group.ready():
-                return True
-        statement.rollback(mark)
-        return False
+        done = (
+            not self._filling.refusals_of(group, whole_step(group, step))
+            and all(self._placer.place_at(statement, group, entry, row) for entry, row in rows)
+            and group.ready()
+        )
+        if not done:
+            statement.rollback(mark)
+        return done
 
     @staticmethod
     def _promise_all(statement: Statement, start: int) -> None:

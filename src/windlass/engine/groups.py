@@ -212,10 +212,11 @@ class GroupEntry:
             return True
         return not self.missing_roles() and (self.parts is None or self.parts.root.complete())
 
-    @property
-    def has_minimum(self) -> bool:
-        """Whether there is anything that must stay together."""
-        return self.minimum > 0 or (self.parts is not None and any(p.minimum for p in self.parts.root.walk()))
+    def surplus(self) -> bool:
+        """Whether it holds more than its minimum: something could go and the rest be a gang still."""
+        if not self.ready() or self.active + self.succeeded <= self.minimum:
+            return False
+        return self.parts is None or self.parts.root.surplus()
 
     def count(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
         """Book a task in (or out of) the state's counter."""

@@ -43,6 +43,12 @@ class PartEntry:
         """How many of the parts below are complete."""
         return sum(child.complete() for child in self.children)
 
+    def surplus(self) -> bool:
+        """Whether it holds more than its minimum, or one below it does, or one that it could do without."""
+        if self.held > self.minimum or any(child.surplus() for child in self.children):
+            return True
+        return sum(child.holds() for child in self.children) > self.required
+
     def holds(self) -> bool:
         """Whether anything of it, or below it, is held."""
         return self.held > 0 or any(child.holds() for child in self.children)

@@ -36,8 +36,4 @@ class Gang:
     def group_key(self, group: GroupView) -> int:
         if not group.ready():
             return 0
-        spec = group.spec
-        if spec.dialect is not Dialect.KAI:
-            return 1
-        parts = sum(part.min_members for part in spec.subgroups)
-        return 2 if group.held_members > max(spec.min_member, parts) else 1
+        return 2 if group.spec.dialect is Dialect.KAI and group.surplus() else 1

@@ -208,6 +208,10 @@ class GroupView(Protocol):
         """Whether the group holds its minimum; what still waits is then elastic."""
         ...
 
+    def surplus(self) -> bool:
+        """Whether the group holds more than its minimum."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StepView:
