@@ -62,7 +62,7 @@ def test_policies_are_sorted_by_what_they_do() -> None:
     policies = Policies(default_plugins())
     assert [p.name for p in policies.static_filters] == ["availability", "node-affinity", "taints"]
     assert [p.name for p in policies.capacities] == ["resources"]
-    assert [p.name for p in policies.domains] == ["host-ports", "pod-affinity", "topology-spread"]
+    assert [p.name for p in policies.domains] == ["host-ports", "pod-affinity", "topology-spread", "volumes"]
     assert [p.name for p in policies.scores(Dialect.WINDLASS).row] == ["binpack"]
     assert policies.countable
     assert policies.shares_rows

@@ -67,6 +67,8 @@ STALENESS_GRACE_KAI = "kai.scheduler/staleness-grace-period"
 """On a PodGroup or pod of KAI: how long a gang may hold less than its minimum (``60s``; negative: for ever)."""
 WAITING_TIME = "volcano.sh/sla-waiting-time"
 """On a PodGroup or Job: how long it may wait before Volcano's ``sla`` policy lets it in (``1h``)."""
+REVOCABLE_ZONE = "volcano.sh/revocable-zone"
+"""On a pod: ``*`` lets it use nodes of revocable zones (Volcano's ``tdm``). Label on a node: its revocable zone."""
 PREEMPTABLE = "volcano.sh/preemptable"
 """On a pod, PodGroup or Job (annotation, or else label): whether others may take its place; default ``true``."""
 

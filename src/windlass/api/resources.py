@@ -122,6 +122,11 @@ POD_DISRUPTION_BUDGETS = Resource(
 )
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
+"""Read where a cluster has it; a box has no storage classes, so it is not in :data:`ALL`."""
+CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
+"""As :data:`STORAGE_CLASSES`."""
+
 QUEUES = Resource(
     "scheduling.volcano.sh",
     "v1beta1",

@@ -9,7 +9,7 @@ event about the still unbound pod does not undo it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from windlass.api import annotations as names
@@ -18,9 +18,10 @@ from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
-from windlass.model.needs import NeedsTable
+from windlass.model.needs import Extras, NeedsTable
 from windlass.model.readable import Readable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
+from windlass.model.volumes import VolumeBook
 from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
 
 _IMPLIED = (queues.ROOT, queues.DEFAULT)
@@ -58,6 +59,8 @@ class ClusterModel:
         self.kai_groups: dict[str, views.KaiPodGroup] = {}
         self.native_groups: dict[str, views.NativeGroup] = {}
         self.assumed: dict[str, Assumed] = {}
+        self.withheld: Mapping[str, Explanation] = {}
+        """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
         self.classes = groups.Classes()
         self._scheduler_names = frozenset(scheduler_names)
         self._wait_for_group = frozenset(wait_for_group)
@@ -68,6 +71,10 @@ class ClusterModel:
         self._namespace_labels: dict[str, dict[str, str]] = {}
         self._vocabulary = Vocabulary()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
+        self.storage = VolumeBook()
+        self._node_groups: dict[str, views.NodeGroupAffinity] = {}
+        self._claimers: dict[str, None] = {}
+        """Pods that use claims."""
         self._prune_at = _PRUNE_AT_LEAST
         self._seen_vocabulary = 0
         self._dirty_pods: dict[str, None] = {}
@@ -95,10 +102,13 @@ class ClusterModel:
         self.pods[pod.key] = pod
         self._dirty_pods[pod.key] = None
         self._vocabulary.learn(pod.shape)
+        if pod.claims:
+            self._claimers[pod.key] = None
 
     def remove_pod(self, key: str) -> None:
         if self.pods.pop(key, None) is not None:
             self._dirty_pods[key] = None
+            self._claimers.pop(key, None)
 
     def upsert_node(self, node: views.Node) -> None:
         self.nodes[node.name] = node
@@ -108,13 +118,40 @@ class ClusterModel:
         if self.nodes.pop(name, None) is not None:
             self._dirty_nodes[name] = None
 
+    def upsert_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+        """A claim, a volume, a class of them, or what a node attaches."""
+        if self.storage.upsert(item):
+            self._touch_storage(item)
+
+    def remove_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+        if self.storage.remove(item):
+            self._touch_storage(item)
+
+    def _touch_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+        if isinstance(item, views.CsiNode):
+            self._dirty_nodes[item.name] = None
+        else:
+            self._dirty_pods.update(self._claimers)
+
     def upsert_queue(self, queue: views.Queue) -> None:
+        self._note_node_groups(queue.name, queue.node_groups)
         self.queues[queue.name] = queue
         self._dirty_queues[queue.name] = None
 
     def remove_queue(self, name: str) -> None:
         if self.queues.pop(name, None) is not None:
             self._dirty_queues[name] = None
+            self._note_node_groups(name, None)
+
+    def _note_node_groups(self, queue: str, found: views.NodeGroupAffinity | None) -> None:
+        """Keep which queues say something about groups of nodes: their pods' needs depend on it."""
+        if self._node_groups.get(queue) == found:
+            return
+        if found is None:
+            del self._node_groups[queue]
+        else:
+            self._node_groups[queue] = found
+        self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def upsert_group(self, group: views.PodGroup) -> None:
         self.groups[group.key] = group
@@ -223,6 +260,10 @@ class ClusterModel:
                 found[f"pod {key}"] = self._faults[key]
         if found:
             return faults.misconfigured(groups.shown_key(group), found)
+        if self.withheld:
+            told = [self.withheld[key] for key in self._members.get(group, ()) if key in self.withheld]
+            if told:
+                return told[0]
         if not self._defined(group) and self._members.get(group):
             pending = [pod for pod in self.pods_of(group) if not pod.node_name and not pod.finished]
             if pending and not groups.is_implicit(group):
@@ -329,7 +370,7 @@ class ClusterModel:
             if self._sent_nodes.pop(name, None) is not None:
                 out.append(deltas.NodeRemoved(name))
             return
-        node = nodes.node_of(view)
+        node = nodes.node_of(view, self.storage.limits.get(name))
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
             out.append(deltas.NodeUpserted(node))
@@ -364,6 +405,8 @@ class ClusterModel:
 
     def _translate_group(self, key: str, out: list[deltas.Delta]) -> None:
         self._changed[key] = None
+        if self._node_groups:
+            self._dirty_pods.update(self._members.get(key, {}))
         group = self._group(key)
         if group is not None:
             self._send_group(group, out)
@@ -470,7 +513,8 @@ class ClusterModel:
         if not pod.node_name or pod.finished:
             return None
         self._note_end(pod)
-        return tasks.task_of(pod, tasks.FOREIGN, self._needs.of(pod).needs, self.classes, now=self._now)
+        translated = self._needs.of(pod, extras=self._extras(pod, ""))
+        return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now)
 
     def _note_end(self, pod: views.Pod) -> None:
         """Look at a terminating pod again when its termination counts as stuck."""
@@ -488,14 +532,14 @@ class ClusterModel:
         self._note_members(key)
         self._note_end(pod)
         dialect = self._queue_dialect(pod, key)
-        translated = self._needs.of(pod, self._placement(pod, dialect))
+        translated = self._needs.of(pod, self._placement(pod, dialect), self._extras(pod, key))
         waiting = not pod.node_name and not pod.finished
         problems = (*pod.problems, *translated.problems)
         if problems and waiting:
             self._faults[pod.key] = problems
             return None
         self._faults.pop(pod.key, None)
-        if waiting and (pod.deleted or self._awaits_group(pod)):
+        if waiting and (pod.deleted or pod.key in self.withheld or self._awaits_group(pod)):
             return None
         if groups.is_implicit(key):
             self._send_group(self._implicit_group(pod), out)
@@ -513,6 +557,17 @@ class ClusterModel:
         if assumed is not None and waiting and assumed.uid == pod.uid:
             return _as_assumed(task, assumed, self._sent_tasks.get(pod.key))
         return task
+
+    def _extras(self, pod: views.Pod, group: str) -> Extras | None:
+        """What a pod needs beside what its spec says."""
+        volumes = self.storage.needs_of(pod.namespace, pod.claims) if pod.claims else ()
+        zone = pod.annotations.get(names.REVOCABLE_ZONE, "")
+        node_groups = None
+        if group and self._node_groups:
+            node_groups = queues.node_groups_of(self.queue_named(group), self.queues)
+        if not volumes and not zone and node_groups is None:
+            return None
+        return Extras(volumes, node_groups, zone)
 
     def _implicit_queue(self, pod: views.Pod) -> str:
         """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""

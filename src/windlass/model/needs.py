@@ -15,8 +15,10 @@ from windlass.spi.objects import (
     Dialect,
     HostPort,
     Needs,
+    NodeGroups,
     NodeTerm,
     Toleration,
+    VolumeNeed,
     WeightedNodeTerm,
 )
 
@@ -32,7 +34,19 @@ class Translated:
     problems: tuple[FieldError, ...] = ()
 
 
-_Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect]
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a pod needs beside what its spec says: by its claims, its queue, its annotations."""
+
+    volumes: tuple[VolumeNeed, ...] = ()
+    node_groups: NodeGroups | None = None
+    revocable_zone: str = ""
+
+
+_Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect, Extras | None]
+
+
+_NO_EXTRAS = Extras()
 
 
 class NeedsTable:
@@ -48,7 +62,7 @@ class NeedsTable:
         """Forget what depended on the labels of namespaces."""
         self._table = {key: entry for key, entry in self._table.items() if not selects_namespaces(key[0])}
 
-    def of(self, pod: Pod, dialect: Dialect = Dialect.WINDLASS) -> Translated:
+    def of(self, pod: Pod, dialect: Dialect = Dialect.WINDLASS, extras: Extras | None = None) -> Translated:
         """The needs of a pod, placed by the rules of ``dialect``. ``vocabulary`` must have learned its shape."""
         vocabulary = self._vocabulary
         if vocabulary.version != self._version:
@@ -59,11 +73,19 @@ class NeedsTable:
             found = pod.labels
             labels = tuple((key, found[key]) for key in vocabulary.keys if key in found)
         namespace = pod.namespace if vocabulary.active else ""
-        key = (pod.shape, namespace, labels, dialect)
+        key = (pod.shape, namespace, labels, dialect, extras)
         entry = self._table.get(key)
         if entry is None:
             entry = _translate(pod.shape, namespace, labels, self._namespaces)
-            entry = self._table[key] = replace(entry, needs=replace(entry.needs, dialect=dialect))
+            extras = extras or _NO_EXTRAS
+            needs = replace(
+                entry.needs,
+                dialect=dialect,
+                volumes=extras.volumes,
+                node_groups=extras.node_groups,
+                revocable_zone=extras.revocable_zone,
+            )
+            entry = self._table[key] = replace(entry, needs=needs)
         return entry
 
     def retain(self, shapes: set[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from windlass.api import views
@@ -14,8 +15,10 @@ MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
 
 
-def node_of(view: views.Node) -> Node:
-    """A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
+def node_of(view: views.Node, attachable: Mapping[str, int] | None = None) -> Node:
+    """``attachable``: how many volumes it attaches, by the resource that counts them.
+
+    A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
 
     Devices are numbered from 0 per resource; model and memory (MiB) come from the labels that feature
     discovery writes: ``<resource>.product`` and ``<resource>.memory``.
@@ -31,7 +34,7 @@ def node_of(view: views.Node) -> Node:
             )
     return Node(
         name=view.name,
-        allocatable=view.allocatable,
+        allocatable={**view.allocatable, **attachable} if attachable else view.allocatable,
         labels=_with_hostname(view),
         taints=tuple(Taint(t.key, t.value, t.effect) for t in view.taints),
         unschedulable=view.unschedulable,

@@ -8,7 +8,7 @@ from windlass.api import views
 from windlass.api.quantities import from_units
 from windlass.engine.decision import QueueUsage
 from windlass.engine.sharewords import why
-from windlass.spi.objects import Dialect, Queue, QueueState
+from windlass.spi.objects import Dialect, NodeGroups, Queue, QueueState
 
 ROOT = "root"
 DEFAULT = "default"
@@ -44,6 +44,24 @@ def queue_of(view: views.Queue) -> Queue:
         uid=view.uid,
         annotations={name: view.annotations[name] for name in _READ if name in view.annotations},
     )
+
+
+def node_groups_of(name: str, known: Mapping[str, views.Queue]) -> NodeGroups | None:
+    """The groups of nodes that a queue names, else those of its nearest ancestor that names any."""
+    seen: set[str] = set()
+    inherited = False
+    while name and name not in seen:
+        seen.add(name)
+        view = known.get(name)
+        if view is None:
+            return None
+        found = view.node_groups
+        if found is not None:
+            return NodeGroups(
+                found.required, found.preferred, found.anti_required, found.anti_preferred, inherited
+            )
+        name, inherited = "" if name == ROOT else view.parent or ROOT, True
+    return None
 
 
 def kai_queue_of(view: views.KaiQueue) -> Queue:

@@ -30,6 +30,10 @@ _READERS: Mapping[str, _Reader] = {
     "v1/Pod": (views.decode_pod, ClusterModel.upsert_pod),
     "v1/Node": (views.decode_node, ClusterModel.upsert_node),
     "v1/Namespace": (views.decode_namespace, ClusterModel.upsert_namespace),
+    "v1/PersistentVolume": (views.decode_volume, ClusterModel.upsert_storage),
+    "v1/PersistentVolumeClaim": (views.decode_claim, ClusterModel.upsert_storage),
+    "storage.k8s.io/v1/StorageClass": (views.decode_storage_class, ClusterModel.upsert_storage),
+    "storage.k8s.io/v1/CSINode": (views.decode_csi_node, ClusterModel.upsert_storage),
     "scheduling.k8s.io/v1/PriorityClass": (views.decode_priority_class, ClusterModel.upsert_class),
     "scheduling.volcano.sh/v1beta1/Queue": (views.decode_queue, ClusterModel.upsert_queue),
     "scheduling.volcano.sh/v1beta1/PodGroup": (views.decode_pod_group, ClusterModel.upsert_group),
@@ -39,7 +43,8 @@ _READERS: Mapping[str, _Reader] = {
     "scheduling.k8s.io/v1alpha2/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
     "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
 }
-_QUIET = ("v1/LimitRange", "topology.volcano.sh/v1alpha1/HyperNode", "kai.scheduler/v1alpha1/Topology")
+_POD, _QUOTA = "v1/Pod", "v1/ResourceQuota"
+_QUIET = (_QUOTA, "v1/LimitRange", "topology.volcano.sh/v1alpha1/HyperNode", "kai.scheduler/v1alpha1/Topology")
 """Known kinds that say nothing about work that exists (defaults were filled in when it was made) or that
 no policy reads yet."""
 
@@ -73,18 +78,39 @@ def from_objects(
     return Snapshot(model, model.take(), ignored)
 
 
+@dataclass(slots=True)
+class Counted:
+    """Raw objects that quotas are counted by."""
+
+    quotas: list[Mapping[str, Any]] = field(default_factory=list)
+    pods: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def note(self, kind: str, obj: Mapping[str, Any]) -> None:
+        if kind == _QUOTA:
+            self.quotas.append(obj)
+        elif kind == _POD:
+            self.pods.append(obj)
+
+
 def load(
-    model: ClusterModel, objects: Iterable[tuple[str, Mapping[str, Any]]], *, strict: bool = False
+    model: ClusterModel,
+    objects: Iterable[tuple[str, Mapping[str, Any]]],
+    *,
+    strict: bool = False,
+    counted: Counted | None = None,
 ) -> dict[str, int]:
     """Enter objects, each with the words for its place, into ``model``; returns the kinds that were ignored.
 
     ``strict``: a field that cannot be read is an error; otherwise what it says is unknown, and whatever
-    waits because of that says so. Raises :class:`SnapshotError`.
+    waits because of that says so. ``counted`` collects what quotas are counted by. Raises
+    :class:`SnapshotError`.
     """
     ignored: dict[str, int] = {}
     for place, obj in _flatten(objects):
         kind = f"{obj.get('apiVersion', '')}/{obj.get('kind', '')}"
         reader = _READERS.get(kind)
+        if counted is not None:
+            counted.note(kind, obj)
         if reader is not None:
             _take(model, reader, obj, f"{place} ({kind})", strict)
         elif kind not in _QUIET:

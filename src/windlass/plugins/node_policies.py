@@ -16,6 +16,7 @@ from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.spread import Spread
 from windlass.plugins.taints import TaintToleration
 from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
+from windlass.plugins.volumes import Volumes
 from windlass.plugins.wishes import PreferredNodes
 from windlass.spi.objects import Dialect
 
@@ -56,6 +57,7 @@ def node_policies(
         HostPorts(),
         counting.affinity,
         counting.spread,
+        Volumes(),
         Binpack(dialects=dialects) if placement == "binpack" else Spread(dialects=dialects),
         *wishes(counting, dialects),
         *kai_scores.build(gpu=kai_gpu, cpu=kai_cpu),

@@ -57,6 +57,18 @@ class Feed:
                 model.upsert_native_group,
                 lambda g: model.remove_native_group(g.key),
             ),
+            resources.PERSISTENT_VOLUMES: (views.decode_volume, model.upsert_storage, model.remove_storage),
+            resources.STORAGE_CLASSES: (
+                views.decode_storage_class,
+                model.upsert_storage,
+                model.remove_storage,
+            ),
+            resources.CSI_NODES: (views.decode_csi_node, model.upsert_storage, model.remove_storage),
+            resources.PERSISTENT_VOLUME_CLAIMS: (
+                views.decode_claim,
+                model.upsert_storage,
+                model.remove_storage,
+            ),
         }
         self._follow(
             informers,

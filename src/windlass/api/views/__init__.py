@@ -21,6 +21,7 @@ from windlass.api.views.pod import DEFAULT_SCHEDULER, ContainerExit, Pod, decode
 from windlass.api.views.podshape import PodShape
 from windlass.api.views.scheduling import (
     Condition,
+    NodeGroupAffinity,
     PodGroup,
     PriorityClass,
     Queue,
@@ -29,18 +30,31 @@ from windlass.api.views.scheduling import (
     decode_priority_class,
     decode_queue,
 )
+from windlass.api.views.storage import (
+    Claim,
+    CsiNode,
+    StorageClass,
+    Volume,
+    decode_claim,
+    decode_csi_node,
+    decode_storage_class,
+    decode_volume,
+)
 from windlass.api.views.wire import Owner, controller_of, encode
 
 __all__ = [
     "DEFAULT_SCHEDULER",
+    "Claim",
     "Condition",
     "ContainerExit",
+    "CsiNode",
     "KaiPodGroup",
     "KaiQueue",
     "KaiSubGroup",
     "Namespace",
     "NativeGroup",
     "Node",
+    "NodeGroupAffinity",
     "Owner",
     "Pod",
     "PodGroup",
@@ -48,9 +62,13 @@ __all__ = [
     "PriorityClass",
     "Queue",
     "ResourceQuota",
+    "StorageClass",
     "SubGroupPolicy",
     "TaintView",
+    "Volume",
     "controller_of",
+    "decode_claim",
+    "decode_csi_node",
     "decode_kai_pod_group",
     "decode_kai_queue",
     "decode_namespace",
@@ -61,6 +79,8 @@ __all__ = [
     "decode_priority_class",
     "decode_queue",
     "decode_resource_quota",
+    "decode_storage_class",
+    "decode_volume",
     "decode_workload",
     "encode",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.podshape import PodShape, PodSpecWire, scheduling_group, shape_of
+from windlass.api.views.podshape import PodShape, PodSpecWire, claims_of, scheduling_group, shape_of
 from windlass.api.views.wire import (
     Owner,
     controller_of,
@@ -77,6 +77,8 @@ class Pod(msgspec.Struct, gc=False):
     started: float = 0.0
     run_limit: int | None = None
     scheduling_group: str = ""
+    claims: tuple[str, ...] = ()
+    """The names of the PersistentVolumeClaims that it uses."""
 
     @property
     def controller(self) -> Owner | None:
@@ -176,6 +178,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         started=moment(status.start_time),
         run_limit=spec.active_deadline_seconds,
         scheduling_group=scheduling_group(spec),
+        claims=claims_of(spec, meta.name),
     )
 
 

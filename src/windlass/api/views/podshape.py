@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -122,6 +123,16 @@ class _Port(msgspec.Struct, gc=False, rename="camel"):
     protocol: str | None = None
 
 
+class _ClaimVolume(msgspec.Struct, gc=False, rename="camel"):
+    claim_name: str = ""
+
+
+class _Volume(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    persistent_volume_claim: _ClaimVolume | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
 class _Resources(msgspec.Struct, gc=False):
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
@@ -163,6 +174,7 @@ class PodSpecWire(msgspec.Struct, gc=False, rename="camel"):
     scheduling_gates: msgspec.Raw = EMPTY
     resource_claims: msgspec.Raw = EMPTY
     topology_spread_constraints: msgspec.Raw = EMPTY
+    volumes: msgspec.Raw = EMPTY
     host_network: bool | None = None
 
 
@@ -187,6 +199,7 @@ _tolerations_decoder = msgspec.json.Decoder(tuple[Toleration, ...])
 _gates_decoder = msgspec.json.Decoder(tuple[_Gate, ...])
 _claims_decoder = msgspec.json.Decoder(tuple[_Claim, ...])
 _spread_decoder = msgspec.json.Decoder(tuple[SpreadConstraint, ...])
+_volumes_decoder = msgspec.json.Decoder(tuple[_Volume, ...])
 _ports_decoder = msgspec.json.Decoder(tuple[_Port, ...])
 _resources_decoder = msgspec.json.Decoder(_Resources)
 _list_decoder = msgspec.json.Decoder(dict[str, str | int | float])
@@ -204,6 +217,19 @@ def shape_of(spec: PodSpecWire) -> PodShape:
         shape = _build(spec)
         _shapes[key] = shape
     return shape
+
+
+def claims_of(spec: PodSpecWire, pod: str) -> tuple[str, ...]:
+    """The claims that a pod of this name uses; one that comes and goes with it is named after both."""
+    if spec.volumes is EMPTY:
+        return ()
+    found = []
+    for volume in part(_volumes_decoder, spec.volumes, "spec.volumes", tuple, []):
+        if volume.persistent_volume_claim is not None:
+            found.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            found.append(f"{pod}-{volume.name}")
+    return tuple(found)
 
 
 def scheduling_group(spec: PodSpecWire) -> str:

@@ -161,6 +161,15 @@ def _policies(raw: msgspec.Raw, problems: list[FieldError]) -> tuple[SubGroupPol
     return tuple(found)
 
 
+class NodeGroupAffinity(msgspec.Struct, frozen=True, gc=False):
+    """``spec.affinity`` of a queue: names of groups of nodes."""
+
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
+    anti_required: tuple[str, ...] = ()
+    anti_preferred: tuple[str, ...] = ()
+
+
 class Queue(msgspec.Struct, gc=False):
     """Amounts in engine units. ``parent`` and ``state`` as written, ``""`` when absent.
 
@@ -185,6 +194,7 @@ class Queue(msgspec.Struct, gc=False):
     allocated: Mapping[str, str]
     counts: Mapping[str, int]
     problems: tuple[FieldError, ...]
+    node_groups: NodeGroupAffinity | None = None
 
     @property
     def key(self) -> str:
@@ -195,6 +205,20 @@ class _GuaranteeWire(msgspec.Struct, gc=False):
     resource: msgspec.Raw = EMPTY
 
 
+class _GroupTerms(msgspec.Struct, gc=False):
+    required: tuple[str, ...] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: tuple[str, ...] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class _QueueAffinity(msgspec.Struct, gc=False, rename="camel"):
+    node_group_affinity: _GroupTerms | None = None
+    node_group_anti_affinity: _GroupTerms | None = None
+
+
 class _QueueSpecWire(msgspec.Struct, gc=False):
     parent: str | None = None
     weight: int | None = None
@@ -203,6 +227,7 @@ class _QueueSpecWire(msgspec.Struct, gc=False):
     deserved: msgspec.Raw = EMPTY
     capability: msgspec.Raw = EMPTY
     reclaimable: bool | None = None
+    affinity: _QueueAffinity | None = None
 
 
 class _QueueStatusWire(msgspec.Struct, gc=False):
@@ -252,6 +277,16 @@ def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
             "completed": status.completed or 0,
         },
         problems=tuple(problems),
+        node_groups=_node_groups(spec.affinity),
+    )
+
+
+def _node_groups(wire: _QueueAffinity | None) -> NodeGroupAffinity | None:
+    if wire is None:
+        return None
+    near, far = wire.node_group_affinity or _GroupTerms(), wire.node_group_anti_affinity or _GroupTerms()
+    return NodeGroupAffinity(
+        near.required or (), near.preferred or (), far.required or (), far.preferred or ()
     )
 
 

@@ -1,0 +1,232 @@
+"""PersistentVolume, PersistentVolumeClaim, StorageClass and CSINode as the scheduler sees them.
+
+Kubernetes writes these; what of a wrong type stands in them counts as absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.quantities import QuantityError, to_units
+from windlass.api.views.podshape import LabelSelector, NodeSelector
+from windlass.api.views.wire import Amounts, intern, interned, metadata, moment, part, split
+
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+WAITS = "WaitForFirstConsumer"
+
+
+class Claim(msgspec.Struct, gc=False):
+    """``volume``: the one it is bound to. ``storage_class`` ``None``: it names none. ``request`` in bytes."""
+
+    namespace: str
+    name: str
+    uid: str
+    volume: str
+    storage_class: str | None
+    access_modes: tuple[str, ...]
+    volume_mode: str
+    request: int
+    selector: LabelSelector | None
+    deleted: float
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Volume(msgspec.Struct, gc=False):
+    """``claim``: ``namespace/name`` of the one it is bound to or kept for. ``nodes``: its node affinity.
+    ``driver`` and ``handle``: of CSI."""
+
+    name: str
+    labels: Mapping[str, str]
+    claim: str
+    storage_class: str
+    access_modes: tuple[str, ...]
+    volume_mode: str
+    capacity: int
+    nodes: NodeSelector | None
+    driver: str
+    handle: str
+    phase: str
+    deleted: float
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class TopologyTerm(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class StorageClass(msgspec.Struct, gc=False):
+    """``topologies``: where volumes of the class may be made; one of them holds, all of its terms."""
+
+    name: str
+    provisioner: str
+    waits: bool
+    default: bool
+    topologies: tuple[tuple[TopologyTerm, ...], ...]
+
+
+class CsiNode(msgspec.Struct, gc=False):
+    """``limits``: CSI driver → how many of its volumes the node attaches."""
+
+    name: str
+    limits: Mapping[str, int]
+
+
+class _Reference(msgspec.Struct, gc=False):
+    namespace: str = ""
+    name: str = ""
+
+
+class _ResourcesWire(msgspec.Struct, gc=False):
+    requests: Amounts | None = None
+
+
+class _ClaimSpec(msgspec.Struct, gc=False, rename="camel"):
+    volume_name: str | None = None
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    resources: _ResourcesWire | None = None
+    selector: LabelSelector | None = None
+
+
+class _NodeAffinityWire(msgspec.Struct, gc=False):
+    required: NodeSelector | None = None
+
+
+class _CsiWire(msgspec.Struct, gc=False, rename="camel"):
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class _VolumeSpec(msgspec.Struct, gc=False, rename="camel"):
+    claim_ref: _Reference | None = None
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_mode: str | None = None
+    capacity: Amounts | None = None
+    node_affinity: _NodeAffinityWire | None = None
+    csi: _CsiWire | None = None
+
+
+class _PhaseWire(msgspec.Struct, gc=False):
+    phase: str | None = None
+
+
+class _TopologyWire(msgspec.Struct, gc=False, rename="camel"):
+    match_label_expressions: tuple[TopologyTerm, ...] | None = None
+
+
+class _ClassWire(msgspec.Struct, gc=False, rename="camel"):
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[_TopologyWire, ...] | None = None
+
+
+class _Allocatable(msgspec.Struct, gc=False):
+    count: int | None = None
+
+
+class _Driver(msgspec.Struct, gc=False):
+    name: str = ""
+    allocatable: _Allocatable | None = None
+
+
+class _CsiNodeSpec(msgspec.Struct, gc=False):
+    drivers: list[_Driver] | None = None
+
+
+_claim_decoder = msgspec.json.Decoder(_ClaimSpec)
+_volume_decoder = msgspec.json.Decoder(_VolumeSpec)
+_phase_decoder = msgspec.json.Decoder(_PhaseWire)
+_class_decoder = msgspec.json.Decoder(_ClassWire)
+_csi_node_decoder = msgspec.json.Decoder(_CsiNodeSpec)
+
+
+def decode_claim(raw: bytes | msgspec.Raw) -> Claim:
+    """A PersistentVolumeClaim. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_claim_decoder, whole.spec, "spec", _ClaimSpec, problems)
+    return Claim(
+        intern(meta.namespace),
+        meta.name,
+        meta.uid,
+        spec.volume_name or "",
+        None if spec.storage_class_name is None else intern(spec.storage_class_name),
+        spec.access_modes or (),
+        intern(spec.volume_mode or "Filesystem"),
+        _bytes(spec.resources.requests if spec.resources else None),
+        spec.selector,
+        moment(meta.deletion_timestamp),
+    )
+
+
+def decode_volume(raw: bytes | msgspec.Raw) -> Volume:
+    """A PersistentVolume. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_volume_decoder, whole.spec, "spec", _VolumeSpec, problems)
+    status = part(_phase_decoder, whole.status, "status", _PhaseWire, problems)
+    claim = spec.claim_ref
+    return Volume(
+        meta.name,
+        interned(meta.labels),
+        f"{claim.namespace}/{claim.name}" if claim is not None and claim.name else "",
+        intern(spec.storage_class_name or ""),
+        spec.access_modes or (),
+        intern(spec.volume_mode or "Filesystem"),
+        _bytes(spec.capacity),
+        spec.node_affinity.required if spec.node_affinity else None,
+        intern(spec.csi.driver if spec.csi else ""),
+        spec.csi.volume_handle if spec.csi else "",
+        intern(status.phase or ""),
+        moment(meta.deletion_timestamp),
+    )
+
+
+def decode_storage_class(raw: bytes | msgspec.Raw) -> StorageClass:
+    """A StorageClass. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    meta = metadata(split(raw).metadata, problems)
+    wire = part(_class_decoder, msgspec.Raw(bytes(raw)), "", _ClassWire, problems)
+    return StorageClass(
+        intern(meta.name),
+        intern(wire.provisioner),
+        wire.volume_binding_mode == WAITS,
+        (meta.annotations or {}).get(DEFAULT_CLASS) == "true",
+        tuple(t.match_label_expressions or () for t in wire.allowed_topologies or ()),
+    )
+
+
+def decode_csi_node(raw: bytes | msgspec.Raw) -> CsiNode:
+    """A CSINode. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_csi_node_decoder, whole.spec, "spec", _CsiNodeSpec, problems)
+    limits = {
+        intern(driver.name): driver.allocatable.count
+        for driver in spec.drivers or ()
+        if driver.allocatable is not None and driver.allocatable.count is not None
+    }
+    return CsiNode(meta.name, limits)
+
+
+def _bytes(amounts: Mapping[str, Any] | None) -> int:
+    try:
+        return to_units("storage", (amounts or {}).get("storage", 0))
+    except (QuantityError, TypeError):
+        return 0

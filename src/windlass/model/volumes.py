@@ -1,0 +1,178 @@
+"""Which nodes a pod's volumes allow: claims, volumes and storage classes → :class:`VolumeNeed`.
+
+Where nobody provides storage (no volume and no class, as in a box, whose node makes a folder of each
+claim) claims say nothing. So they do as long as not a single claim is known: the cluster does not let
+them be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from windlass.api import selectors, views
+from windlass.api.views.podshape import LabelSelector, Requirement
+from windlass.spi.objects import Expression, NodeTerm, VolumeNeed, VolumeOption
+
+ZONES = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+EXCLUSIVE = "ReadWriteOncePod"
+LIMIT = "attachable-volumes-csi-"
+
+
+Item = views.Claim | views.Volume | views.StorageClass | views.CsiNode
+Value = TypeVar("Value")
+
+
+def _put(into: dict[str, Value], key: str, value: Value) -> bool:
+    if into.get(key) == value:
+        return False
+    into[key] = value
+    return True
+
+
+class VolumeBook:
+    """What is known of storage."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, views.Claim] = {}
+        self.volumes: dict[str, views.Volume] = {}
+        self.classes: dict[str, views.StorageClass] = {}
+        self.limits: dict[str, Mapping[str, int]] = {}
+        """Node → resource that counts attached volumes → how many."""
+
+    def upsert(self, item: Item) -> bool:
+        """Take in an object as it is now; whether anything changed that matters."""
+        match item:
+            case views.Claim():
+                return _put(self.claims, item.key, item)
+            case views.Volume():
+                return _put(self.volumes, item.name, item)
+            case views.StorageClass():
+                return _put(self.classes, item.name, item)
+            case views.CsiNode():
+                limits = {LIMIT + driver: count for driver, count in item.limits.items()}
+                return _put(self.limits, item.name, limits)
+
+    def remove(self, item: Item) -> bool:
+        """The object is gone; whether it was known."""
+        match item:
+            case views.Claim():
+                return self.claims.pop(item.key, None) is not None
+            case views.Volume():
+                return self.volumes.pop(item.name, None) is not None
+            case views.StorageClass():
+                return self.classes.pop(item.name, None) is not None
+            case views.CsiNode():
+                return self.limits.pop(item.name, None) is not None
+
+    def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
+        """What the claims of a pod, by name, say about nodes."""
+        if not self.claims or not (self.volumes or self.classes):
+            return ()
+        found = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
+        return tuple(need for need in found if need is not None)
+
+    def _need(self, key: str) -> VolumeNeed | None:
+        claim = self.claims.get(key)
+        if claim is None:
+            return VolumeNeed(key, problem=f"claim {key} does not exist")
+        if claim.deleted:
+            return VolumeNeed(key, problem=f"claim {key} is being deleted")
+        exclusive = EXCLUSIVE in claim.access_modes
+        if claim.volume:
+            return self._bound(claim, exclusive)
+        found = self._class_of(claim)
+        if found is None or not found.waits:
+            return VolumeNeed(key, problem=f"claim {key} is not bound to a volume yet")
+        options = tuple(self._options(claim, found.name))
+        if found.provisioner == NO_PROVISIONER:
+            return VolumeNeed(key, options=options, exclusive=exclusive)
+        return VolumeNeed(
+            key,
+            terms=_provisioned(found, options),
+            exclusive=exclusive,
+            limit=LIMIT + found.provisioner,
+            identity=key,
+        )
+
+    def _bound(self, claim: views.Claim, exclusive: bool) -> VolumeNeed | None:
+        volume = self.volumes.get(claim.volume)
+        if volume is None:
+            return VolumeNeed(claim.key, problem=f"volume {claim.volume} of claim {claim.key} does not exist")
+        terms = _terms(volume)
+        limit = LIMIT + volume.driver if volume.driver else ""
+        if terms is None and not exclusive and not limit:
+            return None
+        identity = f"{volume.driver}^{volume.handle}" if limit else ""
+        return VolumeNeed(claim.key, terms=terms, exclusive=exclusive, limit=limit, identity=identity)
+
+    def _class_of(self, claim: views.Claim) -> views.StorageClass | None:
+        if claim.storage_class is None:
+            defaults = sorted(name for name, found in self.classes.items() if found.default)
+            return self.classes[defaults[0]] if defaults else None
+        return self.classes.get(claim.storage_class)
+
+    def _options(self, claim: views.Claim, storage_class: str) -> Iterator[VolumeOption]:
+        """The volumes that could serve the claim, the smallest first."""
+        for volume in sorted(self.volumes.values(), key=lambda v: (v.capacity, v.name)):
+            if (
+                volume.claim in ("", claim.key)
+                and not volume.deleted
+                and volume.phase in ("", "Available")
+                and volume.storage_class == storage_class
+                and volume.capacity >= claim.request
+                and volume.volume_mode == claim.volume_mode
+                and set(claim.access_modes) <= set(volume.access_modes)
+                and _selected(claim.selector, volume.labels)
+            ):
+                yield VolumeOption(volume.name, _terms(volume))
+
+
+def _provisioned(
+    storage_class: views.StorageClass, options: Sequence[VolumeOption]
+) -> tuple[NodeTerm, ...] | None:
+    """Where a volume of the class can be made, or one exists."""
+    if not storage_class.topologies or any(option.terms is None for option in options):
+        return None
+    terms = [
+        NodeTerm(tuple(Expression(term.key, "In", term.values) for term in topology))
+        for topology in storage_class.topologies
+    ]
+    for option in options:
+        terms += option.terms or ()
+    return tuple(dict.fromkeys(terms))
+
+
+def _terms(volume: views.Volume) -> tuple[NodeTerm, ...] | None:
+    """The nodes that reach a volume: by its node affinity and its zone labels; ``None`` for all."""
+    zones = tuple(
+        Expression(key, "In", tuple(sorted(volume.labels[key].split("__"))))
+        for key in ZONES
+        if key in volume.labels
+    )
+    if volume.nodes is None:
+        return (NodeTerm(zones),) if zones else None
+    return tuple(
+        NodeTerm((*_expressions(term.match_expressions), *zones), _expressions(term.match_fields))
+        for term in volume.nodes.node_selector_terms or ()
+    )
+
+
+def _expressions(requirements: Sequence[Requirement] | None) -> tuple[Expression, ...]:
+    return tuple(Expression(r.key, r.operator, r.values or ()) for r in requirements or ())
+
+
+def _selected(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    if selector is None:
+        return True
+    equal = [selectors.Requirement(k, "In", (v,)) for k, v in (selector.match_labels or {}).items()]
+    more = [
+        selectors.Requirement(e.key, e.operator, e.values or ()) for e in selector.match_expressions or ()
+    ]
+    return selectors.Selector((*equal, *more)).matches(labels)
