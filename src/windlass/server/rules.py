@@ -6,7 +6,8 @@ to ``/status`` leaves the rest alone, and nobody but the server sets uid, creati
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from windlass.api import resources
 from windlass.api.errors import FieldError, conflict, failure, invalid
@@ -37,6 +38,7 @@ _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
 }
 _SERVER_ONLY = ("managedFields", "selfLink", "resourceVersion", "uid", "creationTimestamp")
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")
+_NOT_BY_CLIENTS = frozenset((*_SERVER_ONLY, *_DELETION, "generation"))
 NAMESPACE_FINALIZER = "kubernetes"
 
 
@@ -55,22 +57,37 @@ def needs_version(resource: Resource) -> bool:
     return resource.custom or resource in _NEEDS_VERSION
 
 
+class _Begins(NamedTuple):
+    """How objects of a kind begin: whether they count their spec's changes, and with which status."""
+
+    counts: bool
+    without_status: bool
+    status: dict[str, Any] | None
+
+
+@cache
+def _begins(resource: Resource) -> _Begins:
+    drops = "status" in resource.subresources and resource not in _KEEPS_STATUS_AT_CREATE
+    return _Begins(has_generation(resource), drops, _FIRST_STATUS.get(resource))
+
+
 def prepare_create(resource: Resource, obj: dict[str, Any], rng: Random, now: float) -> None:
     """Give a new object its identity, and drop what only the server may write."""
     metadata = obj["metadata"]
     if metadata.get("resourceVersion"):
         raise failure(400, "BadRequest", "resourceVersion should not be set on objects to be created")
-    for key in (*_SERVER_ONLY, *_DELETION, "generation"):
-        metadata.pop(key, None)
+    if not _NOT_BY_CLIENTS.isdisjoint(metadata):
+        for key in _NOT_BY_CLIENTS:
+            metadata.pop(key, None)
     metadata["uid"] = uid(rng)
     metadata["creationTimestamp"] = rfc3339(now)
-    if has_generation(resource):
+    begins = _begins(resource)
+    if begins.counts:
         metadata["generation"] = 1
-    if "status" in resource.subresources and resource not in _KEEPS_STATUS_AT_CREATE:
+    if begins.without_status:
         obj.pop("status", None)
-    first = _FIRST_STATUS.get(resource)
-    if first is not None:
-        obj["status"] = {**first}
+    if begins.status is not None:
+        obj["status"] = {**begins.status}
     if resource is resources.NAMESPACES:
         metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
         obj["spec"] = {**(obj.get("spec") or {})}

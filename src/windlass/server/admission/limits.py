@@ -15,10 +15,11 @@ from windlass.api.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
 from windlass.server.admission.plugin import Review
 
 _NOTICE = "kubernetes.io/limit-ranger"
+_LIMITED = frozenset((PODS, PERSISTENT_VOLUME_CLAIMS))
 
 
 def apply(review: Review) -> None:
-    if not review.creating or not review.main or review.resource not in (PODS, PERSISTENT_VOLUME_CLAIMS):
+    if not review.creating or not review.main or review.resource not in _LIMITED:
         return
     ranges = review.objects.list(LIMIT_RANGES, review.namespace)
     if not ranges:

@@ -29,6 +29,9 @@ _WORDS = (
 )
 _SHOWN_QUEUES = 6
 
+_IN_QUEUES = frozenset((VOLCANO_JOBS, POD_GROUPS))
+"""Kinds that enter a queue."""
+
 
 def fill(review: Review) -> None:
     """A group of the default queue goes to the queue that its namespace names."""
@@ -47,7 +50,7 @@ def check(review: Review) -> None:
         return
     if review.resource is COMMANDS and review.creating:
         _command_target(review)
-    if review.resource not in (VOLCANO_JOBS, POD_GROUPS):
+    if review.resource not in _IN_QUEUES:
         return
     if review.resource is VOLCANO_JOBS:
         _check_plugins(review)
@@ -153,7 +156,7 @@ def _command_target(review: Review) -> None:
 
 def advise(review: Review) -> None:
     """Sentences about what is accepted but may not mean what its writer thinks."""
-    if not review.main or review.resource not in (VOLCANO_JOBS, POD_GROUPS):
+    if not review.main or review.resource not in _IN_QUEUES:
         return
     spec = review.object["spec"]
     _advise_class(review, spec)
