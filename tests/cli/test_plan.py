@@ -280,3 +280,27 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_order_of_hashes(tmp_pa
         for seed in ("1", "2")
     }
     assert len(outputs) == 1
+
+
+def test_a_namespace_quota_withholds_the_pods_that_would_not_have_been_created(
+    windlass: Run, tmp_path: Path
+) -> None:
+    def quota(**spec: Any) -> dict[str, Any]:
+        metadata = {"name": "team", "namespace": "default"}
+        return {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
+
+    old = pod("old", node="n1", metadata={"deletionTimestamp": "2026-01-01T11:59:55Z"})
+    pods = (old, pod("b", metadata={"creationTimestamp": "2026-01-01T11:00:00Z"}), pod("a"))
+    hard = {"hard": {"requests.nvidia.com/gpu": "2"}}
+    file = dump(tmp_path / "c.yaml", node("n1", gpus=4), *pods, quota(**hard))
+    plan = planned(windlass, "-f", file)
+    assert [bind["pod"] for bind in plan["binds"]] == ["b"]
+    (entry,) = plan["pending"]
+    assert (entry["podGroup"], entry["code"]) == ("a", "NamespaceQuota")
+    blocker = {"resource": "requests.nvidia.com/gpu", "needed": "1", "available": "0"}
+    assert blocker.items() <= entry["blockers"][0].items()
+    later = planned(windlass, "--until-stable", "-f", file)
+    assert [(bind["pod"], bind["cycle"]) for bind in later["binds"]] == [("b", 1), ("a", 2)]
+    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
+    file = dump(tmp_path / "d.yaml", node("n1", gpus=4), *pods, quota(**hard, scopeSelector=selector))
+    assert [bind["pod"] for bind in planned(windlass, "-f", file)["binds"]] == ["b", "a"]

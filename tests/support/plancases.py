@@ -19,7 +19,7 @@ from windlass.cli import planning
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
-from windlass.model.snapshot import EVERY_SCHEDULER, load
+from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
 _PARTS_OF_DEVICES = {"gpuFraction", "gpuMemMiB", "fractionDevices", "mig"}
@@ -78,7 +78,9 @@ def outcome(case: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The plan for a case, and how it differs from what is expected. Same way as the command, without files."""
     parsed = scheduler_config.parse(yaml.safe_dump(RUNNER.configuration(case)))
     model = ClusterModel(EVERY_SCHEDULER, tiers=bool(parsed.config.tiers))
-    load(model, ((f"object {at}", obj) for at, obj in enumerate(RUNNER.manifests(case))), strict=True)
+    counted = Counted()
+    objects = ((f"object {at}", obj) for at, obj in enumerate(RUNNER.manifests(case)))
+    load(model, objects, strict=True, counted=counted)
     run = case["run"]
     request = planning.Request(
         files=(),
@@ -86,7 +88,7 @@ def outcome(case: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         cycles=run.get("cycles", 1),
         until_stable=bool(run.get("untilStable")),
     )
-    plan = planning.run(model, parsed, request, lambda _text: None)
+    plan = planning.run(model, parsed, request, lambda _text: None, counted)
     return plan, RUNNER.compare(case, RUNNER.build_world(case), plan)
 
 

@@ -16,13 +16,15 @@ import msgspec
 
 from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
+from windlass.api.quantities import QuantityError
 from windlass.cli import manifests
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
 from windlass.model.dryrun import DryRun
+from windlass.model.namespace_quota import NamespaceQuotas
 from windlass.model.plan_record import record
 from windlass.model.scheduler_config import Parsed
-from windlass.model.snapshot import EVERY_SCHEDULER, SnapshotError, load
+from windlass.model.snapshot import EVERY_SCHEDULER, Counted, SnapshotError, load
 from windlass.scheduler import configuration
 from windlass.scheduler.policy import make_engine
 
@@ -47,18 +49,29 @@ def plan(request: Request, warn: Warn) -> dict[str, Any]:
         read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
     )
     model = ClusterModel(EVERY_SCHEDULER, tiers=bool(parsed.config.tiers))
+    counted = Counted()
     for name in request.files:
-        for kind, count in enter(model, name).items():
+        for kind, count in enter(model, name, counted).items():
             warn(f"{name}: {count} of {kind} ignored: the scheduler does not read this kind")
-    return run(model, parsed, request, warn)
+    return run(model, parsed, request, warn, counted)
 
 
-def run(model: ClusterModel, parsed: Parsed, request: Request, warn: Warn) -> dict[str, Any]:
+def run(
+    model: ClusterModel, parsed: Parsed, request: Request, warn: Warn, counted: Counted | None = None
+) -> dict[str, Any]:
     """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
+    quotas = _quotas(counted) if counted is not None else None
     engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"))
     model.read_labels(engine.reads)
-    dry = DryRun(model, engine, request.now)
+    dry = DryRun(model, engine, request.now, quotas)
     return record(dry.run(request.cycles, until_stable=request.until_stable))
+
+
+def _quotas(counted: Counted) -> NamespaceQuotas:
+    try:
+        return NamespaceQuotas(counted.quotas, counted.pods)
+    except QuantityError as error:
+        raise WindlassError(INPUT_ERROR, f"a ResourceQuota or a pod of its namespace: {error}") from error
 
 
 def read_config(path: str, warn: Warn) -> Parsed:
@@ -69,12 +82,12 @@ def read_config(path: str, warn: Warn) -> Parsed:
     return parsed
 
 
-def enter(model: ClusterModel, name: str) -> dict[str, int]:
+def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
     """Enter the objects of a file into the model; returns the kinds that were ignored."""
     text = _text(name)
     shown = "standard input" if name == "-" else name
     try:
-        return load(model, _objects(text, shown), strict=True)
+        return load(model, _objects(text, shown), strict=True, counted=counted)
     except yaml_text.YamlError as error:
         raise WindlassError(INPUT_ERROR, f"{shown}: is no YAML: {error}") from error
     except SnapshotError as error:

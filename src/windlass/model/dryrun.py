@@ -24,6 +24,7 @@ from windlass.engine.deltas import Delta
 from windlass.kits.timestamps import rfc3339
 from windlass.model import groups, tasks
 from windlass.model.cluster import ClusterModel
+from windlass.model.namespace_quota import NamespaceQuotas
 
 MOST_CYCLES = 50
 """How many cycles a run until stability has at most."""
@@ -90,9 +91,13 @@ class Plan:
 
 
 class DryRun:
-    """``model`` holds the dump; it is used up by the run, as is ``engine``."""
+    """``model`` holds the dump; it is used up by the run, as are ``engine`` and ``quotas``."""
 
-    def __init__(self, model: ClusterModel, engine: Scheduler, now: float) -> None:
+    def __init__(
+        self, model: ClusterModel, engine: Scheduler, now: float, quotas: NamespaceQuotas | None = None
+    ) -> None:
+        self._quotas = quotas or NamespaceQuotas((), ())
+        model.withheld = self._quotas.withheld
         self._model = model
         self._engine = engine
         self._now = now
@@ -163,6 +168,9 @@ class DryRun:
         for pod in self._pods():
             if self._leaves(pod):
                 model.remove_pod(pod.key)
+                self._quotas.release(pod.key)
+        for key in self._quotas.ask_again():
+            model.upsert_pod(model.pods[key])
         for bind in decision.binds:
             self._start(bind)
         for eviction in decision.evictions:
