@@ -59,6 +59,18 @@ class NodeSearch:
         for entry in hunt.rank(candidates):
             self._by_row.setdefault(entry.row, []).append(entry)
         self._rows = np.fromiter(sorted(self._by_row), dtype=np.int64, count=len(self._by_row))
+        self._at = {row: position for position, row in enumerate(self._rows.tolist())}
+        self._room = self._ahead(self._rows)
+        """What each of these rows would have free if all candidates on it went."""
+        for victim in candidates:
+            victim.cls.fit_vector()
+            self._room[self._at[victim.row]] += victim.cls.vector
+        self._orders: dict[int, NDArray[np.int64]] = {}
+        """Class → positions of rows in the order in which they are tried. What is only tried or promised
+        does not move scores."""
+        self._known: dict[int, TaskClass] = {}
+        self._vacancies: dict[int, NDArray[np.int64]] = {}
+        """Class → the key of every row as it will be; see :meth:`TaskClass.future`."""
         self.evictions = 0
         """How many pods go, over all that were placed."""
         self._hopeless: set[tuple[int, int]] = set()
@@ -66,35 +78,40 @@ class NodeSearch:
 
     def place(self, entry: TaskEntry) -> bool:
         """Find room for one pod: it is promised there, whoever must go is evicted. False: nothing was done."""
-        statement = self._m.statement
         row = self._vacant(entry)
         if row >= 0:
-            statement.pipeline(entry, row)
+            self._promise(entry, row)
             return True
-        for row in self._promising(entry.cls):
+        for position in self._promising(entry.cls).tolist():
+            row = int(self._rows[position])
+            kind = (entry.cls.number, row)
+            if kind in self._hopeless:
+                continue
             if self._clear(entry, row):
-                statement.pipeline(entry, row)
+                self._promise(entry, row)
                 return True
-            self._hopeless.add((entry.cls.number, row))
+            self._hopeless.add(kind)
         return False
+
+    def _promise(self, entry: TaskEntry, row: int) -> None:
+        self._m.statement.pipeline(entry, row)
+        rows = np.array([row], dtype=np.int64)
+        position = self._at.get(row)
+        if position is not None:
+            self._room[position] -= entry.cls.vector
+        for cls in self._known.values():
+            self._vacancies[cls.number][row] = cls.future(rows)[1][0]
 
     def could_hold(self, cls: TaskClass) -> int:
         """At most so many pods of the class find room, whoever goes."""
         table = self._m.world.table
         cls.refresh()
-        rows = np.flatnonzero(cls.static[: table.height])
-        free = self._ahead(rows)
-        at = {int(row): position for position, row in enumerate(rows)}
-        for row, entries in self._by_row.items():
-            position = at.get(row)
-            if position is not None:
-                for victim in entries:
-                    victim.cls.fit_vector()
-                    free[position] += victim.cls.vector
         cls.fit_vector()
+        free = self._ahead(np.arange(table.height, dtype=np.int64))
+        free[self._rows] = self._room
         asked = cls.vector > 0
         each = np.maximum(free[:, asked], 0) // cls.vector[asked]
-        return int(each.min(axis=1).sum()) if len(each) else 0
+        return int(each.min(axis=1)[cls.static[: table.height]].sum()) if len(each) else 0
 
     # ------------------------------------------------------------------ nodes
 
@@ -111,8 +128,10 @@ class NodeSearch:
         rows = np.arange(self._m.world.table.height, dtype=np.int64)
         if not len(rows):
             return -1
-        _, key = cls.future(rows)
-        key = self._masked(cls, key, rows)
+        if cls.number not in self._vacancies:
+            self._vacancies[cls.number] = cls.future(rows)[1]
+            self._known[cls.number] = cls
+        key = self._masked(cls, self._vacancies[cls.number], rows)
         at = int(key.argmax())
         return at if key[at] >= 0 else -1
 
@@ -125,25 +144,20 @@ class NodeSearch:
             mask = placer.domain_mask(cls, domains)
         return key if mask is None else np.where(mask[rows], key, -1)
 
-    def _promising(self, cls: TaskClass) -> list[int]:
-        """Nodes on which all candidates together would be enough, in the order in which they are tried."""
+    def _promising(self, cls: TaskClass) -> NDArray[np.int64]:
+        """Positions of rows on which all candidates together would be enough, in the order in which they
+        are tried."""
         rows = self._rows
-        if not len(rows):
-            return []
+        order = self._orders.get(cls.number)
+        if order is None:
+            tie = self._m.world.table.ranking.tie[rows]
+            order = np.lexsort((-tie, -self._scores(cls, rows))) if self._hunt.scored else np.argsort(-tie)
+            self._orders[cls.number] = order
         cls.refresh()
-        free = self._ahead(rows)
-        for position, row in enumerate(rows.tolist()):
-            for victim in self._by_row[row]:
-                if victim.state is not TaskState.RELEASING:
-                    victim.cls.fit_vector()
-                    free[position] += victim.cls.vector
         cls.fit_vector()
-        enough = (free >= cls.vector)[:, cls.vector > 0].all(axis=1) & cls.static[rows]
-        rows = rows[enough]
-        tie = self._m.world.table.ranking.tie[rows]
-        order = np.lexsort((-tie, -self._scores(cls, rows))) if self._hunt.scored else np.argsort(-tie)
-        number = cls.number
-        return [row for row in rows[order].tolist() if (number, row) not in self._hopeless]
+        asked = cls.vector > 0
+        enough = (self._room[:, asked] >= cls.vector[asked]).all(axis=1) & cls.static[rows]
+        return order[enough[order]]
 
     def _scores(self, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         policies, view = self._m.policies, TableView(self._m.world.table, rows)
