@@ -352,7 +352,7 @@ def test_an_action_that_does_not_exist_is_refused() -> None:
 
 
 def test_without_allocate_what_waits_is_told_why() -> None:
-    a = Arena("reclaim").node("n0", 1).queue("q", deserved=1).waits("job", "q", 1)
+    a = Arena("reclaim").node("n0", 1).queue("q", deserved=1).waits("job", "q", 2)
     a.cycle()
     assert a.bound == {}
     assert a.world.code("job")

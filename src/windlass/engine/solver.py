@@ -16,8 +16,9 @@ A statement that holds a solution has evicted, promised and moved everything; on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from windlass.spi.victims import Claim, Loot, Move, Terms
 
 TRIALS = 48
 """How many times a step that has to be placed to be judged is placed for one claim."""
+EAGER = 64
+"""After so many units that did not do it is asked whether all of them would."""
 NODES = 64
 """From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
 LONGER = 16
@@ -78,9 +81,11 @@ class Solver:
             candidates.look_only_at(self._nearby(step))
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
         counted = not bound and self._countable(step)
-        if not self._possible(claim, terms, candidates, step):
-            return None
         attempt = _Search(self, claim, terms, group, step, counted=counted, spares=not bound)
+        possible = partial(self._possible, claim, terms, candidates, step)
+        if (terms.move is Move.MUST or not counted) and not possible():
+            return None
+        attempt.possible = possible
         if attempt.without_victims():
             return []
         if bound and terms.move is Move.MUST:
@@ -173,6 +178,8 @@ class _Search:
         self._spares = spares
         """Whether room alone is missing: then whoever has room again may stay."""
         self._trials = TRIALS
+        self.possible: Callable[[], bool] = lambda: True
+        """Whether the step could fit if everybody who may be asked to go were gone."""
 
     def without_victims(self) -> bool:
         """Place the step with nobody going; nothing stands if that does not do."""
@@ -207,12 +214,9 @@ class _Search:
         """The cheapest set that makes room, by amounts."""
         wanted = self._step.members
         room = Room(self._world.table, self._step.runs[0].cls)
-        n = 0
-        while room.total < wanted:
-            if not order.reach(n + 1):
-                return None
-            room.change(order.units[n].entries, 1)
-            n += 1
+        n = self._fill(room, order)
+        if n is None:
+            return None
         chosen = order.units[:n]
         cores = _cores(chosen)
         for at in range(n - 2, -1, -1):
@@ -298,14 +302,18 @@ class _Search:
     def _first_that_fits(self, order: Order) -> int | None:
         if not self._counted:
             return self._shortest(order)
-        room = Room(self._world.table, self._step.runs[0].cls)
+        return self._fill(Room(self._world.table, self._step.runs[0].cls), order) or None
+
+    def _fill(self, room: Room, order: Order) -> int | None:
+        """Let units go until there is room; how many it takes. Whether it can ever do is asked once it has
+        taken a while."""
         n = 0
         while room.total < self._step.members:
-            if not order.reach(n + 1):
+            if (n == EAGER and not self.possible()) or not order.reach(n + 1):
                 return None
             room.change(order.units[n].entries, 1)
             n += 1
-        return n or None
+        return n
 
     # ------------------------------------------------------------------ parts
 

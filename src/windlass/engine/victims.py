@@ -10,7 +10,8 @@ for.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import insort
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +27,11 @@ from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """A unit with its place in the engine. ``allowed``: the rules let it go after all before it."""
+    """A unit with its place in the engine."""
 
     view: VictimUnit
     group: GroupEntry
     entries: list[TaskEntry]
-    allowed: bool = True
 
 
 class Taking:
@@ -56,7 +56,7 @@ class _Branch:
 
     queue: QueueEntry
     branches: list[_Branch] = field(default_factory=list)
-    heap: list[tuple[Any, int, Unit]] = field(default_factory=list)
+    heap: list[tuple[Any, str, Unit]] = field(default_factory=list)
     key: tuple[Any, ...] | None = None
 
     @property
@@ -64,12 +64,55 @@ class _Branch:
         return not self.heap and not self.branches
 
 
+_Heap = list[tuple[Any, str, Unit]]
+"""Units with their place in the order, and the key of their group."""
+
+
+@dataclass(slots=True)
+class _Offer:
+    """The first units of the groups of one queue, sorted. ``stale``: groups that have changed since."""
+
+    first: _Heap
+    wake_at: float | None
+    stale: dict[str, GroupEntry] = field(default_factory=dict)
+
+
+class Pool:
+    """What queues offer to claims of one kind, kept while one claim after the other is served.
+
+    Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
+    kind: its action, its queue, its group's API and priority, and the time.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: dict[Hashable, dict[str, _Offer]] = {}
+
+    def offers(self, claim: Claim, terms: Terms) -> dict[str, _Offer]:
+        """Those for the claim's kind, by queue."""
+        kind = (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms)
+        return self._kinds.setdefault(kind, {})
+
+    def touch(self, groups: Iterable[GroupEntry]) -> None:
+        """The groups hold something else now."""
+        changed = {group.key: group for group in groups}
+        for offers in self._kinds.values():
+            for offer in offers.values():
+                offer.stale.update(changed)
+
+
 class Candidates:
     """The possible victims of one claim."""
 
     def __init__(
-        self, world: World, running: RunningGroups, policies: Policies, claim: Claim, terms: Terms
+        self,
+        world: World,
+        running: RunningGroups,
+        policies: Policies,
+        claim: Claim,
+        terms: Terms,
+        pool: Pool | None = None,
     ) -> None:
+        self._offers = (pool or Pool()).offers(claim, terms)
         self._world = world
         self._running = running
         self._policies = policies
@@ -131,20 +174,13 @@ class Candidates:
             if plugin.spares(self._claim, view):
                 until = getattr(plugin, "spared_until", None)
                 moment = until(self._claim, view) if until is not None else None
-                if moment is not None and (self.wake_at is None or moment < self.wake_at):
-                    self.wake_at = moment
+                self._note_wake(moment)
                 return True
         return False
 
     def _offered(self, group: GroupEntry) -> bool:
         spec = group.group
-        return (
-            spec is not None
-            and spec.preemptible
-            and spec.key != self._claim.group.key
-            and group.active > 0
-            and group.queue is not None
-        )
+        return spec is not None and spec.preemptible and group.active > 0 and group.queue is not None
 
     def _unit(
         self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int, members: int
@@ -177,7 +213,7 @@ class Candidates:
         """All tasks that could be taken at best, in no particular order: for necessary conditions."""
         for queue in self.queues():
             for group in self._groups(queue):
-                if self._offered(group):
+                if self._offered(group) and group.key != self._claim.group.key:
                     for entry in group.tasks.values():
                         if _takeable(entry):
                             yield entry
@@ -211,9 +247,8 @@ class Candidates:
         """The units as they would go. ``only_allowed`` leaves out those that the rules do not let go after
         the ones before; else they come marked. ``without``: groups that are left out."""
         taking = Taking()
-        orders = self._policies.victim_orders
-        rest: dict[str, Iterator[Unit]] = {}
-        roots, count = self._grow(rest, without), 0
+        taken_apart: dict[str, Iterator[Unit]] = {}
+        roots = self._grow(without)
         while roots:
             path: list[_Branch] = []
             level = roots
@@ -221,42 +256,72 @@ class Candidates:
                 best = min(level, key=lambda branch: self._key(branch, taking))
                 path.append(best)
                 level = best.branches
-            leaf = path[-1]
-            _, _, unit = heapq.heappop(leaf.heap)
-            follower = next(rest[unit.group.key], None)
+            heap = path[-1].heap
+            unit = heapq.heappop(heap)[-1]
+            group = unit.group
+            rest = taken_apart.get(group.key)
+            if rest is None:
+                rest = taken_apart[group.key] = self.units_of(group)
+                next(rest, None)
+            follower = next(rest, None)
             if follower is not None:
-                count += 1
-                key = tuple(order.victim_key(self._claim, follower.view) for order in orders)
-                heapq.heappush(leaf.heap, (key, count, follower))
-            unit.allowed = all(
+                heapq.heappush(heap, (self._order_key(follower), group.key, follower))
+            allowed = all(
                 plugin.may_take(self._claim, unit.view, taking.by_queue)
                 for plugin in self._policies.validations
             )
-            if unit.allowed:
+            if allowed:
                 taking.add(unit)
             self._prune(roots, path)
-            if unit.allowed or not only_allowed:
+            if allowed or not only_allowed:
                 yield unit
 
-    def _grow(self, rest: dict[str, Iterator[Unit]], without: Collection[str]) -> list[_Branch]:
-        """The tree of queues with candidates; each leaf a heap of the first units of its groups. ``rest``
-        is filled with the units that follow."""
-        orders = self._policies.victim_orders
+    def _order_key(self, unit: Unit) -> tuple[Any, ...]:
+        return tuple([order.victim_key(self._claim, unit.view) for order in self._policies.victim_orders])
+
+    def _first_units(self, queue: QueueEntry, without: Collection[str]) -> _Heap:
+        """The first units of a queue's groups, as a heap of the caller's own."""
+        offer = self._offers.get(queue.name)
+        if offer is None or self._only is not None:
+            before, self.wake_at = self.wake_at, None
+            first = sorted(self._entries(self._groups(queue)), key=_place)
+            offer = _Offer(first, self.wake_at)
+            self.wake_at = before
+            if self._only is None:
+                self._offers[queue.name] = offer
+        elif offer.stale:
+            stale, offer.stale = offer.stale, {}
+            offer.first = [place for place in offer.first if place[1] not in stale]
+            for place in self._entries(stale.values()):
+                if place[2].group.queue is queue:
+                    insort(offer.first, place, key=_place)
+        self._note_wake(offer.wake_at)
+        own = self._claim.group.key
+        if without or self._world.groups[own].active:
+            return [place for place in offer.first if place[1] != own and place[1] not in without]
+        return offer.first.copy()
+
+    def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, Unit]]:
+        below = self._terms.below
+        for group in groups:
+            if below is not None and group.spec.priority >= below:
+                continue
+            unit = next(self.units_of(group), None)
+            if unit is not None:
+                yield self._order_key(unit), group.key, unit
+
+    def _note_wake(self, moment: float | None) -> None:
+        if moment is not None and (self.wake_at is None or moment < self.wake_at):
+            self.wake_at = moment
+
+    def _grow(self, without: Collection[str]) -> list[_Branch]:
+        """The tree of queues with candidates; each leaf a heap of the first units of its groups."""
         branches: dict[str, _Branch] = {}
         roots: list[_Branch] = []
         for queue in self.queues():
-            heap: list[tuple[Any, int, Unit]] = []
-            groups = (group for group in self._groups(queue) if group.key not in without)
-            for at, group in enumerate(sorted(groups, key=_key_of)):
-                units = self.units_of(group)
-                first = next(units, None)
-                if first is not None:
-                    rest[group.key] = units
-                    order_key = tuple(order.victim_key(self._claim, first.view) for order in orders)
-                    heap.append((order_key, -at, first))
+            heap = self._first_units(queue, without)
             if not heap:
                 continue
-            heapq.heapify(heap)
             below: _Branch | None = None
             for ancestor in queue.path:
                 known = branches.get(ancestor.name)
@@ -298,8 +363,8 @@ class Candidates:
                 (path[at - 1].branches if at else roots).remove(path[at])
 
 
-def _key_of(group: GroupEntry) -> str:
-    return group.key
+def _place(offered: tuple[Any, str, Unit]) -> tuple[Any, str]:
+    return offered[0], offered[1]
 
 
 def _takeable(entry: TaskEntry) -> bool:

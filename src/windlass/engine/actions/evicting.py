@@ -27,7 +27,7 @@ from windlass.engine.queues import QueueEntry
 from windlass.engine.room import could_hold
 from windlass.engine.solver import Solver
 from windlass.engine.steps import Step, whole_step
-from windlass.engine.victims import Candidates
+from windlass.engine.victims import Candidates, Pool
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
 
@@ -55,6 +55,7 @@ class Evicting:
         self._moments: list[tuple[float, int, Bucket]] = []
         self._ticket = 0
         self._new = True
+        self._pool = Pool()
         self._affairs = 0
         self._seen: tuple[object, ...] = ()
 
@@ -70,6 +71,7 @@ class Evicting:
         due = self._due(ctx)
         if due:
             m.running.update(ctx.touched.values())
+            self._pool = Pool()
             self._serve(ctx, due)
             self._seen = self._state()
         if self._moments:
@@ -185,12 +187,14 @@ class Evicting:
         terms = self._terms(claim)
         if isinstance(terms, Denied):
             return Outcome(until=terms.until, next_may=True)
-        candidates = Candidates(m.world, m.running, m.policies, claim, terms)
-        if self._solver.solve(claim, terms, candidates, group, step) is None:
+        candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
+        found = self._solver.solve(claim, terms, candidates, group, step)
+        if found is None:
             if len(m.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
             return Outcome(until=candidates.wake_at)
         ctx.touched[group.key] = group
+        self._pool.touch([group, *(unit.group for unit in found)])
         ctx.commit()
         m.enrolment.settle(group, ctx.now)
         self._keep_waiting(ctx, group)
@@ -226,7 +230,9 @@ class Evicting:
         m, bucket = self._machinery, group.bucket
         if bucket is None or bucket.parked or group.step is None:
             return
-        m.lot.park(bucket, waits_for(group, group.step, (), m.placer))
+        waits = waits_for(group, group.step, (), m.placer)
+        waits.queues.update(queue.name for queue in bucket.queue.path)  # their leaving frees quota, too
+        m.lot.park(bucket, waits)
         ctx.parked[bucket] = None
 
 
