@@ -1,0 +1,163 @@
+"""What depends on other pods is placed in rounds, with the same outcome as asking everything anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from cluster_dsl import Cluster, needs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from windlass.engine.placing import Placer
+from windlass.engine.rounds import Round
+from windlass.spi.objects import (
+    Dialect,
+    Expression,
+    HostPort,
+    Needs,
+    Node,
+    NodeTerm,
+    PodTerm,
+    SpreadTerm,
+    VolumeNeed,
+    VolumeOption,
+    WeightedNodeTerm,
+    WeightedPodTerm,
+)
+
+HOST = "kubernetes.io/hostname"
+LIMIT = "attachable-volumes-csi-disk"
+KEYS = (HOST, "zone", "rack")
+APPS = ("x", "y")
+
+
+def selects(app: str) -> tuple[Expression, ...]:
+    return (Expression("app", "In", (app,)),)
+
+
+terms = st.builds(PodTerm, st.sampled_from(APPS).map(selects), st.sampled_from(KEYS))
+spreads = st.builds(
+    SpreadTerm,
+    st.sampled_from(KEYS),
+    st.integers(1, 2),
+    st.booleans(),
+    st.sampled_from(APPS).map(selects),
+    st.none(),
+    st.booleans(),
+    st.booleans(),
+)
+hard_with_minimum = st.builds(
+    SpreadTerm,
+    st.sampled_from(KEYS),
+    st.integers(1, 2),
+    st.just(True),
+    st.sampled_from(APPS).map(selects),
+    st.integers(1, 4),
+)
+in_zone = st.sampled_from(("a", "b")).map(lambda z: (NodeTerm((Expression("zone", "In", (z,)),)),))
+volumes = st.one_of(
+    st.builds(VolumeNeed, st.sampled_from(("ns/p", "ns/q")), in_zone),
+    st.builds(
+        VolumeNeed,
+        st.sampled_from(("ns/r", "ns/s")),
+        st.none(),
+        st.lists(in_zone, max_size=2).map(lambda t: tuple(VolumeOption(f"v{i}", x) for i, x in enumerate(t))),
+    ),
+    st.just(VolumeNeed("ns/t", exclusive=True)),
+    st.builds(lambda i: VolumeNeed(f"ns/d{i}", limit=LIMIT, identity=f"d{i}"), st.integers(0, 2)),
+)
+
+
+def few(strategy: st.SearchStrategy, most: int = 1) -> st.SearchStrategy:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+weighted = st.builds(WeightedPodTerm, st.sampled_from((1, 50)), terms)
+wanted = st.builds(
+    lambda request, app, **rest: needs(request, labels={"app": app}, **rest),
+    st.sampled_from(("cpu=1", "cpu=2", "gpu=1 cpu=1", "")),
+    st.sampled_from(APPS),
+    affinity=few(terms),
+    anti_affinity=few(terms),
+    preferred_affinity=few(weighted),
+    preferred_anti_affinity=few(weighted),
+    spread=few(st.one_of(spreads, hard_with_minimum), 2),
+    host_ports=few(st.sampled_from((HostPort("TCP", 80), HostPort("TCP", 80, "10.0.0.1")))),
+    volumes=few(volumes),
+    dialect=st.sampled_from(Dialect),
+    preferred_nodes=few(st.builds(WeightedNodeTerm, st.just(3), in_zone.map(lambda t: t[0]))),
+)
+nodes = st.lists(
+    st.tuples(
+        st.sampled_from(("a", "b", "")),
+        st.sampled_from(("1", "2", "3", "")),
+        st.integers(0, 4),
+        st.integers(0, 2),
+    ),
+    min_size=1,
+    max_size=7,
+)
+gangs = st.lists(st.tuples(wanted, st.integers(1, 5)), min_size=1, max_size=4)
+
+
+class Naive(Placer):
+    """Asks everything anew for every task."""
+
+    def _in_rounds(self, statement, group, cls, entries) -> int:
+        for placed, entry in enumerate(entries):
+            row = Round(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls)).best()
+            if row < 0:
+                return placed
+            statement.allocate(group, cls, row, (entry,))
+        return len(entries)
+
+
+@contextmanager
+def placed_by(method) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Placer, "_in_rounds", method)
+        yield
+
+
+def play(layout: list[tuple[str, str, int, int]], groups: list[tuple[Needs, int]]) -> list[tuple[str, str]]:
+    cluster = Cluster().queues("default")
+    for i, (zone, rack, cpu, gpus) in enumerate(layout):
+        labels = {HOST: f"n{i}", **({"zone": zone} if zone else {}), **({"rack": rack} if rack else {})}
+        amounts = {"cpu": cpu * 1000, "memory": 1 << 30, "pods": 20, "nvidia.com/gpu": gpus * 1000, LIMIT: 2}
+        cluster.nodes(Node(f"n{i}", amounts, labels))
+    binds = []
+    for i, (what, n) in enumerate(groups):
+        cluster.gang(f"g{i}", n, what, min=1)
+        binds += [(bind.task, bind.node) for bind in cluster.cycle().binds]
+        gone = f"g{i - 1}"
+        if i % 2 and cluster.placed(gone):
+            cluster.finish(gone)
+    return binds
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(nodes, gangs)
+def test_rounds_place_as_asking_everything_anew(layout, groups) -> None:
+    swift = play(layout, groups)
+    with placed_by(Naive._in_rounds):
+        assert swift == play(layout, groups)
+
+
+def test_the_naive_way_is_the_naive_way() -> None:
+    """The comparison compares: with a round that forgets what a placement touched, the outcome differs."""
+    layout = [("a", "1", 4, 0), ("b", "1", 4, 0)]
+    apart = needs("cpu=1", labels={"app": "x"}, anti_affinity=(PodTerm(selects("x"), HOST),))
+
+    def forgetful(self, statement, group, cls, entries) -> int:
+        one = Round(self._table, self._ranks, cls, self.constraints(cls), self._ranks.rankers(cls))
+        statement.allocate(group, cls, one.best(), entries)
+        return len(entries)
+
+    swift = play(layout, [(apart, 2)])
+    assert sorted(node for _, node in swift) == ["n0", "n1"]
+    cluster = Cluster().queues("default").nodes("n0", "n1")
+    cluster.gang("g", 2, apart)
+    with placed_by(forgetful):
+        assert {bind.node for bind in cluster.engine.cycle(1.0).binds} == {"n0"}
