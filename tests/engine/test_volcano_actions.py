@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import Decision
-from windlass.engine.deltas import GroupUpserted, TaskUpserted
+from windlass.engine.deltas import GroupRemoved, GroupUpserted, TaskUpserted
 from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
@@ -363,6 +363,18 @@ def test_sla_lets_in_after_its_time_and_wakes_for_it() -> None:
     assert admitted(scene, decision) == {"late": False}
     assert decision.wake_at == 1_003_600.0
     assert admitted(scene, scene.cycle(3600)) == {"late": True}
+
+
+def test_who_goes_away_leaves_the_line() -> None:
+    scene = Scene(config=config("enqueue allocate", "priority gang | overcommit predicates"))
+    scene.node("n0", gpu=2)
+    waiting(scene, "first", 3, created=1.0)
+    waiting(scene, "second", 3, created=2.0)
+    assert admitted(scene, scene.cycle()) == {"first": False, "second": False}
+    scene.engine.apply([GroupRemoved(f"{NAMESPACE}/first")])
+    scene.cycle()
+    scene.node("n1", gpu=1)
+    assert admitted(scene, scene.cycle()) == {"second": True}
 
 
 def test_a_group_that_says_nothing_of_its_size_is_let_in() -> None:

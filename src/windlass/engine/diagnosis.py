@@ -165,8 +165,8 @@ class Diagnosis:
         found = []
         if spec.held:
             found.append(_obstacle(Reason.ON_HOLD, "It is on hold."))
-        refusal = self._world.gate.refusals.get(group.key)
-        if refusal is not None and self._world.gate.closed(group):
+        refusal = self._world.gate.refusal(group)
+        if refusal is not None:
             found.append(_refused(refusal))
             if not group.tasks:
                 return found  # nobody creates its pods before it is let in

@@ -6,7 +6,7 @@ Without such an action everybody is in. What holds or held something is in for g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
@@ -20,8 +20,10 @@ class Gate:
         self.serves: Callable[[QueueEntry], bool] | None = None
         self.let_in: set[str] = set()
         """Keys of groups that were let in here, whether their objects say so yet or not."""
-        self.refusals: dict[str, Refusal] = {}
-        """Group → why it was not let in when it was last looked at."""
+        self.lines: dict[str, Hashable] = {}
+        """Group that waits → the line in which it stands: groups of one line ask for the same."""
+        self.refusals: dict[Hashable, Refusal] = {}
+        """Line → why its first group was not let in when it was last looked at."""
 
     def closed(self, group: GroupEntry) -> bool:
         """Whether the group has to wait for being let in."""
@@ -32,21 +34,19 @@ class Gate:
             return False
         return self.serves(group.queue)
 
-    def open(self, group: GroupEntry) -> None:
-        self.let_in.add(group.key)
-        self.refusals.pop(group.key, None)
+    def refusal(self, group: GroupEntry) -> Refusal | None:
+        """Why the group has not been let in; ``None`` if it is in, or was not looked at yet."""
+        line = self.lines.get(group.key)
+        return None if line is None or not self.closed(group) else self.refusals.get(line)
 
-    def refuse(self, group: GroupEntry, refusal: Refusal) -> bool:
+    def refuse(self, line: Hashable, refusal: Refusal) -> bool:
         """Note why not. Whether that is news."""
-        known = self.refusals.get(group.key)
-        self.refusals[group.key] = refusal
-        return known is None or (known.code, known.resource, known.queue) != (
-            refusal.code,
-            refusal.resource,
-            refusal.queue,
-        )
+        known = self.refusals.get(line)
+        self.refusals[line] = refusal
+        if known is None:
+            return True
+        return (known.code, known.resource, known.queue) != (refusal.code, refusal.resource, refusal.queue)
 
     def forget(self, key: str) -> None:
         """The group is gone."""
         self.let_in.discard(key)
-        self.refusals.pop(key, None)

@@ -11,7 +11,9 @@ above its ``minResources`` could be taken from it, so it is not counted against 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import bisect
+import heapq
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +24,6 @@ from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.table import USED
-from windlass.spi.plugins import Refusal
 from windlass.spi.tiers import Admission, Tiers
 
 Sums = dict[str, int]
@@ -38,18 +39,22 @@ class _Booking:
 
 
 class VolcanoEnqueue:
+    """Groups of one queue and namespace that ask for the same stand in one line, in their order: whom the
+    voters refuse is refused for all behind, so ten thousand that ask for the same cost one vote."""
+
     name = "volcano-enqueue"
 
     def __init__(self, machinery: Machinery) -> None:
         self._m = machinery
         self._tiers = tiers_of(machinery.policies)
-        self._waiting: dict[str, GroupEntry] = {}
+        self._lines: dict[Hashable, list[tuple[Any, str]]] = {}
+        self._places: dict[str, tuple[Any, str]] = {}
+        """Group that waits → its entry in its line."""
+        self._deadlines: list[tuple[float, str]] = []
         self._bookings: dict[str, _Booking] = {}
         self._by_queue: dict[str, Sums] = {}
         self._cluster: Sums = {}
         self._fresh = True
-        self._again = 0.0
-        """When a deadline of a waiting group passes next."""
         if self._tiers is not None:
             machinery.world.gate.serves = self._tiers.serves
 
@@ -59,28 +64,60 @@ class VolcanoEnqueue:
             return
         world = self._m.world
         changed = list(world.groups.values()) if self._fresh else list(ctx.touched.values())
-        for group in changed:
-            self._follow(group)
-        if self._waiting and (self._fresh or changed or ctx.improved or ctx.now >= self._again > 0):
-            self._pass(tiers, ctx)
         self._fresh = False
-        ctx.wake(self._next_deadline(tiers, ctx.now))
+        while self._deadlines and self._deadlines[0][0] <= ctx.now:
+            _, key = heapq.heappop(self._deadlines)
+            if key in self._places:
+                changed.append(world.groups[key])
+        for group in changed:
+            self._follow(tiers, group, ctx.now)
+        if self._lines and (changed or ctx.improved):
+            self._pass(tiers, ctx)
+        while self._deadlines and self._deadlines[0][1] not in self._places:
+            heapq.heappop(self._deadlines)
+        ctx.wake(self._deadlines[0][0] if self._deadlines else None)
 
     # ------------------------------------------------------------------ who waits, and what is booked
 
-    def _follow(self, group: GroupEntry) -> None:
+    def _follow(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Take in what has become of a group."""
         world = self._m.world
         known = world.groups.get(group.key) is group and group.group is not None
+        self._leave(group.key)
         if known and world.gate.closed(group):
-            self._waiting[group.key] = group
-        else:
-            self._waiting.pop(group.key, None)
+            self._stand(tiers, group, now)
         self._book(group.key, self._booking(group) if known else _Booking())
+
+    def _stand(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
+        """Put the group into the line of those that ask for the same."""
+        world, spec, queue = self._m.world, group.spec, group.queue
+        if queue is None or spec.held or closed_reason(queue) is not None:
+            return
+        deadline = tiers.deadline(spec)
+        overdue = deadline is not None and deadline <= now
+        if deadline is not None and not overdue:
+            heapq.heappush(self._deadlines, (deadline, group.key))
+        namespace = spec.key.partition("/")[0]
+        line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue)
+        place = (world.group_order(group), group.key)
+        self._places[group.key] = place
+        world.gate.lines[group.key] = line
+        bisect.insort(self._lines.setdefault(line, []), place)
+
+    def _leave(self, key: str) -> None:
+        gate, place = self._m.world.gate, self._places.pop(key, None)
+        line = gate.lines.pop(key, None)
+        if place is None or line is None:
+            return
+        entries = self._lines[line]
+        del entries[bisect.bisect_left(entries, place)]
+        if not entries:
+            del self._lines[line]
+            gate.refusals.pop(line, None)
 
     def _booking(self, group: GroupEntry) -> _Booking:
         queue, wanted = group.queue, group.spec.min_resources
-        if queue is None or group.key in self._waiting or not (wanted or group.active):
+        if queue is None or group.key in self._places or not (wanted or group.active):
             return _Booking()
         held = GangLook(group).holding
         below = group.held_members < group.minimum
@@ -107,42 +144,49 @@ class VolcanoEnqueue:
     # ------------------------------------------------------------------ one pass
 
     def _pass(self, tiers: Tiers, ctx: CycleContext) -> None:
-        world = self._m.world
-        namespaces: dict[str, Sums] = {}
-        refused: dict[tuple[Any, ...], Refusal] = {}
+        """Queues in their order, which letting somebody in does not change; then groups in theirs."""
+        by_queue: dict[str, list[tuple[tuple[Any, str], Hashable]]] = {}
+        for line, entries in self._lines.items():
+            group = self._m.world.groups[entries[0][1]]
+            if group.queue is not None:
+                by_queue.setdefault(group.queue.name, []).append((entries[0], line))
         used = self._used()
-        for group in self._in_turn():
-            spec = group.spec
-            if spec.held or group.queue is None or closed_reason(group.queue) is not None:
-                continue
-            namespace = spec.key.partition("/")[0]
-            refusal = None
-            if spec.min_resources:
-                overdue = tiers.deadline(spec)
-                alike = (
-                    group.queue.name,
-                    namespace,
-                    tuple(sorted(spec.min_resources.items())),
-                    overdue is not None and overdue <= ctx.now,
-                )
-                refusal = refused.get(alike)
-                if refusal is None:
-                    booked = namespaces.setdefault(namespace, {})
-                    refusal = tiers.admit(self._admission(group, ctx.now, used, booked))
-                if refusal is not None:
-                    refused[alike] = refusal
-            if refusal is None:
-                _add(namespaces.setdefault(namespace, {}), spec.min_resources, 1)
-                self._let_in(group, ctx)
-            elif world.gate.refuse(group, refusal):
-                ctx.touched[group.key] = group
+        namespaces: dict[str, Sums] = {}
+        for name in sorted(by_queue, key=self._place_of):
+            heads = by_queue[name]
+            heapq.heapify(heads)
+            while heads:
+                (_, key), line = heads[0]
+                if self._admit(tiers, ctx, key, line, used, namespaces) and line in self._lines:
+                    heapq.heapreplace(heads, (self._lines[line][0], line))
+                else:
+                    heapq.heappop(heads)
 
-    def _let_in(self, group: GroupEntry, ctx: CycleContext) -> None:
-        world = self._m.world
-        world.gate.open(group)
-        self._follow(group)
-        ctx.touched[group.key] = group
+    def _admit(
+        self,
+        tiers: Tiers,
+        ctx: CycleContext,
+        key: str,
+        line: Hashable,
+        used: Mapping[str, int],
+        namespaces: dict[str, Sums],
+    ) -> bool:
+        """Let a group in, or note for all in its line why not."""
+        gate, group = self._m.world.gate, self._m.world.groups[key]
+        booked = namespaces.setdefault(key.partition("/")[0], {})
+        wanted = group.spec.min_resources
+        refusal = tiers.admit(self._admission(group, ctx.now, used, booked)) if wanted else None
+        if refusal is not None:
+            if gate.refuse(line, refusal):
+                for _, other in self._lines[line]:
+                    ctx.touched[other] = self._m.world.groups[other]
+            return False
+        _add(booked, wanted, 1)
+        gate.let_in.add(key)
+        self._follow(tiers, group, ctx.now)
+        ctx.touched[key] = group
         self._m.enrolment.settle(group, ctx.now)
+        return True
 
     def _admission(
         self, group: GroupEntry, now: float, used: Mapping[str, int], namespace: Mapping[str, int]
@@ -156,34 +200,19 @@ class VolcanoEnqueue:
             namespace_booked=namespace,
         )
 
-    def _in_turn(self) -> Iterable[GroupEntry]:
-        """The groups that wait, best queue first. Letting one in moves no queue's place."""
-        world, orders = self._m.world, self._m.policies.queue_orders
-        by_queue: dict[str, list[GroupEntry]] = {}
-        for group in self._waiting.values():
-            if group.queue is not None:
-                by_queue.setdefault(group.queue.name, []).append(group)
-
-        def place(name: str) -> tuple[Any, ...]:
-            path: Iterable[QueueEntry] = reversed(world.queues.get(name).path)
-            return tuple(
-                (*[order.queue_key(entry, None) for order in orders], entry.spec.created, entry.name)
-                for entry in path
-            )
-
-        for name in sorted(by_queue, key=place):
-            yield from sorted(by_queue[name], key=world.group_order)
+    def _place_of(self, name: str) -> tuple[Any, ...]:
+        """A queue's place among all, from the root down."""
+        orders = self._m.policies.queue_orders
+        path: Iterable[QueueEntry] = reversed(self._m.world.queues.get(name).path)
+        return tuple(
+            (*[order.queue_key(entry, None) for order in orders], entry.spec.created, entry.name)
+            for entry in path
+        )
 
     def _used(self) -> Mapping[str, int]:
         table = self._m.world.table
         sums = table.planes[: table.height, USED].sum(axis=0).tolist()
         return {name: sums[column] for name, column in table.resources.codes.items() if sums[column]}
-
-    def _next_deadline(self, tiers: Tiers, now: float) -> float | None:
-        moments = [tiers.deadline(group.spec) for group in self._waiting.values()]
-        ahead = [moment for moment in moments if moment is not None and moment > now]
-        self._again = min(ahead, default=0.0)
-        return self._again or None
 
 
 def _add(sums: Sums, more: Mapping[str, int], sign: int) -> None:

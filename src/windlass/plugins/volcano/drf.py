@@ -6,21 +6,25 @@ A group's share is the largest, over the cluster's resources, of what it holds d
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import GroupView
 from windlass.spi.tiers import Purpose, TaskView
 
-TOLERANCE = Fraction(1, 1_000_000)
+SHIFT = 128
+"""Fractions of integers below 2^64 keep their order, scaled by this many bits and rounded down."""
+
+TOLERANCE = (1 << SHIFT) // 1_000_000
 
 
-def dominant_share(held: Resources, total: Resources) -> Fraction:
-    """Exact. Resources that the cluster lacks are left out."""
-    return max(
-        (Fraction(units, total[name]) for name, units in held.items() if total.get(name, 0) > 0),
-        default=Fraction(0),
-    )
+def dominant_share(held: Resources, total: Resources) -> int:
+    """In parts of 2^128. Resources that the cluster lacks are left out."""
+    share = 0
+    for name, units in held.items():
+        whole = total.get(name, 0)
+        if whole > 0 and units > 0:
+            share = max(share, (units << SHIFT) // whole)
+    return share
 
 
 class DrfOrder:
@@ -28,9 +32,9 @@ class DrfOrder:
 
     name = "drf"
 
-    def group_key(self, group: GroupView) -> Fraction:
+    def group_key(self, group: GroupView) -> int:
         queue = group.queue
-        return Fraction(0) if queue is None else dominant_share(group.holding, queue.cluster)
+        return 0 if queue is None else dominant_share(group.holding, queue.cluster)
 
 
 class DrfSpares:
