@@ -20,7 +20,13 @@ SETTINGS = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
-HOLDING = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING)
+HOLDING = (
+    TaskState.ASSUMED,
+    TaskState.BOUND,
+    TaskState.RUNNING,
+    TaskState.RELEASING,
+    TaskState.STUCK,
+)
 Found = Counter[tuple[str, str, str]]
 
 
@@ -113,7 +119,8 @@ class Naive:
             if left.get(resource, 0) < units:
                 code = "TooManyPods" if resource == "pods" else "InsufficientResources"
                 found.append((code, resource, ""))
-        return found + self.ports(needs, node) + self.relations(needs, node)
+        found += self.ports(needs, node) + self.relations(needs, node)
+        return found + self.spread(needs, node) + self.volumes(needs, node)
 
     def ports(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
         taken = {p for task, _, where in self.placed if where == node.name for p in task.needs.host_ports}
@@ -148,6 +155,39 @@ class Naive:
             first = not anyone and selects(term, needs)
             if not (first and term.topology_key in node.labels):
                 found.append(("PodAffinityMismatch", "", f"affinity to {affinity_text(term)}"))
+        return found
+
+    def spread(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
+        found = []
+        keys = [term.topology_key for term in needs.spread if term.hard]
+        eligible = [n for n in self.nodes.values() if all(key in n.labels for key in keys)]
+        for term in needs.spread:
+            key = term.topology_key
+            counts = {n.labels[key]: 0 for n in eligible if key in n.labels}
+            for task, there, _ in self.placed:
+                if there in eligible and selects(PodTerm(term.selector, key), task.needs):
+                    counts[there.labels[key]] += 1
+            own = selects(PodTerm(term.selector, key), needs)
+            here = node.labels.get(key)
+            least = min(counts.values(), default=0)
+            if term.hard and (here is None or counts.get(here, 0) + own - least > term.max_skew):
+                selector = ", ".join(text(e) for e in term.selector or ())
+                detail = f"spread of {selector} per {key}, at most {term.max_skew} apart"
+                found.append(("TopologySpreadConflict", "", detail))
+        return found
+
+    def volumes(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
+        found = []
+        used = {volume.claim for task, _, _ in self.placed for volume in task.needs.volumes}
+        for volume in needs.volumes:
+            if volume.exclusive and volume.claim in used:
+                detail = f"claim {volume.claim} is for one pod alone, and one uses it"
+                found.append(("VolumeUnavailable", "", detail))
+            if volume.terms is not None and not any(
+                all(matches(e, dict(node.labels)) for e in term.labels) for term in volume.terms
+            ):
+                detail = f"the volume of claim {volume.claim} is reached from zone=a only"
+                found.append(("VolumeUnavailable", "", detail))
         return found
 
 

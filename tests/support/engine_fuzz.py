@@ -22,9 +22,12 @@ from windlass.spi.objects import (
     Needs,
     NodeTerm,
     PodTerm,
+    SpreadTerm,
     SubGroup,
     TaskState,
     Toleration,
+    VolumeNeed,
+    WeightedPodTerm,
 )
 
 ZONES = ("a", "b", "c")
@@ -38,6 +41,11 @@ def self_anti(key: str, app: str) -> Needs:
 def near(key: str, app: str, own: str) -> Needs:
     term = PodTerm((Expression("app", "In", (app,)),), key)
     return needs("cpu=1", affinity=(term,), labels={"app": own})
+
+
+def spread_over(key: str, app: str) -> Needs:
+    term = SpreadTerm(key, 1, True, (Expression("app", "In", (app,)),))
+    return needs("cpu=1", spread=(term,), labels={"app": app})
 
 
 PLAIN: tuple[Needs, ...] = (
@@ -59,6 +67,11 @@ RELATED: tuple[Needs, ...] = (
     needs("cpu=1", labels={"app": "x"}),
     needs("cpu=1", host_ports=(HostPort("TCP", 80),)),
     needs("gpu=1", host_ports=(HostPort("TCP", 80), HostPort("TCP", 81))),
+    spread_over("zone", "s"),
+    needs("cpu=1", spread=(SpreadTerm("zone", 1, False, ()),), labels={"app": "s"}),
+    needs("gpu=1", preferred_affinity=(WeightedPodTerm(9, PodTerm(None, "zone")),), labels={"app": "x"}),
+    needs("cpu=1", volumes=(VolumeNeed("ns/one", exclusive=True),)),
+    needs("cpu=1", volumes=(VolumeNeed("ns/far", (NodeTerm((Expression("zone", "In", ("a",)),)),)),)),
 )
 QUEUES = (
     ("top", "top limit.gpu=12"),
