@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from windlass.api import resources, views
@@ -18,6 +18,7 @@ PROBE_SECONDS = 60.0
 """So often a kind that a cluster may have or not is looked for."""
 log = logs.get("scheduler")
 _Handling = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], None]]
+_Kinds = Mapping[resources.Resource, _Handling]
 PodChanged = Callable[[views.Pod | None, views.Pod | None], None]
 
 
@@ -41,70 +42,9 @@ class Feed:
         self._client: Client
         self._clock: Clock
         self._opened: set[resources.Resource] = set()
-        self._optional: dict[resources.Resource, _Handling] = {
-            resources.KAI_QUEUES: (
-                views.decode_kai_queue,
-                model.upsert_kai_queue,
-                lambda q: model.remove_kai_queue(q.name),
-            ),
-            resources.KAI_POD_GROUPS: (
-                views.decode_kai_pod_group,
-                model.upsert_kai_group,
-                lambda g: model.remove_kai_group(g.key),
-            ),
-            resources.NATIVE_POD_GROUPS: (
-                views.decode_native_group,
-                model.upsert_native_group,
-                lambda g: model.remove_native_group(g.key),
-            ),
-            resources.PERSISTENT_VOLUMES: (views.decode_volume, model.upsert_storage, model.remove_storage),
-            resources.STORAGE_CLASSES: (
-                views.decode_storage_class,
-                model.upsert_storage,
-                model.remove_storage,
-            ),
-            resources.CSI_NODES: (views.decode_csi_node, model.upsert_storage, model.remove_storage),
-            resources.PERSISTENT_VOLUME_CLAIMS: (
-                views.decode_claim,
-                model.upsert_storage,
-                model.remove_storage,
-            ),
-        }
-        self._follow(
-            informers,
-            resources.NODES,
-            views.decode_node,
-            model.upsert_node,
-            lambda n: model.remove_node(n.name),
-        )
-        self._follow(
-            informers,
-            resources.QUEUES,
-            views.decode_queue,
-            model.upsert_queue,
-            self._queue_gone,
-        )
-        self._follow(
-            informers,
-            resources.PRIORITY_CLASSES,
-            views.decode_priority_class,
-            model.upsert_class,
-            lambda c: model.remove_class(c.name),
-        )
-        self._follow(
-            informers,
-            resources.NAMESPACES,
-            views.decode_namespace,
-            model.upsert_namespace,
-            lambda n: model.remove_namespace(n.name),
-        )
-        self._follow(
-            informers,
-            resources.POD_GROUPS,
-            views.decode_pod_group,
-            model.upsert_group,
-            lambda g: model.remove_group(g.key),
-        )
+        self._optional = _optional(model)
+        for resource, handling in _required(model, self._queue_gone).items():
+            self._follow(resource, handling)
         pods = informers.informer(resources.PODS, decode=views.decode_pod)
         pods.add_handler(
             lambda new: self._pod(None, new),
@@ -132,7 +72,7 @@ class Feed:
             except Unreachable:
                 continue
             self._opened.add(resource)
-            self._follow(self._shared, resource, *self._optional[resource])
+            self._follow(resource, self._optional[resource])
 
     async def follow_served(self) -> None:
         """Look for kinds that come later, until cancelled."""
@@ -149,14 +89,9 @@ class Feed:
         """The kinds that are not known yet."""
         return [i.resource.qualified for i in self._informers if not i.synced]
 
-    def _follow(
-        self,
-        informers: SharedInformers,
-        resource: resources.Resource,
-        decode: Callable[[Any], Any],
-        upsert: Callable[[Any], None],
-        remove: Callable[[Any], None],
-    ) -> None:
+    def _follow(self, resource: resources.Resource, handling: _Handling) -> None:
+        decode, upsert, remove = handling
+
         def changed(new: Any) -> None:
             upsert(new)
             self._wake()
@@ -165,7 +100,7 @@ class Feed:
             remove(old)
             self._wake()
 
-        informer = informers.informer(resource, decode=decode)
+        informer = self._shared.informer(resource, decode=decode)
         informer.add_handler(changed, lambda _, new: changed(new), gone)
         self._informers.append(informer)
 
@@ -180,3 +115,59 @@ class Feed:
             self._model.remove_pod(old.key)
         self._on_pod(old, new)
         self._wake()
+
+
+def _required(model: ClusterModel, queue_gone: Callable[[views.Queue], None]) -> _Kinds:
+    """Kinds without which nothing is decided: how to read them, and what to do with them."""
+    return {
+        resources.NODES: (views.decode_node, model.upsert_node, lambda n: model.remove_node(n.name)),
+        resources.QUEUES: (views.decode_queue, model.upsert_queue, queue_gone),
+        resources.PRIORITY_CLASSES: (
+            views.decode_priority_class,
+            model.upsert_class,
+            lambda c: model.remove_class(c.name),
+        ),
+        resources.NAMESPACES: (
+            views.decode_namespace,
+            model.upsert_namespace,
+            lambda n: model.remove_namespace(n.name),
+        ),
+        resources.POD_GROUPS: (
+            views.decode_pod_group,
+            model.upsert_group,
+            lambda g: model.remove_group(g.key),
+        ),
+    }
+
+
+def _optional(model: ClusterModel) -> _Kinds:
+    """Kinds that a cluster may have or not, or may not show to everybody."""
+    return {
+        resources.KAI_QUEUES: (
+            views.decode_kai_queue,
+            model.upsert_kai_queue,
+            lambda q: model.remove_kai_queue(q.name),
+        ),
+        resources.KAI_POD_GROUPS: (
+            views.decode_kai_pod_group,
+            model.upsert_kai_group,
+            lambda g: model.remove_kai_group(g.key),
+        ),
+        resources.NATIVE_POD_GROUPS: (
+            views.decode_native_group,
+            model.upsert_native_group,
+            lambda g: model.remove_native_group(g.key),
+        ),
+        resources.PERSISTENT_VOLUMES: (views.decode_volume, model.upsert_storage, model.remove_storage),
+        resources.STORAGE_CLASSES: (
+            views.decode_storage_class,
+            model.upsert_storage,
+            model.remove_storage,
+        ),
+        resources.CSI_NODES: (views.decode_csi_node, model.upsert_storage, model.remove_storage),
+        resources.PERSISTENT_VOLUME_CLAIMS: (
+            views.decode_claim,
+            model.upsert_storage,
+            model.remove_storage,
+        ),
+    }

@@ -94,28 +94,15 @@ class SchedulerService:
         self._inbox: list[deltas.Delta] = []
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
-        limit = AdaptiveLimit(self.options.bind_concurrency, ceiling=self.options.bind_concurrency_max)
         self._bound_counter = self.metrics.binds.labels("bound")
-        self._binder = Binder(
+        self._binder = self._make_binder(
             bind_client
             or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
-            self._bound,
-            clock=clock,
-            rng=rng,
-            limit=limit,
-            give_up_seconds=self.options.assume_seconds,
+            rng,
         )
         self._evictor = Evictor(client, self.recorder, self._evicted, clock=clock, rng=rng)
-        self._publisher = Publisher(
-            client,
-            self.model,
-            self.recorder,
-            self.metrics,
-            self.options,
-            self.explain,
-            clock=clock,
-            rng=rng,
-        )
+        told = (self.recorder, self.metrics, self.options, self.explain)
+        self._publisher = Publisher(client, self.model, *told, clock=clock, rng=rng)
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
@@ -125,6 +112,17 @@ class SchedulerService:
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
         self.ready = asyncio.Event()
+
+    def _make_binder(self, client: Client, rng: Random) -> Binder:
+        options = self.options
+        return Binder(
+            client,
+            self._bound,
+            clock=self._clock,
+            rng=rng,
+            limit=AdaptiveLimit(options.bind_concurrency, ceiling=options.bind_concurrency_max),
+            give_up_seconds=options.assume_seconds,
+        )
 
     # ------------------------------------------------------------------ running
 
