@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine docs chaos lock clean
+.PHONY: help demo test check bench bench-engine docs chaos mutate lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,6 +36,10 @@ bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its 
 
 chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 rounds; writes docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
+
+mutate: $(STAMP)  ## 300 random mutants of the engine and its policies: do the tests notice? writes docs/operations/mutants.md
+	@$(BIN)/python -m pip install -q "cosmic-ray>=8.7,<9"
+	@$(BIN)/python tools/mutate.py --report docs/operations/mutants.md
 
 docs: $(STAMP)  ## write the generated reference pages anew
 	@$(BIN)/python tools/reference/generate.py

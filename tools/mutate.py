@@ -1,0 +1,298 @@
+"""`make mutate`: do the tests notice when the engine is wrong?
+
+Seeded random mutants of ``engine`` and ``plugins`` (operators of cosmic-ray, one site each), every one tried in
+a copy of the committed tree: first the tests of the module's own name, then those of the engine and the
+plugins, then the scheduling cases and the properties. A mutant that no test notices *survives*; each survivor
+is listed with its reason from ``tools/mutants.toml``, or as one that still wants a test. What differs
+only in annotations, docstrings or ``is``/``==`` is no mutant.
+
+Exit status 1 if less than ``--goal`` of the mutants are killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import queue
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+REASONS = ROOT / "tools" / "mutants.toml"
+FOLDERS = ("src/windlass/engine", "src/windlass/plugins")
+WIDER = (("tests/engine", "tests/plugins", "tests/spi"), ("tests/cases", "tests/properties", "tests/model"))
+MARGIN_SECONDS = 30.0
+LEFT_OUT = ("ReplaceBinaryOperator_BitOr", "Variable", "ExceptionReplacer", "RemoveDecorator")
+EQUIVALENT = ("_Is_Eq", "_IsNot_NotEq", "_Eq_Is", "_NotEq_IsNot")
+"""Operators that change nothing a test could see, or nothing but types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``change``: the line before and after."""
+
+    path: str
+    line: int
+    operator: str
+    source: str
+    change: tuple[str, str]
+
+    @property
+    def key(self) -> str:
+        """What its reason stands under: it survives changes elsewhere in the file."""
+        return f"{self.path}: {self.change[0]} -> {self.change[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    mutant: Mutant
+    killed_by: str
+    seconds: float
+
+
+def stripped(source: str) -> str:
+    """The program without what does nothing: annotations, docstrings, how a dataclass is made."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+                argument.annotation = None
+        elif isinstance(node, ast.ClassDef):
+            node.decorator_list = []
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value = ast.Constant(None)
+    return ast.dump(tree)
+
+
+def draw(count: int, seed: int) -> list[Mutant]:
+    """That many mutants: sites chosen evenly over all files, an operator for each."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    rng = random.Random(seed)
+    pool: list[tuple[Path, str, int]] = []
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            pool += [(path, name, at) for name, number in _counts(path) for at in range(number)]
+    by_line: dict[tuple[Path, str], list[tuple[Path, str, int]]] = {}
+    for item in pool:
+        by_line.setdefault((item[0], _family(item[1]) + f":{item[2]}"), []).append(item)
+    places = sorted(by_line, key=lambda place: (str(place[0]), place[1]))
+    rng.shuffle(places)
+    found: list[Mutant] = []
+    for place in places:
+        if len(found) == count:
+            break
+        path, name, at = rng.choice(by_line[place])
+        source = path.read_text()
+        changed = mutate_code(source, get_operator(name)(), at)
+        if changed is None or stripped(changed) == stripped(source):
+            continue
+        found.append(_mutant(path, name, source, changed))
+    return found
+
+
+def _family(name: str) -> str:
+    """Operators that replace the same thing by different ones are one family."""
+    short = name.removeprefix("core/")
+    parts = short.split("_")
+    return "_".join(parts[:2]) if short.startswith("Replace") and len(parts) == 3 else short
+
+
+def _counts(path: Path) -> list[tuple[str, int]]:
+    """Operator → how often it applies in the file."""
+    from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.plugins import get_operator, operator_names
+
+    nodes = list(ast_nodes(get_ast(path.read_text())))
+    found = []
+    for name in operator_names():
+        if any(part in name for part in LEFT_OUT) or name.endswith(EQUIVALENT):
+            continue
+        operator = get_operator(name)()
+        found.append((name, sum(len(list(operator.mutation_positions(node))) for node in nodes)))
+    return found
+
+
+def _mutant(path: Path, name: str, source: str, changed: str) -> Mutant:
+    before, after = source.splitlines(), changed.splitlines()
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag != "equal":
+            old, new = " ".join(before[i1:i2]).strip(), " ".join(after[j1:j2]).strip()
+            return Mutant(str(path.relative_to(ROOT)), i1 + 1, name, changed, (old, new))
+    raise ValueError(f"{path}: {name} changes nothing")
+
+
+class Bench:
+    """A copy of the committed tree in which mutants are tried one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+        self.limits: dict[tuple[str, ...], float] = {}
+
+    def baseline(self) -> None:
+        """How long the tests take without a mutant; they have to pass."""
+        for tests in WIDER:
+            begun = time.monotonic()
+            if self.run(tests, 3600.0):
+                raise SystemExit(f"without any mutant these tests fail: {' '.join(tests)}")
+            self.limits[tests] = 5 * (time.monotonic() - begun) + MARGIN_SECONDS
+
+    def try_out(self, mutant: Mutant) -> Outcome:
+        path = self.folder / mutant.path
+        original = path.read_text()
+        begun = time.monotonic()
+        path.write_text(mutant.source)
+        try:
+            return Outcome(mutant, self._killer(mutant), time.monotonic() - begun)
+        finally:
+            path.write_text(original)
+
+    def _killer(self, mutant: Mutant) -> str:
+        stem = Path(mutant.path).stem
+        own = tuple(
+            str(found.relative_to(self.folder))
+            for room in ("engine", "plugins")
+            for found in sorted((self.folder / "tests" / room).glob(f"test_{stem}*.py"))
+        )
+        first = self.limits[WIDER[0]]
+        for tests, limit in ((own, first), *((tests, self.limits[tests]) for tests in WIDER)):
+            if tests and (why := self.run(tests, limit)):
+                return why
+        return ""
+
+    def run(self, tests: tuple[str, ...], limit: float) -> str:
+        """Run tests until one fails; who failed, "" if none did."""
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            *tests,
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "CI": "1"}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return "time is up"
+        if done.returncode == 0:
+            return ""
+        failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return failed[0].split(" - ")[0] if failed else f"pytest ends with {done.returncode}"
+
+
+def work(todo: queue.SimpleQueue[Mutant | None], done: queue.SimpleQueue[Outcome], bench: Bench) -> None:
+    while (mutant := todo.get()) is not None:
+        done.put(bench.try_out(mutant))
+
+
+def report(outcomes: list[Outcome], seed: int, commit: str) -> list[str]:
+    """The page: figures, then every survivor with its reason."""
+    reasons = tomllib.loads(REASONS.read_text())["reasons"] if REASONS.exists() else {}
+    killed = [outcome for outcome in outcomes if outcome.killed_by]
+    share = 100 * len(killed) / len(outcomes)
+    lines = [
+        "# Mutants",
+        "",
+        "`make mutate` changes the engine and its policies at random places, and looks whether a test notices.",
+        "",
+        f"Seed {seed}, commit {commit}: {len(killed)} of {len(outcomes)} mutants killed, {share:.1f} %.",
+        "",
+        "| survivor | line | was | became | why |",
+        "| --- | ---: | --- | --- | --- |",
+    ]
+    for outcome in outcomes:
+        if not outcome.killed_by:
+            mutant = outcome.mutant
+            old, new = (text.replace("|", "\\|") for text in mutant.change)
+            reason = reasons.get(mutant.key, "wants a test")
+            lines.append(f"| {mutant.path} | {mutant.line} | `{old}` | `{new}` | {reason} |")
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make mutate", description=__doc__)
+    parser.add_argument("--mutants", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--goal", type=float, default=85.0, help="percent")
+    parser.add_argument("--report", type=Path, help="write the page here")
+    options = parser.parse_args()
+    mutants = draw(options.mutants, options.seed)
+    print(f"{len(mutants)} mutants, seed {options.seed}", flush=True)
+    work_folder = Path(tempfile.mkdtemp(prefix="windlass-mutants-"))
+    try:
+        outcomes = _run_all(mutants, options.workers, work_folder)
+    finally:
+        shutil.rmtree(work_folder)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    lines = report(outcomes, options.seed, commit)
+    if options.report:
+        options.report.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines[4:]), flush=True)
+    share = 100 * sum(bool(outcome.killed_by) for outcome in outcomes) / len(outcomes)
+    return 0 if share >= options.goal else 1
+
+
+def _run_all(mutants: list[Mutant], workers: int, folder: Path) -> list[Outcome]:
+    benches = []
+    for number in range(workers):
+        place = folder / str(number)
+        place.mkdir()
+        benches.append(Bench(place))
+    benches[0].baseline()
+    todo: queue.SimpleQueue[Mutant | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+    for mutant in mutants:
+        todo.put(mutant)
+    threads = []
+    for bench in benches:
+        bench.limits = benches[0].limits
+        todo.put(None)
+        threads.append(threading.Thread(target=work, args=(todo, done, bench), daemon=True))
+        threads[-1].start()
+    outcomes: list[Outcome] = []
+    for number in range(1, len(mutants) + 1):
+        outcome = done.get()
+        outcomes.append(outcome)
+        mutant = outcome.mutant
+        fate = f"killed by {outcome.killed_by}" if outcome.killed_by else f"SURVIVES: {mutant.key}"
+        killed = sum(bool(one.killed_by) for one in outcomes)
+        print(
+            f"{number}/{len(mutants)} {mutant.path}:{mutant.line} {outcome.seconds:.0f} s {fate} ({killed} killed)",
+            flush=True,
+        )
+    return sorted(outcomes, key=lambda one: (one.mutant.path, one.mutant.line))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
