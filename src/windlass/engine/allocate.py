@@ -179,6 +179,8 @@ class Allocation:
 def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
     """What would help a step that failed."""
     waits = Waits(rows={entry.promised for entry in promised(group)})
+    if group.queue is not None:
+        waits.queues |= {queue.name for queue in group.queue.path if queue.flavored}
     for refusal in refusals:
         if refusal.queue:
             waits.queues.add(refusal.queue)

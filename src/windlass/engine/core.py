@@ -170,6 +170,8 @@ class Core:
             touched[group.key] = group
             self.enrolment.settle(group, now)
         self.reviews.note(touched)
+        if world.queues.recount:
+            world.ledger.recount_models(world.groups.values())
         world.usage.renew(now)
         world.shares.refresh()
         moved, world.ledger.moved = world.ledger.moved, set()

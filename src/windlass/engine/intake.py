@@ -12,6 +12,7 @@ from typing import Any
 
 from windlass.engine import deltas as d
 from windlass.engine.devices import bits
+from windlass.engine.flavors import labels_at
 from windlass.engine.groups import OCCUPYING, TaskEntry, promised
 from windlass.engine.ledger import is_firm
 from windlass.engine.world import World
@@ -54,10 +55,14 @@ class Intake:
     # ------------------------------------------------------------------ nodes
 
     def _node(self, node: Node) -> None:
-        self._world.table.upsert(node)
+        queues, table = self._world.queues, self._world.table
+        if queues.flavors and (row := table.rows.get(node.name)) is not None:
+            queues.recount = queues.recount or labels_at(table, row) != node.labels
+        table.upsert(node)
         self._world.relabel()
 
     def _node_removed(self, name: str) -> None:
+        self._world.queues.recount = self._world.queues.recount or bool(self._world.queues.flavors)
         self._world.table.remove(name)
         self._world.relabel()
 

@@ -188,20 +188,25 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
         for entry in group.tasks.values():
             for ancestor in group.queue.path:
                 allocated, releasing, pending, promised, firm = sums[ancestor.name]
+                by_model = world.ledger.by_model(entry.cls, max(entry.row, entry.promised))
                 if entry.state in OCCUPYING:
                     allocated.update(entry.cls.request)
+                    allocated.update(by_model)
                 if entry.state is TaskState.RELEASING:
                     releasing.update(entry.cls.request)
+                    releasing.update(by_model)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
                 if entry.promised >= 0:
                     promised.update(entry.cls.request)
+                    promised.update(by_model)
                 holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if is_firm(group) and (holds or entry.promised >= 0):
                     firm.update(entry.cls.request)
     for hold in world.ledger.holds:
         for ancestor in hold.group.queue.path if hold.group.queue is not None else ():
             sums[ancestor.name][3].update(hold.cls.request)
+            sums[ancestor.name][3].update(world.ledger.by_model(hold.cls, hold.row))
             if is_firm(hold.group):
                 sums[ancestor.name][4].update(hold.cls.request)
     return sums

@@ -7,10 +7,11 @@ counters. What was really given back (not merely undone) is noted, for the group
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
+from windlass.engine.flavors import flavored, labels_at
 from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry
 from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
@@ -20,6 +21,7 @@ from windlass.spi.objects import TaskState
 
 PENDING = TaskState.PENDING
 ASSUMED = TaskState.ASSUMED
+NO_MODELS: dict[str, int] = {}
 
 
 class Ledger:
@@ -52,6 +54,8 @@ class Ledger:
         queue = group.queue
         if queue is not None:
             self.queues.start(queue, cls.items, n, firm=is_firm(group))
+            if self.queues.flavors:
+                self.queues.start_flavored(queue, self.by_model(cls, row).items(), n)
         group.active += n
         on_row = table.tasks[row]
         tallies = group.tallies
@@ -91,6 +95,8 @@ class Ledger:
         self._count_placed(cls, row, -n)
         if group.queue is not None:
             self.queues.start(group.queue, cls.items, -n, firm=is_firm(group))
+            if self.queues.flavors:
+                self.queues.start_flavored(group.queue, self.by_model(cls, row).items(), -n)
         group.active -= n
         for entry in entries:
             entry.state = PENDING
@@ -150,6 +156,7 @@ class Ledger:
             plugin.add(cls.number, row, sign)
         if group is not None and group.queue is not None:
             self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
+            self.queues.promise(group.queue, self.by_model(cls, row).items(), sign)
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -247,6 +254,7 @@ class Ledger:
             self._count_queue(queue, entry, 1)
             if entry.promised >= 0:
                 self.queues.promise(queue, entry.cls.items, 1, firm=is_firm(group))
+                self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
 
     def leave_queue(self, group: GroupEntry) -> None:
         queue = group.queue
@@ -257,6 +265,7 @@ class Ledger:
             self._count_queue(queue, entry, -1)
             if entry.promised >= 0:
                 self.queues.promise(queue, entry.cls.items, -1, firm=is_firm(group))
+                self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), -1)
         del queue.groups[group.key]
         group.queue = None
         self.queues.drop_if_unused(queue)
@@ -281,6 +290,7 @@ class Ledger:
                 del self.leaving[entry.key]
             if group is not None and group.queue is not None:
                 self.queues.release(group.queue, entry.cls.items, sign, firm=is_firm(group))
+                self.queues.release(group.queue, self.by_model(entry.cls, entry.row).items(), sign)
         if group is not None:
             group.count(entry, before, -1)
             group.count(entry, state, 1)
@@ -308,11 +318,39 @@ class Ledger:
         state = state or entry.state
         firm = entry.group is not None and is_firm(entry.group)
         if state in OCCUPYING:
+            by_model = self.by_model(entry.cls, entry.row).items()
             self.queues.allocate(queue, entry.cls.items, sign, firm=firm)
+            self.queues.allocate(queue, by_model, sign)
             if state is TaskState.RELEASING:
                 self.queues.release(queue, entry.cls.items, sign, firm=firm)
+                self.queues.release(queue, by_model, sign)
         elif state is PENDING and not entry.task.gated:
             self.queues.ask(queue, entry.cls.items, sign)
+
+    def by_model(self, cls: TaskClass, row: int) -> dict[str, int]:
+        """What a task holds on a row by the names of single device models."""
+        names = self.queues.flavors
+        return flavored(cls, labels_at(self.table, row), names) if names and row >= 0 else NO_MODELS
+
+    def recount_models(self, groups: Iterable[GroupEntry]) -> None:
+        """Make the sums by device model anew, from all groups."""
+        self.queues.recount = False
+        self.queues.drop_flavored()
+        for group in groups:
+            queue = group.queue
+            if queue is None:
+                continue
+            for entry in group.tasks.values():
+                if entry.state in OCCUPYING:
+                    by_model = self.by_model(entry.cls, entry.row).items()
+                    self.queues.allocate(queue, by_model, 1)
+                    if entry.state is TaskState.RELEASING:
+                        self.queues.release(queue, by_model, 1)
+                elif entry.promised >= 0:
+                    self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
+        for hold in self.holds:
+            if hold.group.queue is not None:
+                self.queues.promise(hold.group.queue, self.by_model(hold.cls, hold.row).items(), 1)
 
     def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
         left = cls.placed.get(row, 0) + n

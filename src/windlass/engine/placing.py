@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
+from windlass.engine.flavors import FlavorBound, bound_of
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.policies import Policies
 from windlass.engine.rounds import Ranks, Round
@@ -35,6 +36,7 @@ class Placer:
         self._domains = policies.domains
         self._ranks = Ranks(table, policies)
         self._everything = TableView(table)
+        self._bound: FlavorBound | None = None
 
     def place(
         self,
@@ -50,6 +52,20 @@ class Placer:
         ``future``: those that fit nowhere now are promised room that is being vacated. Returns how many
         were placed or promised room, always a prefix.
         """
+        self._bound = bound_of(group, cls, future=future)
+        try:
+            return self._place(statement, group, cls, entries, future)
+        finally:
+            self._bound = None
+
+    def _place(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        cls: TaskClass,
+        entries: Sequence[TaskEntry],
+        future: bool,
+    ) -> int:
         if future and statement.leaving and self._ranks.outranked(cls):
             return self._by_rank(statement, group, cls, entries)
         placed = self._place_now(statement, group, cls, entries)
@@ -68,8 +84,12 @@ class Placer:
         return self._one_by_one(statement, group, cls, entries)
 
     def constraints(self, cls: TaskClass) -> list[Domain]:
-        """The policies that may refuse nodes for the class because of pods elsewhere."""
-        return [plugin for plugin in self._domains if plugin.constrains(cls.number)]
+        """The policies that may refuse nodes for the class because of pods elsewhere, or what the queues
+        of the group that is being placed say about device models."""
+        found = [plugin for plugin in self._domains if plugin.constrains(cls.number)]
+        if self._bound is not None:
+            found.append(self._bound)
+        return found
 
     def domain_mask(self, cls: TaskClass, domains: Sequence[Domain]) -> NDArray[np.bool_] | None:
         """Where these policies let a task of the class go; ``None`` for everywhere."""

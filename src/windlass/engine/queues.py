@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from windlass.spi.objects import Dialect, Queue
+from windlass.spi.plugins import FLAVOR
 from windlass.spi.shares import Share
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class QueueEntry:
         "allocated",
         "children",
         "firm",
+        "flavored",
         "groups",
         "heap",
         "missing",
@@ -75,6 +77,8 @@ class QueueEntry:
         self.usage: Mapping[str, int] = {}
         """Kept by ``usage``."""
         self.mixed = False
+        self.flavored: tuple[str, ...] = ()
+        """What its capability says of single device models."""
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
         self._cluster = cluster
@@ -180,6 +184,10 @@ class QueueTree:
         """Queues whose demand may have changed since shares were last divided."""
         self.redivide = True
         """Whether everything is to be divided anew: rules or the tree have changed."""
+        self.flavors: tuple[str, ...] = ()
+        """Names of single device models that some queue speaks of: these have sums of their own."""
+        self.recount = False
+        """Whether the sums by model are to be made anew."""
         self.foreign: dict[str, int] = {}
         """What tasks without a group hold: work of other schedulers."""
 
@@ -218,6 +226,7 @@ class QueueTree:
             return entry
         moved = entry.missing or entry.spec.parent != spec.parent
         entry.spec = spec
+        self._note_flavors(entry)
         entry.missing = False
         if moved:
             self._move(entry, spec.parent)
@@ -235,6 +244,7 @@ class QueueTree:
         self._mark_rules_changed(entry)
         self._move(entry, "")
         entry.spec = Queue(name)
+        self._note_flavors(entry)
         entry.missing = True
         self._weigh_siblings(None)
         self.drop_if_unused(entry)
@@ -248,6 +258,15 @@ class QueueTree:
             self.unsorted.pop(entry.name, None)
             self.reshaped.pop(entry.name, None)
             self.demanding.pop(entry.name, None)
+
+    def _note_flavors(self, entry: QueueEntry) -> None:
+        """Keep :attr:`flavors` true after the rules of a queue have changed."""
+        flavored = tuple(sorted(name for name in entry.spec.capability if FLAVOR in name))
+        if flavored == entry.flavored:
+            return
+        entry.flavored = flavored
+        self.flavors = tuple(sorted({name for queue in self for name in queue.flavored}))
+        self.recount = True
 
     def _move(self, entry: QueueEntry, parent_name: str) -> None:
         """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
@@ -339,7 +358,7 @@ class QueueTree:
 
     def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
-        does not count as giving back. The demand stays the same."""
+        does not count as giving back. The demand stays the same. See :meth:`start_flavored`."""
         for entry in leaf.path:
             allocated = entry.allocated
             pending = entry.pending
@@ -350,6 +369,11 @@ class QueueTree:
             if firm:
                 _count(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def start_flavored(self, leaf: QueueEntry, items: Items, count: int) -> None:
+        """The same for what is known only now, and was never asked for: the model of the devices."""
+        for entry in leaf.path:
+            _count(entry.allocated, items, count)
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
@@ -366,6 +390,14 @@ class QueueTree:
             if firm:
                 _count(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
+
+    def drop_flavored(self) -> None:
+        """Forget the sums by device model."""
+        for entry in self:
+            for sums in (entry.allocated, entry.releasing, entry.promised):
+                for name in [name for name in sums if FLAVOR in name]:
+                    del sums[name]
+            self._mark(entry)
 
     def mark_freed(self, leaf: QueueEntry) -> None:
         """The queue gave something back, for good."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from windlass.plugins.flavor_limits import FlavorLimits
 from windlass.plugins.guarantees import Guarantees
 from windlass.plugins.kai_admission import NonPreemptibleQuota
 from windlass.plugins.kai_order import KaiQueueOrder
@@ -44,6 +45,7 @@ def default_plugins(
         WindlassDivision(),
         KaiDivision(),
         QueueLimits(),
+        FlavorLimits(),
         NonPreemptibleQuota(),
         Guarantees(Dialect.VOLCANO),
         Guarantees(Dialect.KAI),

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from windlass.plugins.division import Claim, divide
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView
+from windlass.spi.plugins import FLAVOR, QueueView
 from windlass.spi.quantities import is_device, scale
 from windlass.spi.shares import Cause, Part, Share
 
@@ -86,13 +86,13 @@ class WindlassDivision(KaiDivision):
     ) -> list[str]:
         names = {name for name in total if counts(name)}
         for amounts in (*dues, *demands):
-            names.update(name for name, units in amounts.items() if units)
+            names.update(name for name, units in amounts.items() if units and FLAVOR not in name)
         return sorted(names)
 
 
 def counts(resource: str) -> bool:
     """Whether KAI divides a resource among queues: CPU, memory and devices."""
-    return resource in ("cpu", "memory") or is_device(resource)
+    return resource in ("cpu", "memory") or (is_device(resource) and FLAVOR not in resource)
 
 
 def entitled(queue: QueueView) -> Mapping[str, int]:

@@ -78,6 +78,23 @@ class Refusal:
     remedies: tuple[str, ...] = ()
 
 
+FLAVOR = "@"
+"""``nvidia.com/gpu@H100``: devices of one model."""
+
+
+def flavor_of(resource: str) -> tuple[str, str]:
+    """The plain resource and the model that a name speaks of; the model is empty for a plain name."""
+    plain, _, model = resource.partition(FLAVOR)
+    return plain, model
+
+
+def flavor_matches(resource: str, model: str) -> bool:
+    """Whether devices of ``model`` count under a name such as ``nvidia.com/gpu@H100``: that is the model's
+    name, or one of its parts between dashes, whatever the case."""
+    wanted, name = flavor_of(resource)[1].casefold(), model.casefold()
+    return bool(wanted) and (wanted == name or wanted in name.split("-"))
+
+
 class QueueView(Protocol):
     """A queue in the tree, with its sums. Mappings are resource → engine units, exact integers."""
 
