@@ -10,9 +10,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from box import WINDLASS, Box
+
+from windlass.api.annotations import EXPLANATION
+from windlass.controllers.vcjob.step import BATCH
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +139,45 @@ def test_what_was_cancelled_keeps_its_log(box: Box):
     box.windlass("cancel", "long", "--wait")
     assert box.job_phase("long") == "Terminated"
     assert box.windlass("logs", "long").stdout == "begun\n"
+
+
+def test_a_job_of_very_many_pods_that_fit_nowhere_keeps_nobody_waiting(box: Box):
+    container = {
+        "name": "main",
+        "image": "i",
+        "command": ["true"],
+        "resources": {"limits": {"nvidia.com/gpu": 9}},
+    }
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    task = {"name": "worker", "replicas": 100_000, "template": template}
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "huge"}}
+    manifest = json.dumps(
+        {**job, "spec": {"schedulerName": "volcano", "minAvailable": 100_000, "tasks": [task]}}
+    )
+    box.windlass("apply", "-f", "-", stdin=manifest)
+    try:
+        box.windlass("run", "--name", "small", "--", "true", timeout=40)
+        group = box.wait_for("it is judged", lambda: _judged(box, "huge"))
+        assert json.loads(group["metadata"]["annotations"][EXPLANATION])["code"] == "ExceedsEveryNode"
+        made = box.wait_for("no more pods are made", lambda: _settled(box, "huge"))
+        assert 0 < made <= 2 * BATCH  # one batch may be under way while it is judged
+        assert "never" in box.windlass("ps").stdout
+    finally:
+        box.windlass("delete", "vcjob/huge")
+
+
+def _judged(box: Box, job: str) -> dict[str, Any] | None:
+    for group in box.items("podgroups"):
+        said = group["metadata"].get("annotations", {}).get(EXPLANATION, "")
+        if group["metadata"]["name"].startswith(f"{job}-") and '"waitingHelps":"no"' in said:
+            return group
+    return None
+
+
+def _settled(box: Box, job: str) -> int:
+    before = len(box.items("pods", labels=f"volcano.sh/job-name={job}"))
+    time.sleep(1.5)
+    return before if before == len(box.items("pods", labels=f"volcano.sh/job-name={job}")) else 0
 
 
 def _heed_interrupts() -> None:
