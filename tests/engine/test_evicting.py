@@ -367,3 +367,21 @@ def test_an_engine_that_was_written_down_goes_on_as_it_would_have() -> None:
     assert a.evicted == {"low-0"}
     assert copy.world.tasks["ns/low-0"].state is TaskState.RELEASING
     assert f"{NAMESPACE}/high" in copy.world.groups
+
+
+def test_more_claims_than_one_cycle_serves_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    from windlass.engine.actions import evicting
+
+    monkeypatch.setattr(evicting, "CLAIMS", 2)
+    a = preempting(8)
+    for i in range(5):
+        a.runs(f"low{i}", "q", "n0:1", priority=40)
+    a.runs("rest", "q", "n0:3", priority=90)
+    for i in range(5):
+        a.waits(f"high{i}", "q", 1, priority=60 + i)
+    counts = []
+    for _ in range(3):
+        decision = a.cycle(follow=False)
+        counts.append(len(decision.evictions))
+        assert (decision.wake_at == a.world.now) is (len(counts) < 3)
+    assert counts == [2, 2, 1]

@@ -33,6 +33,8 @@ from windlass.spi.victims import Claim, Denied, Terms
 
 AGAIN = 64
 """How many buckets that got nothing are tried again in one cycle."""
+CLAIMS = 256
+"""For how many groups one action makes room in one cycle."""
 CACHED = 4096
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
@@ -79,8 +81,14 @@ class Evicting:
 
     def _serve(self, ctx: CycleContext, due: list[Bucket]) -> None:
         """Let the buckets have their turns, in the order of queues and groups, which is made anew after
-        every success."""
+        every success. After :data:`CLAIMS` of those the rest has its turn in the next cycle, at once."""
+        served = 0
         while due:
+            if served >= CLAIMS:
+                self._put_off(due)
+                ctx.unfinished = True
+                return
+            served += 1
             left: dict[str, list[Bucket]] = {}
             for bucket in due:
                 left.setdefault(bucket.queue.name, []).append(bucket)
@@ -89,6 +97,12 @@ class Evicting:
             if not self._walk(ctx, left, turns):
                 return
             due = [bucket for buckets in left.values() for bucket in buckets if self._lives(bucket)]
+
+    def _put_off(self, due: list[Bucket]) -> None:
+        """Have buckets tried first in the next cycle."""
+        for bucket in reversed(due):
+            self._failed[bucket] = -1
+            self._again.appendleft((-1, bucket))
 
     def _walk(self, ctx: CycleContext, left: dict[str, list[Bucket]], turns: list[tuple[Any, ...]]) -> bool:
         """Try one bucket after the other until one succeeds. Whether one did."""
