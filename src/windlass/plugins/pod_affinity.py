@@ -198,7 +198,7 @@ class PodAffinity:
         member = self._members[number]
         if member.anti or member.wanted is not None:
             return True
-        return any(echo.tally.by_domain for echo in member.repelled_by)
+        return bool(member.repelled_by) and any(echo.tally.by_domain for echo in member.repelled_by)
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         member = self._members[number]
@@ -265,9 +265,9 @@ class PodAffinity:
     def opines(self, number: int) -> bool:
         """Whether :meth:`wishes` has anything, now or as soon as pods of the class are placed."""
         member = self._members[number]
-        return bool(member.wishes) or any(
-            echo.tally.by_domain or number in echo.owners for echo in member.drawn_by
-        )
+        if member.wishes or not member.drawn_by:
+            return bool(member.wishes)
+        return any(echo.tally.by_domain or number in echo.owners for echo in member.drawn_by)
 
     def wishes(self, number: int) -> list[tuple[int, Tally]]:
         """What pulls a pod of the class to domains (or pushes it away, below 0), by pods that are there."""

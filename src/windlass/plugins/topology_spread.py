@@ -318,7 +318,7 @@ class SpreadWishes:
         self._counts = counts
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return any(not term.hard for term in needs.spread)
+        return bool(needs.spread) and any(not term.hard for term in needs.spread)
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
         wishes = self._counts.wishes(number)
