@@ -1,0 +1,684 @@
+"""Volcano's votes: what each says, and how the tiers of a configuration combine them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from windlass.api.reasons import Reason
+from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla
+from windlass.plugins.volcano.arguments import boolean, duration, number
+from windlass.plugins.volcano.bundles import Bundles
+from windlass.plugins.volcano.cdp import Cooldown
+from windlass.plugins.volcano.conformance import Conformance
+from windlass.plugins.volcano.tiers import Tier, VolcanoTiers
+from windlass.plugins.volcano.turns import Allotting
+from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, QueueState, Task
+from windlass.spi.plugins import Refusal, StepView
+from windlass.spi.tiers import Admission, Purpose, Vote
+from windlass.spi.victims import Claim, Denied, Scope, Terms, VictimUnit
+
+GPU = "nvidia.com/gpu"
+TOTAL = {"cpu": 100, GPU: 10, "pods": 100}
+
+
+@dataclass(eq=False)
+class FakeQueue:
+    """As much of a queue as votes read."""
+
+    spec: Queue
+    parent: FakeQueue | None = None
+    committed: Mapping[str, int] = field(default_factory=dict)
+    fair_share: Mapping[str, int] = field(default_factory=dict)
+    real_capability: Mapping[str, int] = field(default_factory=dict)
+    cluster: Mapping[str, int] = field(default_factory=lambda: TOTAL)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def path(self) -> list[FakeQueue]:
+        return [self, *(self.parent.path if self.parent else ())]
+
+
+@dataclass(eq=False)
+class FakeGang:
+    spec: Group
+    queue: FakeQueue
+    held_members: int = 0
+    promised_members: int = 0
+    members: int = 0
+    holding: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Sequence[Any]:
+        return self.queue.path
+
+    def ready(self) -> bool:
+        return self.held_members >= self.spec.min_member
+
+    def role_members(self, role: str) -> int:
+        return 0
+
+
+@dataclass(eq=False)
+class FakeTask:
+    task: Task
+    gang: FakeGang
+    request: Mapping[str, int]
+    running_seconds: float | None = None
+    node: Node | None = None
+
+
+def queue(name: str = "q", parent: FakeQueue | None = None, **rest: Any) -> FakeQueue:
+    views = {key: rest.pop(key) for key in ("committed", "fair_share", "real_capability") if key in rest}
+    return FakeQueue(Queue(name, **rest), parent, **views)
+
+
+def gang_of(name: str = "g", of: FakeQueue | None = None, **rest: Any) -> FakeGang:
+    numbers = {
+        key: rest.pop(key)
+        for key in ("held_members", "promised_members", "members", "holding")
+        if key in rest
+    }
+    return FakeGang(Group(name, **rest), of or queue(), **numbers)
+
+
+def pod(name: str, of: FakeGang, request: Mapping[str, int] | None = None, **rest: Any) -> FakeTask:
+    running = rest.pop("running_seconds", None)
+    needs = Needs(request=tuple(sorted((request or {GPU: 1}).items())))
+    return FakeTask(Task(name, name, of.spec.key, needs, **rest), of, request or {GPU: 1}, running)
+
+
+def names(found: Sequence[Any] | None) -> list[str] | None:
+    return None if found is None else [task.task.key for task in found]
+
+
+def refused(answer: object) -> bool:
+    return isinstance(answer, Refusal)
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1h30m", 5400),
+        ("90s", 90),
+        ("1.5h", 5400),
+        ("250ms", 0.25),
+        ("1d", 86400),
+        ("", None),
+        ("10", None),
+        ("5x", None),
+        ("1h x", None),
+    ],
+)
+def test_durations(text: str, seconds: float | None) -> None:
+    assert duration(text) == seconds
+
+
+def test_numbers_and_booleans_may_be_text() -> None:
+    assert number({"a": "1.5"}, "a", 0) == 1.5
+    assert number({"a": True}, "a", 7) == 7
+    assert number({"a": "x"}, "a", 7) == 7
+    assert number({}, "a", 7) == 7
+    assert boolean({"a": "True"}, "a", False)
+    assert not boolean({"a": "f"}, "a", True)
+    assert not boolean({"a": False}, "a", True)
+    assert boolean({"a": "maybe"}, "a", True)
+    assert boolean({}, "a", True)
+
+
+# ---------------------------------------------------------------------- gang, priority, conformance, cdp
+
+
+@pytest.mark.parametrize(
+    ("held", "promised", "starves"), [(0, 0, True), (1, 1, False), (2, 0, False), (1, 0, True)]
+)
+def test_a_gang_starves_below_its_minimum(held: int, promised: int, starves: bool) -> None:
+    found = gang_of(min_member=2, held_members=held, promised_members=promised, members=5)
+    assert gang.GangStarves().starving(found) is starves
+
+
+@pytest.mark.parametrize(("held", "promised", "starves"), [(4, 0, True), (4, 1, False), (5, 0, False)])
+def test_priority_starves_while_any_member_is_missing(held: int, promised: int, starves: bool) -> None:
+    found = gang_of(min_member=2, held_members=held, promised_members=promised, members=5)
+    assert priority.PriorityStarves().starving(found) is starves
+
+
+def test_a_gang_gives_only_what_it_has_above_its_minimum_in_the_order_offered() -> None:
+    first = gang_of("first", min_member=2, held_members=3)
+    second = gang_of("second", min_member=0, held_members=2)
+    offered = [pod("a", first), pod("x", second), pod("b", first), pod("c", first), pod("y", second)]
+    claimer = pod("claimer", gang_of("claimer"))
+    assert names(gang.GangSpares().victims(Purpose.RECLAIM, claimer, offered)) == ["a", "x", "y"]
+
+
+def test_only_lower_priority_goes_for_higher() -> None:
+    mine = gang_of("mine", priority=5)
+    claimer = pod("claimer", mine, priority=3)
+    offered = [
+        pod("lower", gang_of("l", priority=4), priority=9),
+        pod("equal", gang_of("e", priority=5), priority=0),
+        pod("own-lower", mine, priority=2),
+        pod("own-equal", mine, priority=3),
+    ]
+    assert names(priority.PrioritySpares().victims(Purpose.PREEMPT, claimer, offered)) == [
+        "lower",
+        "own-lower",
+    ]
+    assert priority.PrioritySpares().victims(Purpose.RECLAIM, claimer, offered) is None
+
+
+def test_orders() -> None:
+    assert gang.GangOrder().group_key(gang_of(min_member=2, held_members=1)) == 0
+    assert gang.GangOrder().group_key(gang_of(min_member=2, held_members=2)) == 1
+    assert priority.PriorityOrder().group_key(gang_of(priority=7)) == -7
+    assert priority.PriorityTaskOrder().task_key(Task("t", "t", "g", Needs(), priority=4)) == -4
+
+
+def test_critical_pods_stay() -> None:
+    offered = [pod("system", gang_of(), critical=True), pod("user", gang_of())]
+    assert names(Conformance().victims(Purpose.PREEMPT, offered[1], offered)) == ["user"]
+
+
+def test_young_pods_stay_for_their_cooldown() -> None:
+    note = (("volcano.sh/cooldown-time", "10m"),)
+    offered = [
+        pod("young", gang_of(), annotations=note, running_seconds=599.0),
+        pod("old", gang_of(), annotations=note, running_seconds=600.0),
+        pod("unknown", gang_of(), annotations=note),
+        pod("silent", gang_of(), running_seconds=1.0),
+        pod("wrong", gang_of(), annotations=(("volcano.sh/cooldown-time", "soon"),), running_seconds=1.0),
+    ]
+    found = Cooldown().victims(Purpose.RECLAIM, offered[0], offered)
+    assert names(found) == ["old", "unknown", "silent", "wrong"]
+
+
+# ---------------------------------------------------------------------- drf
+
+
+def test_drf_takes_from_groups_that_keep_at_least_the_claimers_share() -> None:
+    mine = gang_of("mine", holding={GPU: 1})
+    rich = gang_of("rich", holding={GPU: 4})
+    claimer = pod("claimer", mine, {GPU: 1})
+    offered = [pod("a", rich), pod("b", rich), pod("c", rich)]
+    # With the task the claimer has 2 of 10; the rich one keeps 3, then 2, then 1 of 10.
+    assert names(drf.DrfSpares().victims(Purpose.PREEMPT, claimer, offered)) == ["a", "b"]
+    assert drf.DrfSpares().victims(Purpose.RECLAIM, claimer, offered) is None
+
+
+def test_what_the_cluster_lacks_is_left_out_of_a_share() -> None:
+    assert drf.dominant_share({"fpga": 5}, TOTAL) == 0
+    assert drf.dominant_share({"cpu": 50, GPU: 1}, TOTAL) == (1 << drf.SHIFT) // 2
+
+
+# ---------------------------------------------------------------------- proportion
+
+
+def test_proportion_allots_up_to_the_fair_share_of_what_is_asked_for() -> None:
+    found = queue(committed={GPU: 3, "cpu": 99}, fair_share={GPU: 4, "cpu": 10})
+    vote = proportion.ProportionAllots()
+    assert vote.allots(found.path, {GPU: 1}) is None
+    answer = vote.allots(found.path, {GPU: 2})
+    assert answer == Refusal(Reason.WAITING_FOR_QUOTA, "q", GPU, 2, 1, "fair share 0.004 of queue q")
+    assert refused(vote.allots(found.path, {"cpu": 1}))
+    assert vote.allots(found.path, {"cpu": 0}) is None
+    assert refused(vote.allots(found.path, {"memory": 1}))  # not named: nothing is due
+
+
+@pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.CLOSING])
+def test_a_queue_that_is_not_open_gets_and_claims_nothing(state: QueueState) -> None:
+    closed = queue(state=state, fair_share={GPU: 9})
+    below = queue("below", closed, fair_share={GPU: 9}, deserved={GPU: 9})
+    for path in (closed.path, below.path):
+        for answer in (
+            proportion.ProportionAllots().allots(path, {GPU: 1}),
+            proportion.ProportionClaims().may_claim(path, {GPU: 1}),
+            capacity.CapacityAllots().allots(path, {GPU: 1}),
+            capacity.CapacityClaims().may_claim(path, {GPU: 1}),
+        ):
+            assert isinstance(answer, Refusal)
+            assert answer.code is Reason.QUEUE_CLOSED
+
+
+def test_overused_means_all_that_is_deserved_is_held() -> None:
+    vote = proportion.ProportionOveruse()
+    assert not vote.overused(queue(committed={GPU: 4}, fair_share={GPU: 4, "cpu": 1}))
+    assert vote.overused(queue(committed={GPU: 4, "cpu": 1}, fair_share={GPU: 4, "cpu": 1}))
+
+
+def test_proportion_gives_while_anything_is_held_above_the_fair_share() -> None:
+    rich = queue("rich", committed={GPU: 4, "cpu": 1}, fair_share={GPU: 2, "cpu": 1})
+    fair = queue("fair", committed={GPU: 2}, fair_share={GPU: 2})
+    many, few = gang_of("many", rich), gang_of("few", fair)
+    offered = [pod("a", many), pod("f", few), pod("b", many), pod("c", many)]
+    claimer = pod("claimer", gang_of())
+    vote = proportion.ProportionSpares()
+    assert names(vote.victims(Purpose.RECLAIM, claimer, offered)) == ["a", "b"]
+    assert vote.victims(Purpose.PREEMPT, claimer, offered) is None
+
+
+@pytest.mark.parametrize(("booked", "vote"), [(1, Vote.PERMIT), (2, None), (-1, Vote.PERMIT)])
+def test_admission_counts_what_is_held_and_booked(booked: int, vote: Vote | None) -> None:
+    found = queue(committed={GPU: 3}, real_capability={GPU: 6})
+    asking = Admission(gang_of("g", found, min_resources={GPU: 2}), 0.0, booked={"q": {GPU: booked}})
+    for voter in (proportion.ProportionAdmits(), capacity.CapacityAdmits()):
+        answer = voter.admit(asking)
+        assert refused(answer) if vote is None else answer is vote
+
+
+# ---------------------------------------------------------------------- capacity
+
+
+def test_deserved_is_bounded_by_the_real_capability_but_not_below_the_guarantee() -> None:
+    found = queue(
+        deserved={GPU: 8, "cpu": 2}, guarantee={"cpu": 3, "memory": 1}, real_capability={GPU: 5, "cpu": 9}
+    )
+    assert capacity.deserved(found, hierarchy=False) == {GPU: 5, "cpu": 3, "memory": 1}
+    assert capacity.deserved(found, hierarchy=True) == {GPU: 8, "cpu": 3, "memory": 1}
+
+
+def test_capacity_allots_up_to_the_real_capability_at_every_level_of_a_tree() -> None:
+    top = queue("top", committed={GPU: 5}, real_capability={GPU: 5})
+    leaf = queue("leaf", top, committed={GPU: 1}, real_capability={GPU: 5}, deserved={GPU: 1})
+    assert capacity.CapacityAllots().allots(leaf.path, {GPU: 1}) is None
+    answer = capacity.CapacityAllots(hierarchy=True).allots(leaf.path, {GPU: 1})
+    assert isinstance(answer, Refusal)
+    assert answer.queue == "top"
+
+
+def test_capacity_claims_within_what_is_deserved_on_at_least_one_resource() -> None:
+    vote = capacity.CapacityClaims()
+    found = queue(committed={GPU: 2, "cpu": 9}, deserved={GPU: 3, "cpu": 9})
+    assert vote.may_claim(found.path, {GPU: 1, "cpu": 1}) is None
+    assert refused(vote.may_claim(found.path, {GPU: 2, "cpu": 1}))
+    assert refused(vote.may_claim(found.path, {"memory": 1}))
+    limited = queue(committed={GPU: 2}, deserved={GPU: 3}, real_capability={GPU: 2})
+    assert refused(vote.may_claim(limited.path, {GPU: 1}))
+
+
+def test_a_resource_of_which_nothing_is_held_nor_deserved_does_not_count() -> None:
+    found = queue(committed={GPU: 9}, deserved={GPU: 9})
+    assert refused(capacity.CapacityClaims().may_claim(found.path, {GPU: 1, "cpu": 0}))
+
+
+@pytest.mark.parametrize(("levels", "granted"), [(0, False), (1, False), (2, True)])
+def test_an_ancestor_may_claim_for_its_leaf(levels: int, granted: bool) -> None:
+    root = queue("root", deserved={GPU: 99})
+    grand = queue("grand", root, deserved={GPU: 5})
+    parent = queue("parent", grand, committed={GPU: 1}, deserved={GPU: 1})
+    leaf = queue("leaf", parent)
+    vote = capacity.CapacityClaims(hierarchy=True, ancestor_reclaim_level=levels)
+    assert (vote.may_claim(leaf.path, {GPU: 1}) is None) is granted
+
+
+def test_the_root_claims_for_nobody() -> None:
+    root = queue("root", deserved={GPU: 99})
+    leaf = queue("leaf", root)
+    vote = capacity.CapacityClaims(hierarchy=True, ancestor_reclaim_level=5)
+    assert refused(vote.may_claim(leaf.path, {GPU: 1}))
+
+
+def victims(rules: capacity.CapacitySpares, offered: Sequence[FakeTask], **rest: Any) -> list[str] | None:
+    claimer = pod("claimer", gang_of("c", rest.get("of")), rest.get("request"))
+    return names(rules.victims(Purpose.RECLAIM, claimer, offered))
+
+
+def test_capacity_takes_until_the_queue_holds_what_it_deserves() -> None:
+    rich = gang_of("rich", queue("rich", committed={GPU: 3}, deserved={GPU: 1}))
+    offered = [pod(name, rich) for name in "abc"]
+    assert victims(capacity.CapacitySpares(), offered) == ["a", "b"]
+    assert capacity.CapacitySpares().victims(Purpose.PREEMPT, offered[0], offered) is None
+
+
+def test_the_last_one_taken_may_lead_below_what_is_deserved() -> None:
+    rich = gang_of("rich", queue("rich", committed={GPU: 4}, deserved={GPU: 3}))
+    assert victims(capacity.CapacitySpares(), [pod("big", rich, {GPU: 4})]) == ["big"]
+
+
+def test_capacity_never_takes_what_is_guaranteed() -> None:
+    rich = gang_of("rich", queue("rich", committed={GPU: 2}, guarantee={GPU: 1}, deserved={}))
+    assert victims(capacity.CapacitySpares(), [pod("a", rich), pod("b", rich)]) == ["a"]
+
+
+def test_a_queue_without_anything_deserved_of_what_is_used_gives_all() -> None:
+    poor = gang_of("poor", queue("poor", committed={GPU: 2}, deserved={"cpu": 5}))
+    assert victims(capacity.CapacitySpares(), [pod("a", poor), pod("b", poor)]) == ["a", "b"]
+
+
+def test_a_victim_holds_something_of_what_is_asked_for() -> None:
+    poor = gang_of("poor", queue("poor", committed={"cpu": 2, "pods": 1}))
+    light = pod("light", poor, {"cpu": 2, "pods": 1})
+    assert victims(capacity.CapacitySpares(), [light], request={GPU: 1, "pods": 1}) == []
+    assert victims(capacity.CapacitySpares(), [light], request={"cpu": 1, "pods": 1}) == ["light"]
+
+
+def test_over_counts_only_on_what_the_victim_uses() -> None:
+    mixed = gang_of("m", queue("m", committed={GPU: 9, "cpu": 1}, deserved={GPU: 1, "cpu": 5}))
+    light = pod("light", mixed, {"cpu": 1})
+    assert victims(capacity.CapacitySpares(), [light], request={"cpu": 1}) == []
+
+
+@pytest.mark.parametrize(("levels", "expected"), [(0, ["v"]), (1, ["v"]), (2, [])])
+def test_ancestors_of_a_victim_hold_more_than_they_deserve_too(levels: int, expected: list[str]) -> None:
+    root = queue("root")
+    grand = queue("grand", root, committed={GPU: 2}, deserved={GPU: 3})
+    parent = queue("parent", grand, committed={GPU: 2}, deserved={GPU: 1})
+    leaf = queue("leaf", parent, committed={GPU: 2}, deserved={GPU: 1})
+    rules = capacity.CapacitySpares(hierarchy=True, ancestor_reclaim_level=levels)
+    other = queue("other", queue("aside", root))
+    assert victims(rules, [pod("v", gang_of("v", leaf))], of=other) == expected
+
+
+def test_ancestors_shared_with_the_claimer_are_not_asked() -> None:
+    root = queue("root")
+    parent = queue("parent", root, committed={GPU: 2}, deserved={GPU: 9})
+    leaf = queue("leaf", parent, committed={GPU: 2}, deserved={GPU: 1})
+    sibling = queue("sibling", parent, deserved={GPU: 1})
+    rules = capacity.CapacitySpares(hierarchy=True, ancestor_reclaim_level=1)
+    assert victims(rules, [pod("v", gang_of("v", leaf))], of=sibling) == ["v"]
+
+
+def test_siblings_that_deserve_nothing_stated_do_not_take_from_each_other() -> None:
+    root = queue("root")
+    parent = queue("parent", root, committed={GPU: 2}, deserved={GPU: 1})
+    leaf = queue("leaf", parent, committed={GPU: 2})
+    sibling = queue("sibling", parent)
+    apart = queue("apart", queue("elsewhere", root))
+    rules = capacity.CapacitySpares(hierarchy=True, ancestor_reclaim_level=1)
+    assert victims(rules, [pod("v", gang_of("v", leaf))], of=sibling) == []
+    assert victims(rules, [pod("v", gang_of("v", leaf))], of=apart) == ["v"]
+
+
+def test_the_nearest_queues_give_first() -> None:
+    root = queue("root")
+    parent = queue("parent", root)
+    near, far, own = queue("near", parent), queue("far", root), queue("own", parent)
+    order = capacity.CapacityVictimQueues(hierarchy=True)
+    assert order.victim_queue_key(own.path, near.path) < order.victim_queue_key(own.path, far.path)
+    flat = capacity.CapacityVictimQueues()
+    assert flat.victim_queue_key(own.path, near.path) == flat.victim_queue_key(own.path, far.path)
+
+
+# ---------------------------------------------------------------------- overcommit, sla
+
+
+@pytest.mark.parametrize(
+    ("factor", "wanted", "permitted"),
+    [(None, 7, True), (None, 8, False), ("1.5", 10, True), (1.5, 11, False), (0.5, 7, True), (0.5, 8, False)],
+)
+def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
+    """Of 10 GPUs 3 are used and 2 booked; 1.2 times 10 leaves 7."""
+    vote = overcommit.Overcommit({} if factor is None else {"overcommit-factor": factor})
+    asking = Admission(
+        gang_of(min_resources={GPU: wanted, "cpu": 0}), 0.0, cluster_booked={GPU: 2}, cluster_used={GPU: 3}
+    )
+    answer = vote.admit(asking)
+    assert (answer is Vote.PERMIT) is permitted
+    if isinstance(answer, Refusal):
+        assert (answer.resource, answer.needed) == (GPU, wanted)
+
+
+def test_sla_permits_from_its_deadline_on() -> None:
+    vote = sla.SlaAdmits({"sla-waiting-time": "1m"})
+    late = gang_of(created=100.0)
+    assert vote.admit(Admission(late, 159.0)) is Vote.ABSTAIN
+    assert vote.admit(Admission(late, 160.0)) is Vote.PERMIT
+    assert vote.deadline(late.spec) == 160.0
+    own = gang_of(created=100.0, waiting_limit=5.0)
+    assert vote.admit(Admission(own, 105.0)) is Vote.PERMIT
+    assert sla.SlaAdmits({}).admit(Admission(late, 1e9)) is Vote.ABSTAIN
+    assert sla.SlaAdmits({"sla-waiting-time": "bad"}).deadline(late.spec) is None
+    assert sla.SlaAdmits({}).deadline(gang_of(waiting_limit=0.0).spec) is None
+
+
+def test_sla_puts_the_earlier_deadline_first() -> None:
+    order = sla.SlaOrder({})
+    soon, later, never = gang_of(waiting_limit=1.0), gang_of(waiting_limit=2.0), gang_of()
+    assert sorted([never, later, soon], key=order.group_key) == [soon, later, never]
+
+
+# ---------------------------------------------------------------------- tiers
+
+
+class Says:
+    """A voter that names what it is told to."""
+
+    def __init__(self, *answer: str, nothing: bool = False) -> None:
+        self.answer = None if nothing else list(answer)
+        self.asked = 0
+
+    def victims(self, purpose: Purpose, claimer: Any, candidates: Sequence[Any]) -> Sequence[Any] | None:
+        self.asked += 1
+        if self.answer is None:
+            return None
+        return [candidate for candidate in candidates if candidate.task.key in self.answer]
+
+
+@pytest.mark.parametrize(
+    ("tiers", "expected"),
+    [
+        ([[Says("a", "b"), Says("b", "c")]], ["b"]),
+        ([[Says("a")], [Says("b")]], ["a"]),  # the first tier that names any decides
+        ([[Says("a"), Says()], [Says("b")]], ["b"]),  # one that names none ends its tier
+        ([[Says("a"), Says(nothing=True)]], ["a"]),  # one that abstains is left out
+        ([[Says(nothing=True)], [Says("c")]], ["c"]),
+        ([[Says("a"), Says("b")], [Says("c")]], ["c"]),
+        ([[Says("a"), Says("b")]], []),
+        ([], []),
+    ],
+)
+def test_how_victims_combine(tiers: list[list[Says]], expected: list[str]) -> None:
+    offered = [pod(name, gang_of()) for name in "abc"]
+    combined = VolcanoTiers([Tier(preempting=list(voters)) for voters in tiers])
+    assert names(combined.victims(Purpose.PREEMPT, offered[0], offered)) == expected
+    assert names(combined.victims(Purpose.RECLAIM, offered[0], offered)) == []
+    other = VolcanoTiers([Tier(reclaiming=list(voters)) for voters in tiers])
+    assert names(other.victims(Purpose.RECLAIM, offered[0], offered)) == expected
+
+
+def test_later_tiers_are_not_asked_once_one_has_named_any() -> None:
+    last = Says("b")
+    offered = [pod(name, gang_of()) for name in "ab"]
+    VolcanoTiers([Tier(preempting=[Says("a")]), Tier(preempting=[last])]).victims(
+        Purpose.PREEMPT, offered[0], offered
+    )
+    assert last.asked == 0
+
+
+class Starving:
+    def __init__(self, answer: bool) -> None:
+        self.answer = answer
+
+    def starving(self, gang: Any) -> bool:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("tiers", "expected"),
+    [
+        ([], False),
+        ([[]], False),
+        ([[True, True]], True),
+        ([[True, False]], False),
+        ([[], [True]], True),
+        ([[False], [True]], False),
+    ],
+)
+def test_how_starving_combines(tiers: list[list[bool]], expected: bool) -> None:
+    combined = VolcanoTiers([Tier(starving=[Starving(answer) for answer in voters]) for voters in tiers])
+    assert combined.starving(gang_of()) is expected
+
+
+class Votes:
+    def __init__(self, answer: Vote | Refusal) -> None:
+        self.answer = answer
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        return self.answer
+
+
+NO = Refusal(Reason.ON_HOLD)
+
+
+@pytest.mark.parametrize(
+    ("tiers", "admitted"),
+    [
+        ([], True),
+        ([[Vote.ABSTAIN]], True),
+        ([[Vote.PERMIT, Vote.REJECT]], False),
+        ([[Vote.PERMIT, NO]], False),
+        ([[Vote.PERMIT], [NO]], True),  # a tier with a permit ends the walk
+        ([[Vote.ABSTAIN], [NO]], False),
+    ],
+)
+def test_how_admission_combines(tiers: list[list[Any]], admitted: bool) -> None:
+    combined = VolcanoTiers([Tier(admitting=[Votes(answer) for answer in voters]) for voters in tiers])
+    assert (combined.admit(Admission(gang_of(), 0.0)) is None) is admitted
+
+
+def test_deadlines_timing_and_dialects() -> None:
+    early, late = sla.SlaAdmits({"sla-waiting-time": "1m"}), sla.SlaAdmits({"sla-waiting-time": "2m"})
+    combined = VolcanoTiers([Tier(admitting=[late, Votes(Vote.ABSTAIN)]), Tier(admitting=[early])])
+    assert combined.deadline(Group("g", created=10.0)) == 70.0
+    assert VolcanoTiers([]).deadline(Group("g")) is None
+    assert not combined.timed
+    assert VolcanoTiers([Tier(reclaiming=[Cooldown()])]).timed
+    assert combined.serves(queue())
+    assert not combined.serves(queue("kai/x", dialect=Dialect.KAI))
+
+
+def test_allotting_and_claiming_need_all_and_overuse_any() -> None:
+    share = proportion.ProportionAllots()
+    combined = VolcanoTiers(
+        [
+            Tier(allots=[capacity.CapacityAllots()], claims=[capacity.CapacityClaims()]),
+            Tier(
+                allots=[share],
+                claims=[proportion.ProportionClaims()],
+                overuse=[proportion.ProportionOveruse()],
+            ),
+        ]
+    )
+    good = queue(fair_share={GPU: 5}, deserved={GPU: 5})
+    assert combined.allots(good.path, {GPU: 1}) is None
+    assert combined.may_claim(good.path, {GPU: 1}) is None
+    assert not combined.overused(good)
+    full = queue(committed={GPU: 5}, fair_share={GPU: 5}, deserved={GPU: 9})
+    assert combined.overused(full)
+    assert refused(combined.allots(full.path, {GPU: 1}))
+    assert refused(combined.may_claim(full.path, {GPU: 1}))
+
+
+def test_a_step_of_an_overused_queue_is_refused_in_its_turn() -> None:
+    tiers = VolcanoTiers([Tier(overuse=[proportion.ProportionOveruse()])])
+    full = queue(committed={GPU: 5}, fair_share={GPU: 5})
+    step = StepView(Group("g"), {GPU: 1}, 1)
+    answer = Allotting(tiers).admits(step, full.path, None)  # type: ignore[arg-type]
+    assert isinstance(answer, Refusal)
+    assert answer.code is Reason.WAITING_FOR_SHARE
+    kai = queue("kai/x", committed={GPU: 5}, fair_share={GPU: 5}, dialect=Dialect.KAI)
+    assert Allotting(tiers).admits(step, kai.path, None) is None  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------- parts of gangs
+
+
+def claim(action: str, of: FakeQueue, **rest: Any) -> Claim:
+    spec = Group("claimer", priority=rest.pop("priority", 5))
+    return Claim(action, spec, {GPU: 2}, 2, tuple(of.path), rest.pop("extra", False), 0.0)
+
+
+def unit(of: FakeQueue, request: Mapping[str, int], **rest: Any) -> VictimUnit:
+    spec = Group("victim", priority=rest.pop("priority", 0), created=rest.pop("created", 0.0))
+    tasks = tuple(
+        Task(f"v{n}", f"v{n}", "victim", Needs(request=tuple(sorted(request.items()))))
+        for n in range(rest.pop("tasks", 1))
+    )
+    whole = {name: units * len(tasks) for name, units in request.items()}
+    return VictimUnit(
+        spec, tuple(of.path), tasks, whole, rest.pop("core", False), rest.pop("spare", 1), **rest
+    )
+
+
+def bundles(rules: capacity.CapacitySpares | None = None, **arguments: Any) -> Bundles:
+    return Bundles(VolcanoTiers([], arguments=arguments), capacity=rules)
+
+
+def test_who_may_claim_parts_of_gangs() -> None:
+    found = bundles()
+    assert found.claims(claim("preempt", queue())) is None
+    assert found.claims(claim("gangpreempt", queue())) == Terms(Scope.OWN_QUEUE)
+    assert found.claims(claim("gangreclaim-surplus", queue())) == Terms(Scope.OTHER_QUEUES)
+    assert isinstance(found.claims(claim("gangpreempt", queue(), extra=True)), Denied)
+    full = VolcanoTiers([Tier(overuse=[proportion.ProportionOveruse()])])
+    assert isinstance(Bundles(full).claims(claim("gangreclaim", queue())), Denied)
+    bound = VolcanoTiers([Tier(claims=[capacity.CapacityClaims()])])
+    assert isinstance(Bundles(bound).claims(claim("gangreclaim", queue())), Denied)
+    assert Bundles(bound).claims(claim("gangreclaim", queue(deserved={GPU: 2}))) == Terms(Scope.OTHER_QUEUES)
+
+
+def test_which_parts_are_spared() -> None:
+    found, here = bundles(), queue()
+    core, spare = unit(here, {GPU: 1}, core=True), unit(here, {GPU: 1})
+    broken = unit(here, {GPU: 1}, core=True, ready=False)
+    assert found.spares(claim("gangpreempt-surplus", here), core)
+    assert not found.spares(claim("gangpreempt-surplus", here), spare)
+    assert not found.spares(claim("gangpreempt-surplus", here), broken)
+    assert not found.spares(claim("gangpreempt", here), core)
+    assert bundles(gangpreempt={"allowWholeBundle": False}).spares(claim("gangpreempt", here), core)
+    equal = unit(here, {GPU: 1}, priority=5)
+    assert found.spares(claim("gangpreempt", here), equal)
+    assert not found.spares(claim("gangreclaim", here), equal)
+    assert not found.spares(claim("preempt", here), equal)
+
+
+def test_which_queues_are_spared() -> None:
+    found, here = bundles(), queue()
+    kept, kai = queue("kept", reclaimable=False), queue("kai/x", dialect=Dialect.KAI)
+    assert found.spares_queue(claim("gangreclaim", here), kept.path)
+    assert not found.spares_queue(claim("gangpreempt", here), kept.path)
+    assert found.spares_queue(claim("gangreclaim", here), kai.path)
+    assert not found.spares_queue(claim("reclaim", here), kai.path)
+
+
+def test_the_order_of_parts() -> None:
+    found, here = bundles(), queue()
+    mine = claim("gangpreempt", here)
+    surplus = unit(here, {GPU: 1}, priority=4)
+    low = unit(here, {GPU: 1}, core=True, priority=1)
+    high = unit(here, {GPU: 1}, core=True, priority=2)
+    young = unit(here, {GPU: 1}, core=True, priority=2, created=5.0)
+    wasteful = unit(here, {GPU: 4}, core=True, priority=2, created=9.0)
+    order = sorted([wasteful, high, young, low, surplus], key=lambda part: found.victim_key(mine, part))
+    assert order == [surplus, low, young, high, wasteful]
+    assert found.victim_key(claim("preempt", here), low) is None
+
+
+def test_the_order_of_queues_that_give() -> None:
+    found, mine = bundles(), claim("gangreclaim", queue("own"))
+    more = queue("more", committed={GPU: 6}, fair_share={GPU: 2})
+    less = queue("less", committed={GPU: 4}, fair_share={GPU: 2})
+    first = queue("first", committed={GPU: 9}, fair_share={GPU: 1}, priority=7)
+    keys = {q.name: found.victim_queue_key(mine, q, {}) for q in (more, less, first)}
+    assert sorted(keys, key=lambda name: keys[name]) == ["more", "less", "first"]
+    assert found.victim_queue_key(mine, more, {GPU: 4}) > keys["less"]
+    assert found.victim_queue_key(claim("reclaim", queue()), more, {}) is None
+
+
+@pytest.mark.parametrize(("taken", "may"), [(0, True), (1, False), (2, False)])
+def test_a_part_goes_only_if_each_of_its_pods_may(taken: int, may: bool) -> None:
+    """Of 4 held 2 are deserved: two pods may go, one after the other."""
+    rich = queue("rich", committed={GPU: 4}, deserved={GPU: 2}, fair_share={GPU: 2})
+    part = unit(rich, {GPU: 1}, tasks=2, core=True)
+    mine = claim("gangreclaim", queue("own", deserved={GPU: 2}))
+    for found in (bundles(), bundles(capacity.CapacitySpares())):
+        assert found.may_take(mine, part, {"rich": {GPU: taken}}) is may
+        assert found.may_take(claim("gangpreempt", rich), part, {"rich": {GPU: 4}})
