@@ -179,6 +179,9 @@ class Allocation:
 def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer: Placer) -> Waits:
     """What would help a step that failed."""
     waits = Waits(rows={entry.promised for entry in promised(group)})
+    if waits.rows and group.queue is not None:
+        # It may be the queue, not the node, that is being vacated.
+        waits.queues.update(ancestor.name for ancestor in group.queue.path)
     if group.queue is not None:
         waits.queues |= {queue.name for queue in group.queue.path if queue.flavored}
     for refusal in refusals:

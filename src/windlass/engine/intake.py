@@ -190,7 +190,7 @@ class Intake:
                 group = entry.group
                 if after in (TaskState.RELEASING, TaskState.STUCK):
                     # There is room to wait for, or room that somebody waits for does not come.
-                    self._world.table.improved.add(row)
+                    self._look_again(entry)
                 elif group is None or not group.failures:
                     return
         else:
@@ -230,9 +230,15 @@ class Intake:
             return
         if entry.task.state in OCCUPYING and entry.task.state is not TaskState.RELEASING:
             self._ledger.change_state(entry, entry.task.state)
-            self._world.table.improved.add(entry.row)  # whoever was promised its room must look again
+            self._look_again(entry)
             if entry.group is not None:
                 self._world.dirty[entry.group.key] = entry.group
+
+    def _look_again(self, entry: TaskEntry) -> None:
+        """What comes of a task's room, or of its part of a queue, is another thing now."""
+        self._world.table.improved.add(entry.row)
+        if entry.group is not None and entry.group.queue is not None:
+            self._world.queues.mark_freed(entry.group.queue)
 
 
 def _unplaced(state: TaskState) -> TaskState:
