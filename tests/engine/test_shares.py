@@ -6,7 +6,9 @@ from typing import Any
 
 from cluster_dsl import GPU, Cluster, needs, queue
 
+from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
+from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Queue, Task, TaskState
 
 
@@ -124,3 +126,29 @@ def test_a_level_that_nothing_moved_in_is_not_divided_again() -> None:
     c.gang("c", 1, "gpu=1", queue="kai/y1")
     c.cycle()
     assert asked == ["", "kai/y"]
+
+
+def test_neither_api_takes_what_the_other_is_due() -> None:
+    c = Cluster(EngineConfig(actions=("allocate", "reclaim")), default_plugins()).nodes("n1 gpu=8")
+    c.queues("root", "v parent=root deserved.gpu=4")
+    c.engine.apply([QueueUpserted(kai("k", gpus=4))])
+    for i in range(6):
+        c.gang(f"v{i}", 1, "gpu=1", queue="v")
+    c.gang("k1", 1, "gpu=2", queue="kai/k")
+    c.change_group("k1", dialect=Dialect.KAI)
+    c.cycle()
+    assert c.where("k1") == {"n1": 1}
+    c.gang("k2", 1, "gpu=2", queue="kai/k")
+    c.change_group("k2", dialect=Dialect.KAI)
+    gone = c.cycle().evictions
+    assert {eviction.group.partition("/")[2][0] for eviction in gone} == {"v"}
+    assert len(gone) == 2  # v is left with the four that it deserves
+    for eviction in gone:
+        c.remove_task(eviction.task.removeprefix("ns/"))
+    c.cycle()
+    assert c.where("k2") == {"n1": 1}
+    for eviction in gone:  # they come back, and wait: k holds no more than it is due
+        c.add_tasks(eviction.group.removeprefix("ns/"), 1, "gpu=1")
+    for _ in range(5):
+        decision = c.cycle()
+        assert (decision.evictions, decision.binds) == ((), ())

@@ -18,6 +18,7 @@ from windlass.spi.plugins import FLAVOR, QueueView
 from windlass.spi.quantities import is_device, scale
 from windlass.spi.shares import Cause, Part, Share
 
+PODS = "pods"
 DEFAULT_PRIORITY = 100
 """The priority of a queue of KAI's that states none."""
 
@@ -87,7 +88,7 @@ class WindlassDivision(KaiDivision):
         names = {name for name in total if counts(name)}
         for amounts in (*dues, *demands):
             names.update(name for name, units in amounts.items() if units and FLAVOR not in name)
-        return sorted(names)
+        return sorted(names - {PODS})
 
 
 def counts(resource: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.api.reasons import Reason
+from windlass.plugins.kai_shares import entitled
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView
 from windlass.spi.victims import (
@@ -41,14 +42,14 @@ _NO_BOUND = 1 << 200
 def _deserved(queue: QueueView, resource: str) -> int:
     if resource in queue.spec.unlimited:
         return _NO_BOUND
-    return queue.spec.deserved.get(resource, 0)
+    return entitled(queue).get(resource, 0)
 
 
 def _allocatable(queue: QueueView, resource: str) -> int:
     limit = queue.spec.capability.get(resource, _NO_BOUND)
     if resource in queue.spec.unlimited:
         return limit
-    return min(limit, max(queue.spec.deserved.get(resource, 0), queue.fair_share.get(resource, 0)))
+    return min(limit, max(entitled(queue).get(resource, 0), queue.fair_share.get(resource, 0)))
 
 
 def _speaks(claim: Claim) -> bool:

@@ -138,7 +138,7 @@ def _over(
     return any(
         held.get(name, 0) - given.get(name, 0) > queue.fair_share.get(name, 0)
         for name, units in claim.request.items()
-        if units > 0 and name in queue.cluster and (offered is None or offered.get(name, 0) > 0)
+        if units > 0 and name in queue.fair_share and (offered is None or offered.get(name, 0) > 0)
     )
 
 
