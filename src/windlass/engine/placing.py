@@ -155,11 +155,15 @@ class Placer:
     def holds(self, statement: Statement, entry: TaskEntry) -> bool:
         """Whether what a task is promised will still be there once all that terminates is gone."""
         cls, row = entry.cls, entry.promised
-        with statement.withheld(entry), self.vacated(statement):
+        with statement.withheld(entry):
             count, _ = cls.future(np.array([row], dtype=np.int64))
-            domains = self.constraints(cls)
-            mask = self.domain_mask(cls, domains) if domains and count[0] > 0 else None
-        return bool(count[0] > 0) and (mask is None or bool(mask[row]))
+            if count[0] <= 0:
+                return False
+            if not self.constraints(cls):
+                return True  # whoever leaves does not bring any
+            with self.vacated(statement):
+                mask = self.domain_mask(cls, self.constraints(cls))
+        return mask is None or bool(mask[row])
 
     def place_at(self, statement: Statement, group: GroupEntry, entry: TaskEntry, row: int) -> bool:
         """Place one task on the given node, if it may go there now."""
