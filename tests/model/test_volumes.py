@@ -185,6 +185,44 @@ def test_a_node_has_what_its_drivers_attach() -> None:
     assert "attachable-volumes-csi-e" not in upserted.allocatable
 
 
+def test_a_claim_that_waits_is_told_where_its_pod_goes() -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    found = from_objects(
+        [pod("a", volumes=volumes), node("n1"), storage_class("fast", default=True), claim()]
+    )
+    (write,) = found.model.storage_writes("default/a", "n1")
+    assert (write.namespace, write.name) == ("default", "data")
+    assert write.body == {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}}
+    assert found.model.storage_writes("default/a", "nowhere") == []
+    found.model.upsert_storage(_claim_view(claim(volumeName="v1")))
+    assert found.model.storage_writes("default/a", "n1") == []
+
+
+def test_a_volume_that_exists_is_given_to_one_claim() -> None:
+    named = {"storageClassName": "local"}
+
+    def uses(name: str) -> dict[str, Any]:
+        return pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": name}}])
+
+    found = from_objects(
+        [
+            uses("a"),
+            uses("b"),
+            node("n1"),
+            storage_class("local", provisioner="kubernetes.io/no-provisioner"),
+            claim("a", **named),
+            claim("b", **named),
+            volume("far", **named, capacity={"storage": "6Gi"}, nodeAffinity=on("n2")),
+            volume("near", **named, nodeAffinity=on("n1")),
+        ]
+    )
+    (write,) = found.model.storage_writes("default/a", "n1")
+    assert (write.namespace, write.name) == ("", "near")
+    assert write.body["spec"]["claimRef"]["name"] == "a"
+    assert found.model.storage_writes("default/b", "n1") == []
+    assert found.model.storage_writes("default/a", "n1") == [write]
+
+
 def _claim_view(obj: dict[str, Any]):
     from windlass.api import views
 

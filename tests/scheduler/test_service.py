@@ -9,7 +9,7 @@ import pytest
 from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
-from windlass.api import errors
+from windlass.api import errors, resources
 from windlass.api.resources import POD_GROUPS, PODS, QUEUES
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.kits.clock import FakeClock
@@ -398,3 +398,30 @@ async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi)
         api.change(QUEUES, "q", status={"state": "Open"})
         await running.settle(2.0)
         assert api.bound() == ["hog-0", "waits-0"]
+
+
+async def test_a_claim_is_prepared_before_its_pod_is_bound(api: SchedulerApi) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default", "uid": "c"},
+        "spec": {"storageClassName": "fast"},
+    }
+    fast = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    api.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
+    api.put(resources.STORAGE_CLASSES, fast)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    api.add(node("n1"), pod("a", volumes=volumes))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["a"]
+        written = api.object(resources.PERSISTENT_VOLUME_CLAIMS, "default/data")
+        assert written["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n1"}
+        verbs = [(verb, key) for verb, _, key in api.log]
+        assert ("patch", "default/data") in verbs

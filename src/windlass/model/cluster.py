@@ -21,7 +21,7 @@ from windlass.model import faults, foreign_groups, groups, members, nodes, queue
 from windlass.model.needs import Extras, NeedsTable
 from windlass.model.readable import Readable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
-from windlass.model.volumes import VolumeBook
+from windlass.model.volumes import StorageWrite, VolumeBook
 from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
 
 _IMPLIED = (queues.ROOT, queues.DEFAULT)
@@ -132,6 +132,13 @@ class ClusterModel:
             self._dirty_nodes[item.name] = None
         else:
             self._dirty_pods.update(self._claimers)
+
+    def storage_writes(self, pod: str, node: str) -> list[StorageWrite]:
+        """What has to be written about the claims of a pod before it is bound to a node."""
+        view, place = self.pods.get(pod), self._sent_nodes.get(node)
+        if view is None or place is None or not view.claims:
+            return []
+        return self.storage.writes_for(view.namespace, view.claims, place)
 
     def upsert_queue(self, queue: views.Queue) -> None:
         self._note_node_groups(queue.name, queue.node_groups)

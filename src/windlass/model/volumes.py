@@ -8,11 +8,13 @@ them be read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from windlass.api import selectors, views
 from windlass.api.views.podshape import LabelSelector, Requirement
-from windlass.spi.objects import Expression, NodeTerm, VolumeNeed, VolumeOption
+from windlass.plugins.matching import labels_match
+from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
 
 ZONES = (
     "topology.kubernetes.io/zone",
@@ -23,6 +25,19 @@ ZONES = (
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 EXCLUSIVE = "ReadWriteOncePod"
 LIMIT = "attachable-volumes-csi-"
+
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""On a claim that waits for its first consumer: where that is going to run; its volume is made there then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageWrite:
+    """A merge patch of a claim, or of a volume (no ``namespace``), that goes before a binding."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
 
 
 Item = views.Claim | views.Volume | views.StorageClass | views.CsiNode
@@ -45,6 +60,8 @@ class VolumeBook:
         self.classes: dict[str, views.StorageClass] = {}
         self.limits: dict[str, Mapping[str, int]] = {}
         """Node → resource that counts attached volumes → how many."""
+        self._given: dict[str, str] = {}
+        """Volume → the claim that it was given to, until the volume itself shows it."""
 
     def upsert(self, item: Item) -> bool:
         """Take in an object as it is now; whether anything changed that matters."""
@@ -52,6 +69,8 @@ class VolumeBook:
             case views.Claim():
                 return _put(self.claims, item.key, item)
             case views.Volume():
+                if item.claim:
+                    self._given.pop(item.name, None)
                 return _put(self.volumes, item.name, item)
             case views.StorageClass():
                 return _put(self.classes, item.name, item)
@@ -65,6 +84,7 @@ class VolumeBook:
             case views.Claim():
                 return self.claims.pop(item.key, None) is not None
             case views.Volume():
+                self._given.pop(item.name, None)
                 return self.volumes.pop(item.name, None) is not None
             case views.StorageClass():
                 return self.classes.pop(item.name, None) is not None
@@ -77,6 +97,36 @@ class VolumeBook:
             return ()
         found = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
         return tuple(need for need in found if need is not None)
+
+    def writes_for(self, namespace: str, claims: Sequence[str], node: Node) -> list[StorageWrite]:
+        """What has to be written before a pod with these claims is bound to the node: each claim that
+        waits for its first consumer gets the smallest volume that exists and is reached from there, or
+        the word that one has to be made there. A volume that was given is given to nobody else."""
+        found = []
+        for name in dict.fromkeys(claims):
+            claim = self.claims.get(f"{namespace}/{name}")
+            if claim is None or claim.volume or claim.deleted:
+                continue
+            storage_class = self._class_of(claim)
+            if storage_class is None or not storage_class.waits:
+                continue
+            chosen = next(
+                (o for o in self._options(claim, storage_class.name) if _reaches(o.terms, node)), None
+            )
+            if chosen is not None:
+                self._given[chosen.volume] = claim.key
+                reference = {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": namespace,
+                    "name": name,
+                    "uid": claim.uid,
+                }
+                found.append(StorageWrite("", chosen.volume, {"spec": {"claimRef": reference}}))
+            elif storage_class.provisioner != NO_PROVISIONER:
+                annotations = {SELECTED_NODE: node.name}
+                found.append(StorageWrite(namespace, name, {"metadata": {"annotations": annotations}}))
+        return found
 
     def _need(self, key: str) -> VolumeNeed | None:
         claim = self.claims.get(key)
@@ -122,7 +172,7 @@ class VolumeBook:
         """The volumes that could serve the claim, the smallest first."""
         for volume in sorted(self.volumes.values(), key=lambda v: (v.capacity, v.name)):
             if (
-                volume.claim in ("", claim.key)
+                (volume.claim or self._given.get(volume.name, "")) in ("", claim.key)
                 and not volume.deleted
                 and volume.phase in ("", "Available")
                 and volume.storage_class == storage_class
@@ -166,6 +216,17 @@ def _terms(volume: views.Volume) -> tuple[NodeTerm, ...] | None:
 
 def _expressions(requirements: Sequence[Requirement] | None) -> tuple[Expression, ...]:
     return tuple(Expression(r.key, r.operator, r.values or ()) for r in requirements or ())
+
+
+def _reaches(terms: Sequence[NodeTerm] | None, node: Node) -> bool:
+    if terms is None:
+        return True
+    return any(
+        (term.labels or term.fields)
+        and labels_match(term.labels, node.labels)
+        and labels_match(term.fields, {"metadata.name": node.name})
+        for term in terms
+    )
 
 
 def _selected(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

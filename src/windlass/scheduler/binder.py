@@ -20,6 +20,7 @@ from windlass.engine.decision import Bind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.model.volumes import StorageWrite
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.waiting import Keeper
 
@@ -47,8 +48,13 @@ def device_annotations(bind: Bind) -> dict[str, str] | None:
     return {names.DEVICES: ",".join(map(str, indices))}
 
 
+def _no_writes(task: str, node: str) -> Sequence[StorageWrite]:
+    return ()
+
+
 class Binder:
-    """``done`` is called once per bind, in the order of completion."""
+    """``done`` is called once per bind, in the order of completion. ``before`` says what has to be written
+    about a pod's claims before it is bound to a node."""
 
     def __init__(
         self,
@@ -59,7 +65,9 @@ class Binder:
         rng: Random,
         limit: AdaptiveLimit,
         give_up_seconds: float = 30.0,
+        before: Callable[[str, str], Sequence[StorageWrite]] = _no_writes,
     ) -> None:
+        self._before = before
         self.limit = limit
         self._client = client
         self._done = done
@@ -115,8 +123,12 @@ class Binder:
         namespace, _, name = bind.task.partition("/")
         annotations = device_annotations(bind)
         backoff = Backoff(self._rng, 0.1, 2.0, 5.0, 0.5)
+        writes = list(self._before(bind.task, bind.node))
         while True:
             try:
+                problem = await self._write(writes)
+                if problem:
+                    return Outcome(bind, False, problem)
                 await self._client.bind(namespace, name, bind.node, uid=bind.uid, annotations=annotations)
             except (StatusError, Unreachable) as error:
                 outcome = await self._judge(bind, error, started)
@@ -127,6 +139,21 @@ class Binder:
                 continue
             self.limit.succeeded()
             return Outcome(bind, True, seconds=self._clock.monotonic() - started)
+
+    async def _write(self, writes: list[StorageWrite]) -> str:
+        """Write what is left of ``writes``; what is in the way for good, in words. Raises ``Unreachable``,
+        and ``StatusError`` where it is worth trying again."""
+        while writes:
+            write = writes[0]
+            kind = resources.PERSISTENT_VOLUME_CLAIMS if write.namespace else resources.PERSISTENT_VOLUMES
+            try:
+                await self._client.patch(kind, write.name, dict(write.body), write.namespace or None)
+            except StatusError as error:
+                if error.code in (429, 503, 504):
+                    raise
+                return f"{kind.kind} {write.name} could not be prepared: {error.message}"
+            del writes[0]
+        return ""
 
     async def _judge(self, bind: Bind, error: StatusError | Unreachable, started: float) -> Outcome | None:
         """What a failure means; None to try again."""

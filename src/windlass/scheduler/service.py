@@ -122,6 +122,7 @@ class SchedulerService:
             rng=rng,
             limit=AdaptiveLimit(options.bind_concurrency, ceiling=options.bind_concurrency_max),
             give_up_seconds=options.assume_seconds,
+            before=self.model.storage_writes,
         )
 
     # ------------------------------------------------------------------ running
