@@ -14,7 +14,7 @@ from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Group, Needs, Task
+from windlass.spi.objects import Dialect, Group, Needs, Task
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -109,7 +109,7 @@ def test_without_conformance_and_with_it() -> None:
         scene = Scene(config=config("allocate preempt", tiers))
         scene.node("n0", gpu=1)
         key = f"{NAMESPACE}/system"
-        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO)
         scene.engine.apply(
             [
                 GroupUpserted(Group(key, uid=key, admitted=True)),
@@ -162,7 +162,7 @@ def test_a_pod_of_the_same_group_goes_for_one_of_higher_priority() -> None:
     scene.gang("job", pods=1, min_member=1, gpu=1)
     scene.cycle()
     key = f"{NAMESPACE}/job"
-    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO)
     chief = Task(f"{key}-chief", f"{key}-chief", key, needs, priority=5)
     scene._tasks[chief.key] = chief
     scene.engine.apply([TaskUpserted(chief)])
@@ -184,7 +184,7 @@ def test_never_preempts() -> None:
     scene = crowded()
     key = f"{NAMESPACE}/high"
     scene.engine.apply([GroupUpserted(Group(key, priority=10, uid=key, admitted=True))])
-    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO)
     task = Task(f"{key}-0", f"{key}-0", key, needs, priority=10, never_preempts=True)
     scene.engine.apply([TaskUpserted(task)])
     assert scene.cycle().evictions == ()
@@ -312,7 +312,7 @@ def waiting(scene: Scene, name: str, gpu: int, *, created: float = 1.0, pods: in
     )
     scene.engine.apply([GroupUpserted(group)])
     for n in range(pods):
-        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE)
+        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO)
         scene._enter(Task(f"{key}-{n}", f"{key}-{n}", key, needs, index=n))
 
 
@@ -406,7 +406,7 @@ def test_pods_that_ask_for_nothing_do_not_wait_for_their_gang() -> None:
     scene.node("n0", gpu=1)
     scene.gang("mixed", pods=2, min_member=3, gpu=1)
     key = f"{NAMESPACE}/mixed"
-    light = Task(f"{key}-light", f"{key}-light", key, Needs(namespace=NAMESPACE))
+    light = Task(f"{key}-light", f"{key}-light", key, Needs(namespace=NAMESPACE, dialect=Dialect.VOLCANO))
     scene._enter(light)
     scene.cycle()
     assert scene._tasks[light.key].node == "n0"
@@ -421,6 +421,30 @@ def test_only_limits_hold_pods_that_ask_for_nothing_back() -> None:
     scene.cycle()
     assert scene.where("light") == {"n0": 3}
     quiet(scene)
+
+
+# ---------------------------------------------------------------------- shuffle
+
+
+def test_pods_leave_revocable_nodes_when_their_hours_are_over() -> None:
+    """The scene begins at 13:46:40 UTC."""
+    arguments = {"tdm.revocable-zone.rz": "10:00-14:00"}
+    scene = Scene(config=config("allocate shuffle", "priority gang | predicates tdm", tdm=arguments))
+    scene.node("n0", gpu=2, labels={"volcano.sh/revocable-zone": "rz"})
+    key = f"{NAMESPACE}/job"
+    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO, revocable_zone="*")
+    scene.engine.apply([GroupUpserted(Group(key, uid=key, min_member=1, admitted=True))])
+    for n in range(2):
+        scene._enter(Task(f"{key}-{n}", f"{key}-{n}", key, needs, index=n))
+    scene.cycle()
+    assert scene.where("job") == {"n0": 2}
+    assert scene.cycle(60).evictions == ()
+    (eviction,) = scene.cycle(20 * 60).evictions
+    assert (eviction.action, eviction.claimer) == ("shuffle", "")
+    decision = scene.cycle(61)
+    assert len(decision.evictions) == 1
+    scene.cycle(61)
+    assert scene.where("job") == {}
 
 
 # ---------------------------------------------------------------------- always

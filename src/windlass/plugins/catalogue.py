@@ -20,6 +20,7 @@ from windlass.plugins.volcano import (
     resource_strategy_fit,
     revocable,
     sla,
+    tdm,
     usage,
 )
 from windlass.plugins.volcano.arguments import boolean, number
@@ -238,9 +239,11 @@ def _nodegroup(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _tdm(option: PluginOption, wiring: Wiring) -> None:
-    """The nodes' side: which pods revocable nodes take, and when."""
+    """Which pods revocable nodes take, and when; and who leaves them (action ``shuffle``)."""
     found = revocable.build(option.arguments, closes=option.enabled("enablePredicate"))
     _enter_for_nodes(found, option, wiring)
+    if option.enabled("enabledVictim"):
+        wiring.tier.evicts.append(tdm.build(option.arguments))
 
 
 def _enter_for_nodes(

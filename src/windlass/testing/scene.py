@@ -14,7 +14,7 @@ from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, T
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import SchedulerConfig
-from windlass.spi.objects import Group, Needs, Node, Queue, Taint, Task, TaskState, Toleration
+from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Taint, Task, TaskState, Toleration
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -36,6 +36,8 @@ class Scene:
         known = tuple(action for action in actions if action in ACTIONS)
         settings = EngineConfig(actions=known, best_effort_apart="volcano-backfill" in known)
         self.engine = Engine(settings, [*built, *policies])
+        tiers = config is not None and config.tiers
+        self._dialect = Dialect.VOLCANO if tiers else Dialect.WINDLASS
         self.now = START
         self._tasks: dict[str, Task] = {}
         self._leaving: list[Task] = []
@@ -128,6 +130,7 @@ class Scene:
             labels=tuple(sorted((labels or {}).items())),
             namespace=NAMESPACE,
             tolerations=tuple(tolerations),
+            dialect=self._dialect,
         )
         self.engine.apply([GroupUpserted(group)])
         for index in range(pods):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from windlass.api.reasons import Reason
-from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla
+from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla, tdm
 from windlass.plugins.volcano.arguments import boolean, duration, number
 from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.cdp import Cooldown
@@ -443,6 +443,45 @@ def test_sla_puts_the_earlier_deadline_first() -> None:
     order = sla.SlaOrder({})
     soon, later, never = gang_of(waiting_limit=1.0), gang_of(waiting_limit=2.0), gang_of()
     assert sorted([never, later, soon], key=order.group_key) == [soon, later, never]
+
+
+# ---------------------------------------------------------------------- tdm
+
+
+HOUR = 3600.0
+NIGHT = tdm.build({"tdm.revocable-zone.rz": "20:00-06:00", "tdm.evict.period": "2m"})
+
+
+def on(zone: str | None, task: FakeTask) -> FakeTask:
+    task.node = Node("n", {}, {} if zone is None else {"volcano.sh/revocable-zone": zone})
+    return task
+
+
+@pytest.mark.parametrize(
+    ("notes", "going"),
+    [
+        ({}, ["p0"]),
+        ({"volcano.sh/jdb-max-unavailable": "3"}, ["p0", "p1"]),  # one of five is away already
+        ({"volcano.sh/jdb-max-unavailable": "20%"}, []),
+        ({"volcano.sh/jdb-min-available": "50%"}, ["p0"]),
+        ({"volcano.sh/jdb-min-available": "x"}, ["p0"]),
+        ({"volcano.sh/jdb-min-available": "0"}, ["p0", "p1", "p2"]),
+    ],
+)
+def test_pods_leave_revocable_nodes_as_their_budget_allows(notes: dict[str, str], going: list[str]) -> None:
+    found = gang_of(members=5, annotations=notes)
+    pods = [on("rz", pod(f"p{n}", found)) for n in range(3)] + [on(None, pod("stays", found))]
+    assert names(NIGHT.due(pods, 12 * HOUR)) == going
+    assert names(NIGHT.due(pods, 22 * HOUR)) == []
+    assert NIGHT.next_due(5.0) == 125.0
+
+
+def test_who_stays_on_revocable_nodes() -> None:
+    found = gang_of("a", members=2)
+    firm, unknown = on("rz", pod("firm", found, preemptible=False)), on("elsewhere", pod("u", gang_of("b")))
+    assert names(NIGHT.due([firm, unknown], 12 * HOUR)) == ["u"]
+    assert names(NIGHT.due([firm, unknown], 22 * HOUR)) == ["u"]
+    assert tdm.build({}).next_due(0.0) == 60.0
 
 
 # ---------------------------------------------------------------------- tiers

@@ -1,0 +1,74 @@
+"""``tdm``, the evictions: preemptible pods leave revocable nodes once the hours of their zone are over.
+
+Every ``tdm.evict.period`` (1m) a group loses as many of them as its disruption budget allows
+(``volcano.sh/jdb-max-unavailable``, ``volcano.sh/jdb-min-available``; numbers or percentages of its pods),
+one where it states none. Done by the action ``shuffle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from windlass.plugins.volcano.arguments import Arguments, duration
+from windlass.plugins.volcano.revocable import LABEL, PREFIX, Hours, is_active, parse_hours
+from windlass.spi.tiers import GangView, TaskView
+
+PERIOD = "tdm.evict.period"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+
+
+class RevocableEvictions:
+    name = "tdm"
+
+    def __init__(self, zones: Mapping[str, Hours], period: float) -> None:
+        self._zones = dict(zones)
+        self._period = period
+
+    def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]:
+        going: dict[str, list[TaskView]] = {}
+        there: dict[str, int] = {}
+        for task in running:
+            key = task.gang.spec.key
+            there[key] = there.get(key, 0) + 1
+            zone = task.node.labels.get(LABEL) if task.node is not None else None
+            if zone is not None and task.task.preemptible and not self._active(zone, now):
+                going.setdefault(key, []).append(task)
+        return [task for key, tasks in going.items() for task in tasks[: _budget(tasks[0].gang, there[key])]]
+
+    def next_due(self, now: float) -> float | None:
+        """Every period; a node may be labelled at any time."""
+        return now + self._period
+
+    def _active(self, zone: str, now: float) -> bool:
+        hours = self._zones.get(zone)
+        return hours is not None and is_active(hours, now)
+
+
+def build(arguments: Arguments) -> RevocableEvictions:
+    zones = {}
+    for name, text in arguments.items():
+        hours = parse_hours(str(text)) if name.startswith(PREFIX) else None
+        if hours is not None:
+            zones[name.removeprefix(PREFIX)] = hours
+    return RevocableEvictions(zones, duration(arguments.get(PERIOD, "1m")) or 60.0)
+
+
+def _budget(gang: GangView, running: int) -> int:
+    """How many running pods of the group may go at once."""
+    notes, size = gang.spec.annotations, gang.members
+    most = _part(notes.get(MAX_UNAVAILABLE), size)
+    if most is not None:
+        return max(0, most - (size - running))
+    least = _part(notes.get(MIN_AVAILABLE), size)
+    if least is not None:
+        return max(0, running - least)
+    return 1
+
+
+def _part(text: str | None, whole: int) -> int | None:
+    """``"3"`` or ``"30%"`` of ``whole``, rounded up; ``None`` for none, and for what is neither."""
+    number = (text or "").removesuffix("%")
+    if not number.isdecimal():
+        return None
+    return -(-int(number) * whole // 100) if text and text.endswith("%") else int(number)
