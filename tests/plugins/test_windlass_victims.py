@@ -1,0 +1,111 @@
+"""``plugins.windlass_victims``: Windlass' own rules for taking room."""
+
+from __future__ import annotations
+
+from queueviews import GPU, View, claim, queue, unit
+
+from windlass.api.reasons import Reason
+from windlass.plugins.windlass_victims import CHECKPOINTED, WindlassClaims, WindlassVictims
+from windlass.spi.objects import Dialect
+from windlass.spi.victims import Denied, Loot, Move, Scope, Terms
+
+claims, rules = WindlassClaims(), WindlassVictims()
+
+
+def own(name: str, **rest: object) -> View:
+    return queue(name, dialect=Dialect.VOLCANO, **rest)
+
+
+def test_terms() -> None:
+    leaf = own("q", held=1, fair=2)
+    assert claims.claims(claim("preempt", leaf, priority=3)) == Terms(Scope.OWN_QUEUE, below=3)
+    assert claims.claims(claim("reclaim", leaf, 1)) == Terms(Scope.OTHER_QUEUES, Move.MAY)
+    denied = claims.claims(claim("reclaim", leaf, 2))
+    assert isinstance(denied, Denied)
+    assert denied.code is Reason.WAITING_FOR_SHARE
+    assert claims.claims(claim("consolidation", leaf)) == Terms(Scope.ALL_QUEUES, Move.MUST, 16)
+    assert claims.claims(claim("consolidation", leaf, preemptible=False)) is None
+    assert claims.claims(claim("dance", leaf)) is None
+    assert claims.claims(claim("preempt", queue("k"))) is None
+
+
+def test_what_is_not_divided_does_not_count() -> None:
+    leaf = own("q", held=1, fair=2)
+    assert isinstance(claims.claims(claim("reclaim", leaf, request={GPU: 1, "pods": 99})), Terms)
+
+
+def test_only_queues_over_their_share_of_what_is_asked_for_give() -> None:
+    ours = own("a", fair=4)
+    assert not rules.spares_queue(claim("reclaim", ours), own("b", held=3, fair=2).path)
+    assert rules.spares_queue(claim("reclaim", ours), own("b", held=2, fair=2).path)
+    assert not rules.spares_queue(claim("preempt", ours), own("b", held=2, fair=2).path)
+    rich = own("c", held=2, fair=2)
+    rich.committed["cpu"], rich.fair_share["cpu"] = 9, 1
+    assert rules.spares_queue(claim("reclaim", ours), rich.path)
+    assert not rules.spares_queue(claim("reclaim", ours, request={GPU: 1, "cpu": 1}), rich.path)
+
+
+def test_at_every_level_down_to_the_victim() -> None:
+    top = own("top", held=9, fair=2)
+    ours = own("a", fair=4)
+    modest, greedy = own("m", held=2, fair=2, parent=top), own("g", held=7, fair=2, parent=top)
+    asks = claim("reclaim", ours, 1)
+    assert not rules.may_take(asks, unit(modest), {})
+    assert rules.may_take(asks, unit(greedy), {})
+    assert not rules.may_take(asks, unit(greedy), {"g": {GPU: 5}})
+    assert not rules.may_take(asks, unit(greedy), {"top": {GPU: 7}})
+    assert not rules.may_take(asks, unit(greedy, request={"cpu": 1}), {})
+    assert rules.may_take(claim("preempt", ours), unit(modest), {})
+
+
+def test_the_claimers_queues_stay_within_their_shares_up_to_the_parting() -> None:
+    top = own("top", held=4, fair=4)
+    ours, cousin = own("a", held=0, fair=4, parent=top), own("c", held=4, fair=1, parent=top)
+    stranger = own("s", held=9, fair=1)
+    asks = claim("reclaim", ours, 1)
+    assert rules.validates(asks, Loot([unit(cousin)], {}))
+    assert not rules.validates(asks, Loot([unit(stranger)], {}))
+    assert rules.validates(claim("preempt", ours, 9), Loot([unit(stranger)], {}))
+
+
+def test_the_queue_furthest_over_its_share_first() -> None:
+    asks = claim("reclaim", own("a", fair=4))
+
+    def key(view: View, taken: int = 0) -> object:
+        return rules.victim_queue_key(asks, view, {GPU: taken})
+
+    twice, thrice = own("b", held=4, fair=2), own("c", held=3, fair=1)
+    assert key(thrice) < key(twice)
+    assert key(twice) < key(thrice, taken=2)
+    assert key(own("d", held=1, fair=0)) < key(thrice)
+    assert key(own("e", held=4, fair=2, priority=1)) < key(own("f", held=4, fair=2, priority=2))
+    assert rules.victim_queue_key(claim("reclaim", queue("k")), twice, {}) is None
+
+
+def test_units_that_lose_least_work_first() -> None:
+    leaf = own("q")
+    asks = claim("preempt", leaf, now=1000.0, priority=9)
+    saved = {CHECKPOINTED: "1970-01-01T00:16:30Z"}  # 990
+    ordered = [
+        unit(leaf, priority=1, started=0.0),
+        unit(leaf, priority=2, started=0.0, core=False, spare=1),
+        unit(leaf, priority=2, started=500.0, annotations=saved),
+        unit(leaf, priority=2, started=900.0),
+        unit(leaf, priority=2, started=500.0, annotations={CHECKPOINTED: "lately"}),
+        unit(leaf, priority=2, created=300.0),
+        unit(leaf, priority=2, created=200.0),
+    ]
+    keys = [rules.victim_key(asks, one) for one in ordered]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys)
+    assert rules.victim_key(claim("preempt", queue("k")), ordered[0]) is None
+    future = unit(leaf, started=2000.0)
+    assert rules.victim_key(asks, future)[2] == 0.0
+
+
+def test_preemption_takes_strictly_lower_priorities() -> None:
+    leaf = own("q")
+    assert rules.spares(claim("preempt", leaf, priority=5), unit(leaf, priority=5))
+    assert not rules.spares(claim("preempt", leaf, priority=5), unit(leaf, priority=4))
+    assert not rules.spares(claim("reclaim", leaf, priority=5), unit(leaf, priority=9))
+    assert not rules.spares(claim("preempt", queue("k"), priority=5), unit(leaf, priority=5))
