@@ -70,12 +70,16 @@ class Holds:
             self._drop(hold)
 
     def expire(self, now: float, seconds: float) -> None:
-        """Give up what has been kept for ``seconds``."""
+        """Give up what has been kept for ``seconds``, and places that are not there any more."""
+        ledger = self._ledger
         for hold in list(self):
-            if hold.until is None:
-                hold.until = now + seconds
-            elif hold.until <= now:
+            if not ledger.keeps(hold.cls, hold.row) or (hold.until is not None and hold.until <= now):
                 self._drop(hold)
+            elif hold.until is None:
+                hold.until = now + seconds
+        for entry in [entry for entry in ledger.leaving.values() if entry.promised >= 0]:
+            if not ledger.keeps(entry.cls, entry.promised):
+                ledger.withdraw(entry)
 
     def next_due(self) -> float | None:
         return min((hold.until for hold in self if hold.until is not None), default=None)

@@ -140,6 +140,12 @@ class Ledger:
             self.queues.mark_freed(group.queue)
         self.table.release_row(row)
 
+    def keeps(self, cls: TaskClass, row: int) -> bool:
+        """Whether a node will have all that is promised on it, of what tasks of the class ask for."""
+        allocatable, used, releasing, promised = self.table.planes[row]
+        cls.fit_vector()
+        return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
+
     def _count_promise(self, entry: TaskEntry, row: int, sign: int) -> None:
         group = entry.group
         if group is not None:

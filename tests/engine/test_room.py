@@ -1,0 +1,92 @@
+"""``engine.room``: how much room there would be if some tasks were gone."""
+
+from __future__ import annotations
+
+import numpy as np
+from cluster_dsl import Cluster, needs
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import TaskEntry
+from windlass.engine.room import Room, could_hold, future_free, lacking
+from windlass.engine.statement import Statement
+
+
+def cluster() -> Cluster:
+    c = Cluster().nodes("n1 gpu=4 cpu=8", "n2 gpu=4 cpu=8", "n3 gpu=4 cpu=8 cordoned")
+    for at, node in enumerate(("n1", "n1", "n2", "n3")):
+        c.running(f"r{at}", node, "gpu=2 cpu=2")
+    c.cycle()
+    return c
+
+
+def cls_of(c: Cluster, text: str) -> TaskClass:
+    return c.engine.world.classes.get(needs(text))
+
+
+def entry(c: Cluster, name: str) -> TaskEntry:
+    return c.engine.world.tasks[f"ns/{name}-0"]
+
+
+def test_counts_follow_who_goes_and_who_stays() -> None:
+    c = cluster()
+    room = Room(c.engine.world.table, cls_of(c, "gpu=3 cpu=1"))
+    assert room.total == 0
+    room.change([entry(c, "r2")], 1)
+    assert room.total == 1
+    room.change([entry(c, "r0"), entry(c, "r1")], 1)
+    assert room.total == 2
+    room.change([entry(c, "r3")], 1)  # on a cordoned node
+    assert room.total == 2
+    room.change([entry(c, "r1")], -1)
+    assert room.total == 1
+    room.change([entry(c, "r0"), entry(c, "r2")], -1)
+    assert room.total == 0
+
+
+def test_what_there_would_be_at_best_leaves_the_count_alone() -> None:
+    c = cluster()
+    room = Room(c.engine.world.table, cls_of(c, "gpu=1 cpu=1"))
+    assert room.total == 2
+    assert room.at_best([entry(c, "r0"), entry(c, "r3")]) == 4
+    assert room.at_best([]) == 2
+    assert room.total == 2
+
+
+def test_the_scarcest_resource_counts() -> None:
+    c = cluster()
+    room = Room(c.engine.world.table, cls_of(c, "gpu=1 cpu=4"))
+    assert room.total == 1
+    room.change([entry(c, "r0")], 1)
+    assert room.total == 2
+
+
+def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
+    c = cluster()
+    table = c.engine.world.table
+    s = Statement(c.engine.world.ledger)
+    gpu = table.resources.codes["nvidia.com/gpu"]
+    row = table.rows["n1"]
+    assert future_free(table)[row, gpu] == 0
+    s.evict(entry(c, "r0"), "preempt")
+    assert future_free(table)[row, gpu] == 2000
+    c.gang("waits", 1, "gpu=1")
+    s.pipeline(entry(c, "waits"), row)
+    assert future_free(table)[row, gpu] == 1000
+    s.rollback()
+    assert future_free(table)[row, gpu] == 0
+
+
+def test_empty_nodes_hold_so_many() -> None:
+    c = cluster()
+    table = c.engine.world.table
+    assert could_hold(table, cls_of(c, "gpu=2")) == 4
+    assert could_hold(table, cls_of(c, "gpu=5")) == 0
+
+
+def test_what_is_lacking_is_a_part_of_the_request() -> None:
+    c = cluster()
+    table = c.engine.world.table
+    lacks = lacking(table, future_free(table), cls_of(c, "gpu=4 cpu=2"))
+    by_name = {table.names[row]: lacks[row] for row in range(table.height)}
+    assert by_name == {"n1": 1.0, "n2": 0.5, "n3": np.inf}
+    assert np.isinf(lacking(table, future_free(table), cls_of(c, "gpu=5"))).all()
