@@ -197,9 +197,18 @@ class GroupEntry:
     @property
     def holding(self) -> Mapping[str, int]:
         """What its tasks hold or are promised; what is being given back left out."""
+        return self._sum(pending=False)
+
+    @property
+    def asked(self) -> Mapping[str, int]:
+        """:attr:`holding`, and what its pending tasks ask for."""
+        return self._sum(pending=True)
+
+    def _sum(self, *, pending: bool) -> dict[str, int]:
         sums: dict[str, int] = {}
         for entry in self.tasks.values():
-            if entry.promised >= 0 or (entry.row >= 0 and entry.state is not TaskState.RELEASING):
+            held = entry.promised >= 0 or (entry.row >= 0 and entry.state is not TaskState.RELEASING)
+            if held or (pending and entry.key in self.pending):
                 for name, units in entry.cls.items:
                     sums[name] = sums.get(name, 0) + units
         return sums

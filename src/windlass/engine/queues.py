@@ -130,6 +130,14 @@ class QueueEntry:
         return self.share.real_capability
 
     @property
+    def gangs(self) -> Sequence[GroupEntry]:
+        return [group for _, group in sorted(self.groups.items()) if group.group is not None]
+
+    @property
+    def stamp(self) -> int:
+        return self._tree.stamp
+
+    @property
     def siblings(self) -> Sequence[QueueEntry]:
         return self._tree.known_tops() if self.parent is None else self.parent.subqueues
 
@@ -167,6 +175,8 @@ class QueueTree:
     def __init__(self, cluster: Mapping[str, int]) -> None:
         self._cluster = cluster
         self.entries: dict[str, QueueEntry] = {}
+        self.stamp = 0
+        """Counts the changes of sums and rules."""
         self.version = 0
         """Counts the changes of rules and of the tree."""
         self._known_tops: tuple[int, list[QueueEntry]] = (-1, [])
@@ -307,6 +317,7 @@ class QueueTree:
     def _weigh_siblings(self, parent: QueueEntry | None) -> None:
         """Sum the weights below a parent (``None``: of the queues without one)."""
         self.version += 1
+        self.stamp += 1
         siblings = list(parent.children.values()) if parent else list(self.tops.values())
         weight = sum(sibling.spec.weight for sibling in siblings if not sibling.missing)
         for sibling in siblings:
@@ -348,6 +359,7 @@ class QueueTree:
     def allocate(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` tasks of request ``items`` hold resources; negative: they let go. ``firm``: of a
         group that no one may evict."""
+        self.stamp += 1
         for entry in leaf.path:
             _count(entry.allocated, items, count)
             if firm:
@@ -359,6 +371,7 @@ class QueueTree:
     def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
         does not count as giving back. The demand stays the same. See :meth:`start_flavored`."""
+        self.stamp += 1
         for entry in leaf.path:
             allocated = entry.allocated
             pending = entry.pending
@@ -377,6 +390,7 @@ class QueueTree:
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
+        self.stamp += 1
         for entry in leaf.path:
             _count_few(entry.releasing, items, count)
             if firm:
@@ -385,6 +399,7 @@ class QueueTree:
 
     def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Room is kept for ``count`` waiting tasks; negative: no longer."""
+        self.stamp += 1
         for entry in leaf.path:
             _count_few(entry.promised, items, count)
             if firm:
@@ -406,6 +421,7 @@ class QueueTree:
 
     def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """``count`` tasks wait; negative: they wait no longer."""
+        self.stamp += 1
         for entry in leaf.path:
             _count(entry.pending, items, count)
             self.changed[entry.name] = self.demanding[entry.name] = entry

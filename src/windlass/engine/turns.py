@@ -25,6 +25,8 @@ class Turns:
     def __init__(self, queues: QueueTree, policies: Policies) -> None:
         self._queues = queues
         self._orders = policies.queue_orders
+        self._entangled = any(getattr(order, "entangled", False) for order in self._orders)
+        """Whether any placement may change the place of any queue."""
         self._top: list[tuple[Any, ...]] = []
         self._tickets = count()
         self._leaves: dict[str, QueueEntry] = {}
@@ -113,6 +115,8 @@ class Turns:
         """Enter anew, the deepest first, whatever may stand at another place now."""
         unsorted, self._queues.unsorted = self._queues.unsorted, {}
         moved, self._moved = self._moved, {}
+        if self._entangled:
+            moved |= self._leaves
         for leaf in moved.values():
             for entry in leaf.path:
                 unsorted[entry.name] = entry

@@ -12,6 +12,7 @@ from windlass.plugins.volcano import (
     capacity,
     drf,
     gang,
+    hdrf,
     nodegroup,
     nodeorder,
     overcommit,
@@ -140,6 +141,11 @@ def _drf(option: PluginOption, wiring: Wiring) -> None:
         wiring.add(drf.DrfOrder())
     if option.enabled("enablePreemptable"):
         wiring.tier.preempting.append(drf.DrfSpares())
+    if option.enabled("enableHierarchy"):
+        if option.enabled("enableQueueOrder"):
+            wiring.add(hdrf.HdrfOrder())
+        if option.enabled("enableReclaimable"):
+            wiring.tier.reclaiming.append(hdrf.HdrfSpares())
 
 
 def _proportion(option: PluginOption, wiring: Wiring) -> None:

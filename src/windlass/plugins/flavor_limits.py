@@ -44,8 +44,8 @@ def _refusal(
     here = nodes.allocatable(resource) > 0
     for needs in step.needs[:1]:
         here = here & _selected(needs, nodes)
-    codes = np.unique(nodes.label(resource + PRODUCT)[here]).tolist()
-    models = [nodes.label_values(resource + PRODUCT)[code] for code in codes]
+    values = nodes.label_values(resource + PRODUCT)
+    models = [str(values[int(code)]) for code in np.unique(nodes.label(resource + PRODUCT)[here])]
     if not models:
         return None
     limiting = [name for name in names if any(flavor_matches(name, model) for model in models)]

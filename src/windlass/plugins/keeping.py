@@ -27,6 +27,7 @@ class Kept:
         self._dialect = dialect
         self._inside = inside
         self.name = str(inner.name)
+        self.entangled = bool(getattr(inner, "entangled", False))
 
     def _speaks(self, dialect: Dialect) -> bool:
         return (dialect is self._dialect) is self._inside

@@ -143,6 +143,16 @@ class QueueView(Protocol):
         ...
 
     @property
+    def gangs(self) -> Sequence[GroupView]:
+        """The groups of the queue itself that are known."""
+        ...
+
+    @property
+    def stamp(self) -> int:
+        """Changes with every change of any queue's sums or rules."""
+        ...
+
+    @property
     def siblings(self) -> Sequence[QueueView]:
         """The known queues of its level by name, itself included."""
         ...
@@ -219,6 +229,11 @@ class GroupView(Protocol):
     @property
     def holding(self) -> Mapping[str, int]:
         """What its tasks hold or are promised; what is being given back left out."""
+        ...
+
+    @property
+    def asked(self) -> Mapping[str, int]:
+        """``holding``, and what its pending tasks ask for."""
         ...
 
     def ready(self) -> bool:

@@ -49,6 +49,10 @@ class GangLook:
         return self.entry.holding
 
     @property
+    def asked(self) -> Mapping[str, int]:
+        return self.entry.asked
+
+    @property
     def queue(self) -> QueueEntry | None:
         return self.entry.queue
 

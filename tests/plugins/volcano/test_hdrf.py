@@ -1,0 +1,102 @@
+"""Hierarchical DRF: the published examples, and the tree by itself."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from cluster_dsl import GIB, Cluster
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.deltas import QueueUpserted
+from windlass.plugins import registry
+from windlass.plugins.volcano.hdrf import HIERARCHY, WEIGHTS, before, key_of, tree_of
+from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.objects import Queue
+
+ON = {"enableHierarchy": True, "enableQueueOrder": True, "enableJobOrder": True}
+
+
+def cluster(*nodes: str, actions: tuple[str, ...] = ("allocate",), **queues: tuple[str, str]) -> Cluster:
+    """``queues``: name → hierarchy and weights."""
+    config = SchedulerConfig(("allocate",), (Tier((PluginOption("drf", ON),)),))
+    plugins, _ = registry.build(config, warn=lambda text: None)
+    c = Cluster(EngineConfig(actions=actions), list(plugins)).nodes(*nodes)
+    c.engine.apply([QueueUpserted(Queue("root"))])
+    for name, (path, weights) in queues.items():
+        notes = {HIERARCHY: path, WEIGHTS: weights}
+        c.engine.apply([QueueUpserted(Queue(name, "root", annotations=notes))])
+    return c
+
+
+def pods(c: Cluster, name: str, n: int, request: str, queue: str) -> None:
+    for i in range(n):
+        c.gang(f"{name}{i}", 1, request, queue=queue)
+
+
+def started(c: Cluster, name: str) -> int:
+    return sum(1 for key in c.groups if key.startswith(f"ns/{name}") and c.where(key.removeprefix("ns/")))
+
+
+def test_each_side_of_the_tree_gets_half() -> None:
+    c = cluster(
+        "n cpu=10 mem=10",
+        sci=("root/sci", "100/50"),
+        dev=("root/eng/dev", "100/50/50"),
+        prod=("root/eng/prod", "100/50/50"),
+    )
+    pods(c, "sci", 10, "cpu=1 mem=1", "sci")
+    pods(c, "dev", 10, "cpu=1", "dev")
+    pods(c, "prod", 10, "mem=1", "prod")
+    c.settle()
+    assert (started(c, "sci"), started(c, "dev"), started(c, "prod")) == (5, 5, 5)
+
+
+def test_a_blocked_subtree_does_not_hold_up_the_others() -> None:
+    """Volcano's example "blocking nodes": 30 CPUs and 30 G, four queues that need one of each."""
+    c = cluster(
+        "n cpu=30 mem=30",
+        q1=("root/queue1", "100/25"),
+        q2=("root/queue2", "100/25"),
+        q31=("root/queue3/queue31", "100/25/50"),
+        q32=("root/queue3/queue32", "100/25/50"),
+        q4=("root/queue4", "100/25"),
+    )
+    pods(c, "a", 30, "cpu=1", "q1")
+    pods(c, "b", 30, "cpu=1", "q2")
+    pods(c, "c", 30, "cpu=1", "q31")
+    pods(c, "d", 30, "mem=1", "q32")
+    pods(c, "e", 30, "mem=1", "q4")
+    c.settle()
+    assert [started(c, name) for name in "abcde"] == [10, 10, 10, 15, 15]
+
+
+def test_weights_count_among_siblings() -> None:
+    c = cluster("n cpu=12", a=("root/a", "1/1"), b=("root/b", "1/3"), tiny=("root/c", "1/0.1"))
+    for name in ("a", "b"):
+        pods(c, name, 12, "cpu=1", name)
+    c.settle()
+    assert (started(c, "a"), started(c, "b")) == (3, 9)
+
+
+def test_the_tree_sums_and_scales() -> None:
+    c = cluster("n cpu=10 mem=10", dev=("root/eng/dev", "1/1/1"), prod=("root/eng/prod", "1/1/2"))
+    pods(c, "dev", 4, "cpu=1", "dev")
+    pods(c, "prod", 2, "mem=1", "prod")
+    c.cycle()
+    c.gang("more", 2, "cpu=9", queue="prod")
+    c.gang("rest", 2, "cpu=9", queue="dev")
+    c.cycle()
+    queues = c.engine.world.queues.get("root").subqueues
+    total = {"cpu": 10_000, "memory": 10 * GIB}
+    root = tree_of(queues, total, {})
+    eng = root.children["eng"]
+    assert (eng.children["dev"].share, eng.children["prod"].share) == (Fraction(4, 10), Fraction(2, 10))
+    assert not eng.saturated
+    # groups that have all they ask for are saturated, so nothing is scaled below; above, the empty ones wait
+    assert {name: child.saturated for name, child in eng.children.items()} == {"dev": False, "prod": False}
+    assert eng.held == {"cpu": 2000, "pods": 2 + 2, "memory": 2 * GIB}
+    dev, prod = (next(q for q in queues if q.name == name) for name in ("dev", "prod"))
+    assert before(key_of(root, prod), key_of(root, dev))
+    assert not before(key_of(root, dev), key_of(root, prod))
+    changed = tree_of(queues, total, {f"ns/prod{i}": {"memory": 5 * GIB} for i in range(2)})
+    assert before(key_of(changed, dev), key_of(changed, prod))
