@@ -82,3 +82,28 @@ async def test_an_eviction_tells_for_whom(api: SchedulerApi) -> None:
         api.finish_deletions()
         await running.settle(1.0)
         assert api.bound() == ["new0"]
+
+
+async def test_the_moments_that_kai_keeps_are_written_on_its_groups(api: SchedulerApi) -> None:
+    """When a gang started, since when it has been too small, when it was evicted: as KAI's scheduler does."""
+
+    def notes() -> dict[str, str]:
+        found = api.object(KAI_POD_GROUPS, "default/a")["metadata"].get("annotations") or {}
+        return {name.removeprefix("kai.scheduler/"): text for name, text in found.items()}
+
+    add(api, kai_queue("q"), kai_group("a", 2, "q", stalenessGracePeriod="30s"))
+    add(api, kai_pod("a0", "a", "q"), kai_pod("a1", "a", "q"))
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        await running.settle(2.0)
+        assert api.bound() == ["a0", "a1"]
+        assert "last-start-timestamp" in notes()
+        assert "stale-podgroup-timestamp" not in notes()
+        api.end("a1", phase="Failed")
+        await running.settle(5.0)
+        assert "stale-podgroup-timestamp" in notes()
+        assert "last-eviction-timestamp" not in notes()
+        await running.settle(40.0)
+        assert "last-eviction-timestamp" in notes()
+        assert "last-start-timestamp" not in notes()
+        assert "stale-podgroup-timestamp" not in notes()

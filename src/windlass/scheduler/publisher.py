@@ -35,6 +35,7 @@ from windlass.model.groups import KAI, PHASES_ADMITTED, is_implicit, kind_prefix
 from windlass.model.kubewords import with_summary
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.kai_moments import Moments
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.writes import WriteQueue
 
@@ -95,6 +96,7 @@ class Publisher:
         self._blocked: set[str] = set()
         self._echoes: dict[str, _Echo] = {}
         self._usage: dict[str, QueueUsage] = {}
+        self._moments: Moments = {}
         self._transition = "0"
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
 
@@ -140,9 +142,20 @@ class Publisher:
         ):
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
 
+    def moments(self, found: Moments) -> None:
+        """Moments that are to stand on groups of KAI."""
+        for key, annotations in found.items():
+            view = self._model.kai_groups.get(shown_key(key))
+            if view is None:
+                continue
+            if any(view.annotations.get(name) != text for name, text in annotations.items()):
+                self._moments.setdefault(key, {}).update(annotations)
+                self._queue.wish(f"group {key}")
+
     def gone(self, key: str) -> None:
         """The group and all its pods are gone."""
         self._end(key)
+        self._moments.pop(key, None)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
         self._blocked.discard(key)
@@ -272,6 +285,16 @@ class Publisher:
             resource = resources.KAI_POD_GROUPS
             ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
             self._recorder.event(ref, "Warning", podgroups.UNSCHEDULABLE, told.message)
+        moments = self._moments.pop(key, {})
+        changed = {name: text for name, text in moments.items() if view.annotations.get(name) != text}
+        if changed:
+            patch = {"metadata": {"annotations": changed}}
+            try:
+                await self._client.patch(resources.KAI_POD_GROUPS, view.name, patch, view.namespace)
+            except BaseException:
+                self._moments[key] = {**moments, **self._moments.get(key, {})}
+                raise
+            self._metrics.writes.labels("moment").inc()
         await self._annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, record)
 
     def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:

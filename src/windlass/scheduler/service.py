@@ -40,6 +40,7 @@ from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.evictor import Evictor, Order
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import GangWatch
+from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.policy import make_engine
@@ -246,6 +247,7 @@ class SchedulerService:
         now = self._clock.monotonic()
         for key in changed:
             self._show_group(key, now)
+        self._publisher.moments(moments_of(decision, self.model, self._time()))
         for usage in decision.queues:
             self._publisher.queue(usage)
             self.metrics.queue(
