@@ -144,12 +144,12 @@ class Publisher:
 
     def moments(self, found: Moments) -> None:
         """Moments that are to stand on groups of KAI."""
-        for key, annotations in found.items():
+        for key, wanted in found.items():
             view = self._model.kai_groups.get(shown_key(key))
             if view is None:
                 continue
-            if any(view.annotations.get(name) != text for name, text in annotations.items()):
-                self._moments.setdefault(key, {}).update(annotations)
+            if any(view.annotations.get(name) != text for name, text in wanted.items()):
+                self._moments.setdefault(key, {}).update(wanted)
                 self._queue.wish(f"group {key}")
 
     def gone(self, key: str) -> None:
