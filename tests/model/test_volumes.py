@@ -65,6 +65,9 @@ def test_where_nobody_provides_storage_claims_say_nothing() -> None:
     assert needs() == ()
     assert needs(claim()) == ()
     assert needs(volume("v1")) == ()
+    assert needs(claim(), volume("v1")) == ()
+    others = volume("v1", claimRef={"namespace": "default", "name": "x"})
+    assert needs(claim(), others)[0].problem == "claim default/data is not bound to a volume yet"
 
 
 def test_a_bound_claim_is_where_its_volume_is() -> None:

@@ -1,8 +1,8 @@
 """Which nodes a pod's volumes allow: claims, volumes and storage classes → :class:`VolumeNeed`.
 
-Where nobody provides storage (no volume and no class, as in a box, whose node makes a folder of each
-claim) claims say nothing. So they do as long as not a single claim is known: the cluster does not let
-them be read.
+Where nobody provides storage (no class, and no volume that a claim has, as in a box, whose node makes a
+folder of each claim) unbound claims say nothing. Nor do any as long as not a single claim is known: the
+cluster does not let them be read.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ class VolumeBook:
         self.classes: dict[str, views.StorageClass] = {}
         self.limits: dict[str, Mapping[str, int]] = {}
         """Node → resource that counts attached volumes → how many."""
+        self._provides: bool | None = None
         self._given: dict[str, str] = {}
         """Volume → the claim that it was given to, until the volume itself shows it."""
 
     def upsert(self, item: Item) -> bool:
         """Take in an object as it is now; whether anything changed that matters."""
+        self._provides = None
         match item:
             case views.Claim():
                 return _put(self.claims, item.key, item)
@@ -80,6 +82,7 @@ class VolumeBook:
 
     def remove(self, item: Item) -> bool:
         """The object is gone; whether it was known."""
+        self._provides = None
         match item:
             case views.Claim():
                 return self.claims.pop(item.key, None) is not None
@@ -93,7 +96,7 @@ class VolumeBook:
 
     def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
         """What the claims of a pod, by name, say about nodes."""
-        if not self.claims or not (self.volumes or self.classes):
+        if not self.claims:
             return ()
         found = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
         return tuple(need for need in found if need is not None)
@@ -130,6 +133,8 @@ class VolumeBook:
 
     def _need(self, key: str) -> VolumeNeed | None:
         claim = self.claims.get(key)
+        if not self._provided() and (claim is None or not claim.volume):
+            return None
         if claim is None:
             return VolumeNeed(key, problem=f"claim {key} does not exist")
         if claim.deleted:
@@ -150,6 +155,12 @@ class VolumeBook:
             limit=LIMIT + found.provisioner,
             identity=key,
         )
+
+    def _provided(self) -> bool:
+        """Whether somebody makes volumes for claims, or binds them."""
+        if self._provides is None:
+            self._provides = bool(self.classes) or any(volume.claim for volume in self.volumes.values())
+        return self._provides
 
     def _bound(self, claim: views.Claim, exclusive: bool) -> VolumeNeed | None:
         volume = self.volumes.get(claim.volume)
