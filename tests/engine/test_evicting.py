@@ -385,3 +385,13 @@ def test_more_claims_than_one_cycle_serves_go_on_in_the_next(monkeypatch: pytest
         counts.append(len(decision.evictions))
         assert (decision.wake_at == a.world.now) is (len(counts) < 3)
     assert counts == [2, 2, 1]
+
+
+def test_victims_that_came_while_nobody_claimed_are_known() -> None:
+    a = preempting(4).waits("first", "q", 9, priority=60)
+    a.cycle()
+    a.world.remove("first")
+    a.cycle()
+    a.runs("low", "q", "n0:4", priority=40).cycle()
+    a.waits("high", "q", 2, priority=60).cycle()
+    assert a.evicted == {"low-0"}

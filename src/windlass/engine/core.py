@@ -65,6 +65,7 @@ class Core:
             reservations=self.reservations,
         )
         self._actions = make_actions(self.config.actions, self._machinery)
+        self._evicts = any(action.name != "allocate" for action in self._actions)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)
@@ -93,6 +94,8 @@ class Core:
             action.run(ctx)
         self._park_untried(ctx)
         touched = ctx.touched
+        if self._evicts:
+            self._machinery.running.note(touched)
         touched.update(self.reviews.tell(ctx.parked, now))
         touched.update(self.reviews.review(now))
         self.world.table.amounts.trim()

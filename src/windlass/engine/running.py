@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 
+_MOST_NOTED = 4096
 _Level = dict[str, GroupEntry]
 
 
@@ -18,6 +19,7 @@ class RunningGroups:
     def __init__(self, groups: Mapping[str, GroupEntry]) -> None:
         self._groups = groups
         self._by_queue: dict[str, dict[int, _Level]] | None = None
+        self._noted: dict[str, GroupEntry] = {}
         self._home: dict[str, tuple[str, int]] = {}
         """Group → the queue and priority under which it stands in ``_by_queue``."""
 
@@ -43,13 +45,20 @@ class RunningGroups:
         """The names of the queues in which something runs, sorted."""
         return sorted(self._by_queue or ())
 
+    def note(self, touched: Mapping[str, GroupEntry]) -> None:
+        """As :meth:`update`, by key, but looked at only when someone asks."""
+        self._noted.update(touched)
+        if len(self._noted) > _MOST_NOTED:
+            self.update(())
+
     def update(self, touched: Iterable[GroupEntry]) -> None:
         """Take in what has changed: ``touched`` are the groups that may hold another amount, or be in
         another queue, than at the last call. The first call looks at all groups."""
         if self._by_queue is None:
             self._by_queue = {}
             touched = self._groups.values()
-        for group in touched:
+        noted, self._noted = self._noted, {}
+        for group in (*noted.values(), *touched):
             self._place(group, self._by_queue)
 
     def _place(self, group: GroupEntry, by_queue: dict[str, dict[int, _Level]]) -> None:
