@@ -54,10 +54,6 @@ class GangView(GroupView, Protocol):
         """All its tasks that have not failed and do not terminate: held and pending."""
         ...
 
-    def role_members(self, role: str) -> int:
-        """Of ``held_members``, those of a role."""
-        ...
-
 
 class TaskView(Protocol):
     """A pod as voters see it: one that waits and claims, or one that holds and may have to go."""

@@ -61,9 +61,6 @@ class FakeGang:
     def ready(self) -> bool:
         return self.held_members >= self.spec.min_member
 
-    def role_members(self, role: str) -> int:
-        return 0
-
 
 @dataclass(eq=False)
 class FakeTask:

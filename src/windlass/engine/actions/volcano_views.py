@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.table import PODS
-from windlass.spi.objects import Group, Node, Task, TaskState
+from windlass.spi.objects import Group, Node, Task
 
 
 class GangLook:
@@ -56,11 +56,8 @@ class GangLook:
     def queue(self) -> QueueEntry | None:
         return self.entry.queue
 
-    def role_members(self, role: str) -> int:
-        if role in self.entry.roles_enforced:
-            return self.entry.active_roles.get(role, 0)
-        counted = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING, TaskState.SUCCEEDED)
-        return sum(1 for e in self.entry.tasks.values() if e.task.role == role and e.state in counted)
+    def surplus(self) -> bool:
+        return self.entry.surplus()
 
 
 class TaskLook:
