@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from windlass.kits.clock import FakeClock
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 # Property tests draw the same examples in every run of continuous integration, and new ones elsewhere.
-settings.register_profile("fixed", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("fixed")
+# How long one takes says more about the machine than about the test.
+settings.register_profile("drawn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True)
+settings.load_profile("fixed" if os.environ.get("CI") else "drawn")
 
 
 LONG = (
