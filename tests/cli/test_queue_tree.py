@@ -1,0 +1,114 @@
+"""``windlass queue tree``: two APIs side by side, why shares are what they are, who lends to whom."""
+
+from __future__ import annotations
+
+import json
+
+import clusterscenes
+import pytest
+from fakecluster import FakeClient, FakeCluster
+
+from windlass.api import annotations
+from windlass.api.errors import not_found
+from windlass.api.resources import KAI_QUEUES, QUEUES
+
+GPU = "nvidia.com/gpu"
+
+
+def share(fair: int, held: int, why: str, asked: int | None = None) -> dict[str, str]:
+    """The annotation that the scheduler writes."""
+    amounts = {"fairShare": fair, "allocated": held, "requested": held if asked is None else asked}
+    record = {which: {GPU: str(n)} if n else {} for which, n in amounts.items()}
+    return {annotations.QUEUE_SHARE: json.dumps({**record, "why": {GPU: why}})}
+
+
+def kai_queue(name: str, quota: int, **rest) -> dict:
+    any_amount = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    gpu = {"quota": quota, "limit": -1, "overQuotaWeight": 2}
+    spec = {"resources": {"gpu": gpu, "cpu": any_amount, "memory": any_amount}, **rest.pop("spec", {})}
+    return {"metadata": {"name": name, **rest}, "spec": spec}
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return clusterscenes.busy()
+
+
+@pytest.fixture
+def told(cluster):
+    """The scheduler has said what the queues' shares are."""
+    for name, record in (
+        ("root", share(12, 3, "12: what the queues of the other API leave")),
+        ("default", share(3, 3, "3: 3 of the surplus by weight 1 of 4, all it asks for")),
+        ("research", share(8, 0, "8: 4 deserved + 4 of the surplus by weight 3 of 4, its limit is 8", 20)),
+    ):
+        cluster.objects[(QUEUES, "", name)]["metadata"]["annotations"] = record
+    cluster.add(KAI_QUEUES, kai_queue("org", -1, annotations=share(6, 6, "6: 6 deserved, all it asks for")))
+    below = {"spec": {"parentQueue": "org", "priority": 7}}
+    cluster.add(
+        KAI_QUEUES, kai_queue("a", 2, annotations=share(5, 6, "5: 2 deserved + 3 of the surplus"), **below)
+    )
+    cluster.add(KAI_QUEUES, kai_queue("b", 4, **below))
+    return cluster
+
+
+def test_both_apis_stand_side_by_side(windlass, told):
+    lines = windlass("queue", "tree").out.splitlines()
+    rows = {line.split()[0]: line.split() for line in lines[1 : lines.index("")]}
+    # QUEUE STATE GPUS WAIT FAIR GUAR DESV CAP BORROW WEIGHT PRIO RUN PEND
+    assert rows["kai/org"][2:11] == ["6", "0", "6", "-", "any", "-", "-", "2", "100"]
+    assert rows["kai/a"][2:11] == ["6", "0", "5", "-", "2", "-", "4", "2", "7"]
+    assert rows["kai/b"][2:11] == ["0", "0", "-", "-", "4", "-", "-", "2", "7"]
+    assert rows["volcano/research"][2:11] == ["0", "20", "8", "2", "4", "8", "-", "3", "10"]
+    assert next(line for line in lines if line.startswith("  kai/")).startswith("  kai/a ")
+
+
+def test_shares_are_explained_and_loans_told(windlass, told):
+    out = windlass("queue", "tree").out
+    assert "\nFair shares of nvidia.com/gpu:\n" in out
+    assert "  volcano/research  8: 4 deserved + 4 of the surplus by weight 3 of 4, its limit is 8\n" in out
+    assert "                    borrows 4: 4 of kai/b\n" in out
+    assert out.endswith(
+        "\nBoth APIs share the cluster: of nvidia.com/gpu, KAI's roots are due 6 together and Volcano's root 12.\n"
+    )
+    assert "Fair shares of cpu" not in windlass("queue", "tree", "--resource", "cpu").out
+
+
+def test_structured_output_has_everything(windlass, told):
+    items = {q["name"]: q for q in json.loads(windlass("queue", "tree", "-o", "json").out)["items"]}
+    assert items["kai/a"]["borrowed"] == {GPU: {"kai/b": "4"}}
+    assert items["kai/a"]["fair_share"] == {GPU: "5"}
+    assert items["kai/a"]["parent"] == "kai/org"
+    assert items["volcano/research"]["why"][GPU].startswith("8: 4 deserved")
+    names = windlass("queue", "ls", "-o", "name").out.split()
+    assert "queue.scheduling.run.ai/a" in names
+    assert "queue.scheduling.volcano.sh/research" in names
+
+
+def test_with_kai_alone_names_are_plain(windlass, cluster):
+    for name in ("research", "night"):
+        del cluster.objects[(QUEUES, "", name)]
+    for key in [key for key in cluster.objects if key[0].plural in ("jobs", "pods", "podgroups")]:
+        del cluster.objects[key]
+    cluster.add(KAI_QUEUES, kai_queue("org", 3))
+    out = windlass("queue", "tree").out
+    assert [line.split()[0] for line in out.splitlines()] == ["QUEUE", "org"]
+
+
+def test_a_server_without_kai_is_no_error(windlass, cluster, monkeypatch):
+    plain = FakeClient.list
+
+    def refuse(self, resource, *rest, **more):
+        if resource is KAI_QUEUES:
+            raise not_found(resource, "")
+        return plain(self, resource, *rest, **more)
+
+    monkeypatch.setattr(FakeClient, "list", refuse)
+    done = windlass("queue", "tree")
+    assert done.code == 0
+    assert "root" in done.out
+
+
+def test_what_the_scheduler_wrote_may_be_unreadable(windlass, cluster):
+    cluster.objects[(QUEUES, "", "research")]["metadata"]["annotations"] = {annotations.QUEUE_SHARE: "{no"}
+    assert windlass("queue", "tree").code == 0
