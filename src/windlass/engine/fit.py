@@ -192,10 +192,11 @@ class NodeFit:
 
     def _evaluate(self, view: TableView) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Count and weighted row score, the static mask left out."""
-        count = np.full(view.size, UNLIMITED, dtype=np.int64)
         if self._policies.amounts_decide:
             asked = self._asked
-            count = np.minimum(count, (view.free(asked) // self.vector[asked]).min(axis=1))
+            count = (view.free(asked) // self.vector[asked]).min(axis=1)
+        else:
+            count = np.full(view.size, UNLIMITED, dtype=np.int64)
         for plugin in self._policies.other_capacities:
             limit = plugin.capacity(self.needs, view)
             if limit is not None:

@@ -37,6 +37,7 @@ class NodeTable:
     def __init__(self) -> None:
         self.resources = Interner[str](PODS)
         """Resource name → column; column 0 is ``pods``."""
+        self._column_sets: dict[tuple[str, ...], NDArray[np.int64]] = {}
         self.capacity = 0
         self.height = 0
         """Rows in use lie below this."""
@@ -84,6 +85,14 @@ class NodeTable:
             self.planes = grown
             self.epoch += 1
         return column
+
+    def columns(self, resources: tuple[str, ...]) -> NDArray[np.int64] | None:
+        """The columns of several resources; ``None`` if nobody has named one of them yet."""
+        found = self._column_sets.get(resources)
+        if found is None and all(resource in self.resources.codes for resource in resources):
+            found = np.array([self.resources.codes[resource] for resource in resources], dtype=np.int64)
+            self._column_sets[resources] = found
+        return found
 
     @property
     def width(self) -> int:

@@ -89,6 +89,15 @@ class TableView:
             free -= np.maximum(promised - self._plane(RELEASING, resource), 0)
         return free
 
+    def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
+        columns = self._table.columns(resources)
+        if columns is None or self._empty or self._future:
+            allocatable = [self.allocatable(resource) for resource in resources]
+            used = [self.used(resource) for resource in resources]
+            return np.stack(allocatable, axis=1), np.stack(used, axis=1)
+        planes = self._table.planes[self._pick]
+        return planes[:, ALLOCATABLE, columns], planes[:, USED, columns]
+
     def free(self, columns: IntArray) -> IntArray:
         """``available`` of several columns of the table at once: rows × columns."""
         planes = self._table.planes[self._pick][:, :, columns]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 import numpy as np
 
-from windlass.spi.nodes import FloatArray, NodeView
+from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
 from windlass.spi.quantities import is_device
@@ -31,14 +32,42 @@ class Binpack:
         return Trend.RISES if any(units > 0 for _, units in needs.request) else Trend.FALLS
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        request = {resource: units for resource, units in needs.request if units > 0}
-        if not request:
+        weighed = _weighed(needs.request)
+        if weighed is None:
             return fewest_pods(nodes)
-        devices = {resource: units for resource, units in request.items() if is_device(resource)}
-        ordinary = {resource: request[resource] for resource in ORDINARY if resource in request}
-        if devices:
-            return 90.0 * filled(devices, nodes) + 10.0 * filled(ordinary, nodes)
-        return 60.0 * filled(ordinary, nodes) + 40.0 * _no_idle_device(nodes)
+        resources, units, weights, devices = weighed
+        if not resources:
+            return 40.0 * _no_idle_device(nodes)
+        allocatable, used = nodes.amounts(resources)
+        shares = np.minimum(used + units, allocatable) / np.maximum(allocatable, 1)
+        score = np.zeros(nodes.size)
+        for at, points in enumerate(
+            weights
+        ):  # in this order for any number of nodes: to the last bit the same
+            score += points * shares[:, at]
+        return score if devices else score + 40.0 * _no_idle_device(nodes)
+
+
+@lru_cache(maxsize=4096)
+def _weighed(
+    request: tuple[tuple[str, int], ...],
+) -> tuple[tuple[str, ...], IntArray, tuple[float, ...], bool] | None:
+    """Of what is asked for: resources that count, amounts, points each, whether devices are among them;
+    ``None`` if nothing at all is asked for."""
+    asked = [(resource, units) for resource, units in request if units > 0]
+    if not asked:
+        return None
+    devices = [item for item in asked if is_device(item[0])]
+    ordinary = [item for item in asked if item[0] in ORDINARY]
+    points = [90.0 / len(devices) for _ in devices]
+    points += [(10.0 if devices else 60.0) / len(ordinary) for _ in ordinary]
+    counted = devices + ordinary
+    return (
+        tuple(resource for resource, _ in counted),
+        np.array([units for _, units in counted], dtype=np.int64),
+        tuple(points),
+        bool(devices),
+    )
 
 
 def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:

@@ -59,6 +59,10 @@ class NodeView(Protocol):
         """What new work may take now: unused, and not promised to someone who waits for it."""
         ...
 
+    def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
+        """``allocatable`` and ``used`` of several resources at once: nodes × resources."""
+        ...
+
     def label(self, key: str) -> IntArray:
         """The code of the node's value of label ``key``; 0 where the node lacks it."""
         ...
