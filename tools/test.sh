@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# `make test`: installs what the tests need where it may, then runs them all, on as many workers as there
-# are CPUs (at most four; WINDLASS_TEST_WORKERS says otherwise). Extra arguments go to pytest.
+# `make test`: installs what the tests need where it may, then runs them all, on one worker more than there
+# are CPUs, since much is waiting (at most four; WINDLASS_TEST_WORKERS says otherwise). Extra arguments go to
+# pytest.
 # What takes long to get (a real Kubernetes, PyTorch) is got while the other tests run, and the tests that
 # need it run when it is there. Parts that cannot be had on this machine make their tests skip by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 cpus=$(nproc)
-workers=${WINDLASS_TEST_WORKERS:-$((cpus < 4 ? cpus : 4))}
+workers=${WINDLASS_TEST_WORKERS:-$((cpus < 3 ? cpus + 1 : 4))}
 PATH="$(tools/kubernetes/build.sh --where):$PATH"
 export PATH
 
