@@ -10,9 +10,13 @@ import os
 import sys
 
 from windlass.kits.clock import SystemClock
+from windlass.store import checkpoint
 from windlass.store.store import Store
 
 WRITERS = 16
+# So small that the log is folded in, and starts again, many times before the end.
+checkpoint._PAGES_AT_ONCE = 40
+checkpoint._LONG_LOG_PAGES = 400
 
 
 async def main(path: str, number: str) -> None:
