@@ -460,3 +460,22 @@ def test_a_damaged_database_is_told_and_nothing_keeps_running():
         assert box.processes() == []
     finally:
         box.close()
+
+
+def test_a_database_that_lost_everything_is_told_and_a_new_folder_starts():
+    box = Box()
+    try:
+        box.windlass("up", "--detach")
+        box.windlass("down")
+        os.truncate(box.state.database, 0)
+        done = box.windlass("up", "--detach", check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"error[WL-STORE-510]: the database {box.state.database} is empty\n")
+        assert "backup" in done.stderr
+        assert box.processes() == []
+        folder = box.state.database.parent
+        assert f"mv {folder} {folder}.damaged" in done.stderr
+        folder.rename(f"{folder}.damaged")  # the second remedy
+        box.windlass("up", "--detach")
+    finally:
+        box.close()
