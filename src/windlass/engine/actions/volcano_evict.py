@@ -18,7 +18,7 @@ from windlass.engine.actions.evicting import Evicting, Outcome
 from windlass.engine.actions.volcano_search import Hunt, NodeSearch
 from windlass.engine.actions.volcano_views import GangLook, best_effort
 from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import GroupEntry, TaskEntry, promised
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.spi.objects import TaskState
@@ -81,6 +81,7 @@ class _Tiered(Evicting):
             self.purpose is Purpose.PREEMPT,
             self._rank_for(tiers, group),
             ctx.now,
+            self._compared(tiers),
         )
         search = NodeSearch(self._m, tiers, hunt, candidates)
         whole = whole and tiers.gang_must_fit
@@ -96,11 +97,24 @@ class _Tiered(Evicting):
                 break
             if self._refuses(tiers, gang, entry) or not search.place(entry):
                 failed.add(kind)
-        if not search.evictions or (whole and not complete(group)):
+        if not search.evictions or (whole and not self._whole(group)):
             statement.rollback(mark)
             return False
         ctx.commit()
         return True
+
+    def _compared(self, tiers: Tiers) -> int:
+        """Among how many nodes the cheapest is looked for."""
+        return 0
+
+    def _whole(self, group: GroupEntry) -> bool:
+        """Whether the group could start. A group with parts is placed anew as a whole, on what was cleared."""
+        if group.parts is None or group.step is None:
+            return complete(group)
+        m = self._m
+        for entry in promised(group):
+            m.statement.unpromise(entry)
+        return m.allocation.attempt(m.statement, group, group.step, future=True).done
 
     def _out_of_reach(self, search: NodeSearch, group: GroupEntry) -> bool:
         step = group.step
@@ -156,6 +170,17 @@ class VolcanoPreempt(_Tiered):
         yield others, True
         yield _evictable(group, (TaskState.BOUND, TaskState.RUNNING), only_light), False
 
+    def _compared(self, tiers: Tiers) -> int:
+        """With ``enableTopologyAwarePreemption``: ``minCandidateNodesPercentage`` of all nodes, at least
+        ``minCandidateNodesAbsolute``, at most ``maxCandidateNodesAbsolute``."""
+        arguments = tiers.arguments.get(self.told, {})
+        if str(arguments.get("enableTopologyAwarePreemption", False)).lower() != "true":
+            return 0
+        nodes = int(self._m.world.table.live.sum())
+        part = nodes * _whole_number(arguments.get("minCandidateNodesPercentage"), 10) // 100
+        least = max(part, _whole_number(arguments.get("minCandidateNodesAbsolute"), 1))
+        return max(1, min(least, _whole_number(arguments.get("maxCandidateNodesAbsolute"), 100)))
+
 
 class VolcanoReclaim(_Tiered):
     named = "volcano-reclaim"
@@ -197,6 +222,11 @@ class VolcanoReclaim(_Tiered):
         found.sort(key=lambda entry: keys[_queue(entry).name], reverse=True)
         found.sort(key=lambda entry: tiers.victim_queue_key(path, _queue(entry).path))
         return found
+
+
+def _whole_number(value: object, default: int) -> int:
+    text = str(value)
+    return int(text) if text.isdecimal() else default
 
 
 def complete(group: GroupEntry) -> bool:

@@ -10,7 +10,7 @@ Everything happens in the open statement: the caller keeps it or rolls it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from windlass.engine.actions.volcano_views import GangLook, TaskLook
 from windlass.engine.classes import TaskClass
 from windlass.engine.cycle import Machinery
+from windlass.engine.flavors import bound_of
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.engine.view import TableView
@@ -33,7 +34,8 @@ Rank = Callable[[Iterable[TaskEntry]], list[TaskEntry]]
 class Hunt:
     """On whose behalf: the claimer, why, under which name evictions are told, and by which order.
 
-    ``scored``: nodes are tried by score. ``rank`` puts candidates into victim order.
+    ``scored``: nodes are tried by score. ``rank`` puts candidates into victim order. ``compared``: among so
+    many nodes that could be cleared the cheapest is taken; 0: the first is.
     """
 
     group: GroupEntry
@@ -42,6 +44,7 @@ class Hunt:
     scored: bool
     rank: Rank
     now: float
+    compared: int = 0
 
 
 class NodeSearch:
@@ -71,6 +74,8 @@ class NodeSearch:
         self._known: dict[int, TaskClass] = {}
         self._vacancies: dict[int, NDArray[np.int64]] = {}
         """Class → the key of every row as it will be; see :meth:`TaskClass.future`."""
+        self._gone: list[TaskEntry] = []
+        """Who went last."""
         self.evictions = 0
         """How many pods go, over all that were placed."""
         self._hopeless: set[tuple[int, int]] = set()
@@ -82,16 +87,55 @@ class NodeSearch:
         if row >= 0:
             self._promise(entry, row)
             return True
-        for position in self._promising(entry.cls).tolist():
-            row = int(self._rows[position])
-            kind = (entry.cls.number, row)
-            if kind in self._hopeless:
-                continue
+        row = self._cheapest(entry) if self._hunt.compared else self._first(entry)
+        if row < 0:
+            return False
+        self._promise(entry, row)
+        return True
+
+    def _first(self, entry: TaskEntry) -> int:
+        """The first node that can be cleared, cleared; -1 if there is none."""
+        for row in self._clearable(entry.cls):
             if self._clear(entry, row):
-                self._promise(entry, row)
-                return True
-            self._hopeless.add(kind)
-        return False
+                return row
+        return -1
+
+    def _cheapest(self, entry: TaskEntry) -> int:
+        """Of the first nodes that can be cleared, the one whose victims cost least, cleared: the lowest
+        highest priority, the lowest sum of priorities, the fewest, those that began last (as
+        kube-scheduler chooses); -1 if there is none."""
+        statement = self._m.statement
+        best: tuple[tuple[int, int, int, float], int] | None = None
+        tried = 0
+        for row in self._clearable(entry.cls):
+            mark = statement.checkpoint()
+            if not self._clear(entry, row):
+                continue
+            cost = self._cost(self._gone)
+            statement.rollback(mark)
+            self.evictions -= len(self._gone)
+            if best is None or cost < best[0]:
+                best = (cost, row)
+            tried += 1
+            if tried >= self._hunt.compared:
+                break
+        if best is None:
+            return -1
+        self._clear(entry, best[1])
+        return best[1]
+
+    def _clearable(self, cls: TaskClass) -> Iterator[int]:
+        """Rows that may be worth clearing, in order, without those that were tried in vain."""
+        for position in self._promising(cls).tolist():
+            row = int(self._rows[position])
+            if (cls.number, row) not in self._hopeless:
+                yield row
+
+    @staticmethod
+    def _cost(victims: Sequence[TaskEntry]) -> tuple[int, int, int, float]:
+        priorities = [victim.task.priority for victim in victims]
+        began = min((victim.task.started or 0.0 for victim in victims), default=0.0)
+        return max(priorities, default=0), sum(priorities), len(priorities), -began
 
     def _promise(self, entry: TaskEntry, row: int) -> None:
         self._m.statement.pipeline(entry, row)
@@ -138,6 +182,9 @@ class NodeSearch:
     def _masked(self, cls: TaskClass, key: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         placer = self._m.placer
         domains = placer.constraints(cls)
+        bound = bound_of(self._hunt.group, cls, future=True)
+        if bound is not None:
+            domains.append(bound)
         if not domains:
             return key
         with placer.vacated(self._m.statement):
@@ -193,6 +240,7 @@ class NodeSearch:
                 self._spare(entry, row, mark, evicted)
                 return True
         statement.rollback(mark)
+        self._hopeless.add((entry.cls.number, row))
         return False
 
     def _spare(self, entry: TaskEntry, row: int, mark: int, evicted: Sequence[TaskEntry]) -> None:
@@ -210,6 +258,7 @@ class NodeSearch:
         for other in needed:
             statement.evict(other, hunt.action, hunt.group.key)
         self.evictions += len(needed)
+        self._gone = needed
 
     def _fits(self, entry: TaskEntry, row: int) -> bool:
         if self._refused(entry):
