@@ -14,12 +14,15 @@ from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Dialect, Group, Needs, Task
+from windlass.spi.objects import Dialect, Group, Needs, SubGroup, Task
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
 SHIPPED = "priority gang- conformance | overcommit drf- predicates proportion nodeorder binpack"
 """Volcano's shipped tiers; a dash switches ``enablePreemptable`` off."""
+
+
+BINPACK = {"binpack.resources": GPU, "binpack.resources.nvidia.com/gpu": 10}
 
 
 def config(
@@ -178,6 +181,51 @@ def test_the_configuration_may_ask_for_volcanos_way_with_gangs() -> None:
         scene = crowded(tiers=tiers, compatibility=compatibility)
         scene.gang("high", pods=5, gpu=1, priority=10)
         assert len(scene.cycle().evictions) == expected
+
+
+@pytest.mark.parametrize(("aware", "gone"), [(False, "bad-0"), (True, "good-0")])
+def test_the_cheapest_of_several_nodes_on_request(aware: bool, gone: str) -> None:
+    """The fuller node scores higher; on request the one whose victim counts less is taken."""
+    arguments = {"enableTopologyAwarePreemption": aware, "minCandidateNodesPercentage": "100"}
+    scene = Scene(
+        config=config(
+            "allocate preempt", "priority gang- | predicates binpack", preempt=arguments, binpack=BINPACK
+        )
+    )
+    scene.node("n0", gpu=2)
+    scene.gang("bad", gpu=2, priority=5)
+    scene.cycle()
+    scene.node("n1", gpu=3)
+    scene.gang("good", gpu=2, priority=1)
+    scene.cycle()
+    assert scene.where("bad") == {"n0": 1}
+    assert scene.where("good") == {"n1": 1}
+    scene.gang("high", gpu=2, priority=10)
+    assert evicted(scene.cycle()) == [gone]
+    scene.cycle()
+    assert sum(scene.where("high").values()) == 1
+
+
+def test_a_gang_of_parts_gets_room_for_whole_parts() -> None:
+    """Two parts of two pods each; room can be made for three pods only, so for none."""
+    for lows, expected in ((3, 0), (4, 4)):
+        scene = Scene(config=config("allocate preempt", "priority gang- | predicates capacity"))
+        for n in range(4):
+            scene.node(f"n{n}", gpu=1)
+        scene.gang("low", pods=lows, min_member=1, gpu=1)
+        scene.gang("firm", pods=4 - lows, min_member=0, gpu=1, priority=99)
+        scene.cycle()
+        key = f"{NAMESPACE}/high"
+        parts = (SubGroup("a", min_members=2), SubGroup("b", min_members=2))
+        scene.engine.apply(
+            [GroupUpserted(Group(key, priority=9, min_member=3, subgroups=parts, uid=key, admitted=True))]
+        )
+        needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO)
+        for n in range(4):
+            scene._enter(Task(f"{key}-{n}", f"{key}-{n}", key, needs, index=n, subgroup="ab"[n % 2]))
+        assert len(scene.cycle().evictions) == expected
+        scene.cycle()
+        assert sum(scene.where("high").values()) == expected
 
 
 def test_never_preempts() -> None:

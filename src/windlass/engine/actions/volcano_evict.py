@@ -21,6 +21,7 @@ from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.groups import GroupEntry, TaskEntry, promised
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
+from windlass.engine.steps import whole_step
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 
@@ -93,7 +94,7 @@ class _Tiered(Evicting):
             kind = (entry.cls.number, entry.task.never_preempts)
             if entry.promised >= 0 or kind in failed:
                 continue
-            if not tiers.starving(gang):
+            if not self._lacks(tiers, gang):
                 break
             if self._refuses(tiers, gang, entry) or not search.place(entry):
                 failed.add(kind)
@@ -102,6 +103,13 @@ class _Tiered(Evicting):
             return False
         ctx.commit()
         return True
+
+    def _lacks(self, tiers: Tiers, gang: GangLook) -> bool:
+        """Whether more pods of the group need room. One with parts may need more than its minimum."""
+        group = gang.entry
+        if group.parts is None or group.step is None or group.step.extra:
+            return tiers.starving(gang)
+        return group.promises < whole_step(group, group.step).tasks
 
     def _compared(self, tiers: Tiers) -> int:
         """Among how many nodes the cheapest is looked for."""
