@@ -127,6 +127,9 @@ STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageCla
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 """As :data:`STORAGE_CLASSES`."""
 
+NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
+"""What nodes use now, where a cluster measures it."""
+
 QUEUES = Resource(
     "scheduling.volcano.sh",
     "v1beta1",

@@ -42,6 +42,7 @@ from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
+from windlass.scheduler.loads import LoadFeed
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.policy import make_engine
 from windlass.scheduler.publisher import Publisher
@@ -107,6 +108,13 @@ class SchedulerService:
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
+        self._loads = LoadFeed(
+            client,
+            self.model.nodes,
+            lambda: self.engine.world.policies.plugins,
+            self._wake.set,
+            clock=clock,
+        )
         self._config_map = (
             ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
         )
@@ -141,6 +149,7 @@ class SchedulerService:
             keeper.start(self._announcer.run(), "announcer")
             keeper.start(self._decide(), "decisions")
             keeper.start(self._feed.follow_served(), "optional kinds")
+            keeper.start(self._loads.run(), "measured loads")
             await keeper.watch()
         finally:
             await keeper.stop()
