@@ -207,11 +207,10 @@ class SmallestChange:
         if not len(rows):
             return None
         holds = self._count(cls.needs, rows, empty=True)
-        best = int(holds.argmax())
-        each = int(holds[best])
+        each = int(holds.max())
         if each <= 0:
             return None
-        name = self._world.table.names[int(rows[best])]
+        name = min(self._world.table.names[row] for row in rows[holds == each].tolist())
         n = -(-lacking // each)
         live = int(self._world.table.live.sum())
         nodes = f"{n} node" if n == 1 else f"{n} nodes"
