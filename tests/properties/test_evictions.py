@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from itertools import product
 
 from arena import ALL, Arena
-from cluster_dsl import GPU, NAMESPACE
+from cluster_dsl import GPU, NAMESPACE, Cluster
+from engine_fuzz import PLAIN, RELATED, Player, drawn, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
+from windlass.engine.engine import Engine
+from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Task, TaskState
 
 SEEDS = st.integers(0, 10**9)
@@ -308,3 +312,22 @@ class Rules:
                 return False
             left[queue] -= unit.gpus
         return True
+
+
+# ---------------------------------------------------------------------- any history
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS)
+def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: int) -> None:
+    """Nodes, queues and pods that relate to one another come and go while room is being made."""
+    actions = (*ALL, "stalegangeviction")
+    player = Player(start(Cluster(EngineConfig(actions=actions))), PLAIN + RELATED)
+    player.play(drawn(seed, 50))  # every cycle is checked
+    engine, now = player.cluster.engine, player.cluster.now
+    copy = Engine.load(engine.dump(), default_plugins())
+    for seconds in (1.0, 2.0, 3.0):
+        ours, theirs = engine.cycle(now + seconds), copy.cycle(now + seconds)
+        assert ours.evictions == theirs.evictions
+        assert ours.nominations == theirs.nominations
+        assert ours.binds == theirs.binds
