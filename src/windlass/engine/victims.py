@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.offers import Offer, Places, Pool, Taking, Unit
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.engine.running import RunningGroups
@@ -23,31 +24,6 @@ from windlass.engine.units import extras_and_core
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
 from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
-
-
-@dataclass(slots=True, eq=False)
-class Unit:
-    """A unit with its place in the engine."""
-
-    view: VictimUnit
-    group: GroupEntry
-    entries: list[TaskEntry]
-
-
-class Taking:
-    """What units give back, by queue."""
-
-    def __init__(self) -> None:
-        self.by_queue: dict[str, dict[str, int]] = {}
-
-    def add(self, unit: Unit, sign: int = 1) -> None:
-        queue = unit.group.queue
-        if queue is None:
-            raise RuntimeError(f"{unit.group.key} holds something in no queue")
-        for ancestor in queue.path:
-            sums = self.by_queue.setdefault(ancestor.name, {})
-            for name, units in unit.view.request.items():
-                sums[name] = sums.get(name, 0) + sign * units
 
 
 @dataclass(slots=True, eq=False)
@@ -62,42 +38,6 @@ class _Branch:
     @property
     def empty(self) -> bool:
         return not self.heap and not self.branches
-
-
-_Heap = list[tuple[Any, str, Unit]]
-"""Units with their place in the order, and the key of their group."""
-
-
-@dataclass(slots=True)
-class _Offer:
-    """The first units of the groups of one queue, sorted. ``stale``: groups that have changed since."""
-
-    first: _Heap
-    wake_at: float | None
-    stale: dict[str, GroupEntry] = field(default_factory=dict)
-
-
-class Pool:
-    """What queues offer to claims of one kind, kept while one claim after the other is served.
-
-    Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
-    kind: its action, its queue, its group's API and priority, and the time.
-    """
-
-    def __init__(self) -> None:
-        self._kinds: dict[Hashable, dict[str, _Offer]] = {}
-
-    def offers(self, claim: Claim, terms: Terms) -> dict[str, _Offer]:
-        """Those for the claim's kind, by queue."""
-        kind = (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms)
-        return self._kinds.setdefault(kind, {})
-
-    def touch(self, groups: Iterable[GroupEntry]) -> None:
-        """The groups hold something else now."""
-        changed = {group.key: group for group in groups}
-        for offers in self._kinds.values():
-            for offer in offers.values():
-                offer.stale.update(changed)
 
 
 class Candidates:
@@ -155,17 +95,15 @@ class Candidates:
         extras, rest = extras_and_core(group)
         units, last = ([*extras, rest] if rest else extras), len(extras)
         members = sum(map(len, units))
+        stays = False  # an extra that may not go would be left below the group's minimum
         for at, entries in enumerate(units):
             core = at == last
+            if core and stays:
+                return
             unit = self._unit(group, entries, core=core, spare=last - at, members=members)
             members -= len(entries)
-            if not all(_takeable(entry) for entry in entries):
-                if core:
-                    return
-                continue
-            if self._spared(unit.view):
-                if core:
-                    return
+            if not all(_takeable(entry) for entry in entries) or self._spared(unit.view):
+                stays = True
                 continue
             yield unit
 
@@ -279,13 +217,13 @@ class Candidates:
     def _order_key(self, unit: Unit) -> tuple[Any, ...]:
         return tuple([order.victim_key(self._claim, unit.view) for order in self._policies.victim_orders])
 
-    def _first_units(self, queue: QueueEntry, without: Collection[str]) -> _Heap:
+    def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
         """The first units of a queue's groups, as a heap of the caller's own."""
         offer = self._offers.get(queue.name)
         if offer is None or self._only is not None:
             before, self.wake_at = self.wake_at, None
             first = sorted(self._entries(self._groups(queue)), key=_place)
-            offer = _Offer(first, self.wake_at)
+            offer = Offer(first, self.wake_at)
             self.wake_at = before
             if self._only is None:
                 self._offers[queue.name] = offer
