@@ -108,13 +108,7 @@ class SchedulerService:
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
-        self._loads = LoadFeed(
-            client,
-            self.model.nodes,
-            lambda: self.engine.world.policies.plugins,
-            self._wake.set,
-            clock=clock,
-        )
+        self._loads = LoadFeed(client, self.model.nodes, self._policies, self._wake.set, clock=clock)
         self._config_map = (
             ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
         )
@@ -133,6 +127,10 @@ class SchedulerService:
             give_up_seconds=options.assume_seconds,
             before=self.model.storage_writes,
         )
+
+    def _policies(self) -> Sequence[object]:
+        """Those in force."""
+        return self.engine.world.policies.plugins
 
     # ------------------------------------------------------------------ running
 
