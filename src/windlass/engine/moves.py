@@ -14,10 +14,10 @@ import numpy as np
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import TaskEntry
+from windlass.engine.offers import Unit
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
-from windlass.engine.victims import Unit
 from windlass.engine.world import World
 
 

@@ -22,12 +22,13 @@ from windlass.engine.allocate import waits_for
 from windlass.engine.classes import TaskClass
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.groups import GroupEntry, promised
+from windlass.engine.offers import Pool
 from windlass.engine.parking import Bucket
 from windlass.engine.queues import QueueEntry
 from windlass.engine.room import could_hold
 from windlass.engine.solver import Solver
 from windlass.engine.steps import Step, whole_step
-from windlass.engine.victims import Candidates, Pool
+from windlass.engine.victims import Candidates
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
 
