@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from windlass.engine.allocate import Allocation
+from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import Enrolment
 from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket, ParkingLot
@@ -53,6 +54,8 @@ class CycleContext:
     """Rows on which something has become possible since the last cycle."""
     parked: dict[Bucket, None] = field(default_factory=dict)
     """Buckets that were parked in this cycle: they are explained."""
+    exhausted: set[TaskClass] = field(default_factory=set)
+    """Classes of which no node takes a task any more in this cycle's allocation."""
     wake_at: float | None = None
     unfinished: bool = False
     """Whether the cycle's bound cut it short: the rest runs in the next, at once."""
