@@ -498,6 +498,51 @@ def test_pods_leave_revocable_nodes_when_their_hours_are_over() -> None:
 # ---------------------------------------------------------------------- always
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_preempt_against_all_sets_of_victims(data: st.DataObject) -> None:
+    """One-class claimers on tiny clusters: evicted is exactly where some set of lower pods makes room for the
+    whole gang, nobody goes in vain, and the gang then starts."""
+    scene = Scene(config=config("allocate preempt", "priority gang- conformance | predicates nodeorder"))
+    sizes = [data.draw(st.integers(1, 4)) for _ in range(data.draw(st.integers(1, 3)))]
+    for n, gpus in enumerate(sizes):
+        scene.node(f"n{n}", gpu=gpus)
+    for n in range(data.draw(st.integers(0, 6))):
+        scene.gang(f"low{n}", gpu=data.draw(st.integers(1, 2)), priority=data.draw(st.integers(0, 2)))
+        scene.cycle()
+    waiting_still = [task for task in scene._tasks.values() if not task.node]
+    for task in waiting_still:
+        scene.finish(task.key.removeprefix(f"{NAMESPACE}/").rpartition("-")[0])
+    scene.cycle()
+    free = {f"n{n}": gpus for n, gpus in enumerate(sizes)}
+    lower: dict[str, list[tuple[str, int]]] = {name: [] for name in free}
+    priority, each, pods = (data.draw(st.integers(*bounds)) for bounds in ((1, 3), (1, 3), (1, 4)))
+    for task in scene._tasks.values():
+        if task.node:
+            size = dict(task.needs.request)[GPU] // 1000
+            free[task.node] -= size
+            if task.priority < priority:
+                lower[task.node].append((task.key, size))
+
+    def holds(gone: set[str]) -> int:
+        return sum(
+            (room + sum(size for key, size in lower[name] if key in gone)) // each
+            for name, room in free.items()
+        )
+
+    everybody = {key for tasks in lower.values() for key, _ in tasks}
+    scene.gang("high", pods=pods, gpu=each, priority=priority)
+    decision = scene.cycle()
+    gone = {eviction.task for eviction in decision.evictions}
+    assert bool(gone) == (holds(set()) < pods <= holds(everybody))
+    assert gone <= everybody
+    if gone:
+        assert holds(gone) >= pods
+        assert all(holds(gone - {one}) < pods for one in gone)
+        scene.cycle()
+        assert sum(scene.where("high").values()) == pods
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:

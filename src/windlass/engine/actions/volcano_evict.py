@@ -101,6 +101,7 @@ class _Tiered(Evicting):
         if not search.evictions or (whole and not self._whole(group)):
             statement.rollback(mark)
             return False
+        search.spare_needless()
         ctx.commit()
         return True
 

@@ -76,6 +76,9 @@ class NodeSearch:
         """Class → the key of every row as it will be; see :meth:`TaskClass.future`."""
         self._gone: list[TaskEntry] = []
         """Who went last."""
+        self._all_gone: list[TaskEntry] = []
+        self._bound = False
+        """Whether queues refused anything before anybody went."""
         self.evictions = 0
         """How many pods go, over all that were placed."""
         self._hopeless: set[tuple[int, int]] = set()
@@ -90,8 +93,24 @@ class NodeSearch:
         row = self._cheapest(entry) if self._hunt.compared else self._first(entry)
         if row < 0:
             return False
+        self._all_gone += self._gone
         self._promise(entry, row)
         return True
+
+    def spare_needless(self) -> None:
+        """Once all pods have room: let everyone stay whose going turned out to free what nobody took. Where
+        queues, or other pods, had a say, who goes is left as it is."""
+        if self._bound or any(self._m.placer.constraints(cls) for cls in self._known.values()):
+            return
+        statement, planes = self._m.statement, self._m.world.table.planes
+        for victim in reversed(self._all_gone):
+            mark = statement.checkpoint()
+            statement.spare(victim)
+            allocatable, used, releasing, promised = planes[victim.row]
+            if (used - releasing + promised > allocatable).any():
+                statement.rollback(mark)
+            else:
+                self.evictions -= 1
 
     def _first(self, entry: TaskEntry) -> int:
         """The first node that can be cleared, cleared; -1 if there is none."""
@@ -167,6 +186,7 @@ class NodeSearch:
     def _vacant(self, entry: TaskEntry) -> int:
         """The best node that takes the pod without anybody else going; -1 if there is none."""
         if self._refused(entry):
+            self._bound = True
             return -1
         cls = entry.cls
         rows = np.arange(self._m.world.table.height, dtype=np.int64)
