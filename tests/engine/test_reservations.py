@@ -52,7 +52,7 @@ def test_who_would_delay_the_head_waits_though_there_is_room(scene: Cluster) -> 
     assert scene.placed("long") == 0
     assert scene.code("long") == "BehindInQueue"
     assert "kept for ns/head" in scene.explain("long").message
-    assert "would not have ended by then" in scene.explain("long").message
+    assert "might not have ended by then" in scene.explain("long").message
 
 
 def test_two_of_the_three_free_are_not_needed_by_the_head(scene: Cluster) -> None:

@@ -145,6 +145,13 @@ def test_what_is_not_known_is_told_with_what_may_be_meant() -> None:
             "'all' is none of easy, conservative, none",
             "reservations: easy",
         ),
+        (
+            "configurations:\n- name: backfill\n  arguments: {aging: soon}",
+            3,
+            "configurations[0].arguments.aging",
+            "'soon' is not a duration",
+            "aging: 1h",
+        ),
         ("configurations:\n- arguments: {}", 2, "configurations[0]", "has no name", "- name: preempt"),
         ("compatibility: kai", 1, "compatibility", "is 'kai'", "write windlass or volcano"),
         ("kind: ConfigMap\ndata: {}", 2, "data", "0 texts", "keep one key"),

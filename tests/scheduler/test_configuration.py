@@ -13,7 +13,7 @@ from windlass.api.resources import CONFIG_MAPS
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.policy import make_engine
-from windlass.spi.configuration import SchedulerConfig
+from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 
 GOOD = 'actions: "allocate"\n'
 OTHER = 'actions: "enqueue, allocate"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: predicates\n'
@@ -105,3 +105,11 @@ def test_backfill_is_as_configured(mode: str) -> None:
     policy = SchedulerConfig(configurations={"backfill": {"reservations": mode}})
     assert make_engine(policy).config.backfill == mode
     assert make_engine(SchedulerConfig()).config.backfill == "easy"
+
+
+def test_aging_is_as_configured_and_off_with_tiers() -> None:
+    tiers = (Tier((PluginOption("gang"),)),)
+    asked = {"backfill": {"aging": "90m"}}
+    assert make_engine(SchedulerConfig()).config.aging_seconds == 3600.0
+    assert make_engine(SchedulerConfig(tiers=tiers)).config.aging_seconds == 0.0
+    assert make_engine(SchedulerConfig(tiers=tiers, configurations=asked)).config.aging_seconds == 5400.0

@@ -15,6 +15,7 @@ class EngineConfig:
     ``actions``: those of a cycle, by name, in order (:mod:`windlass.engine.actions.registry`).
     ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or
     ``conservative`` (the first few; :mod:`windlass.engine.reservations`).
+    ``aging_seconds``: how long a group may find no room before nodes are emptied for it; 0: for ever.
     ``usage_half_life_seconds``: how fast past usage fades; 0: it does not count.
     """
 
@@ -30,4 +31,5 @@ class EngineConfig:
     count as members while they wait, and ``backfill`` alone places them, one by one."""
     actions: tuple[str, ...] = ("allocate",)
     backfill: str = "easy"
+    aging_seconds: float = 0.0
     usage_half_life_seconds: float = 0.0

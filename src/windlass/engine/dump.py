@@ -128,6 +128,7 @@ class Document(msgspec.Struct, frozen=True):
     tasks: list[TaskRecord]
     buckets: list[BucketRecord]
     reservations: list[tuple[str, float, dict[str, dict[str, int]]]]
+    waiting_since: dict[str, float]
     dirty: list[str]
     improved: list[str]
     freed: list[str]
@@ -140,6 +141,7 @@ class Document(msgspec.Struct, frozen=True):
     reviews: list[Any]
     holds: list[HoldRecord] = []
     usage: UsageRecord | None = None
+    namespace_quotas: list[NamespaceQuota] = []
 
 
 def dump(engine: Core) -> bytes:
@@ -157,6 +159,7 @@ def dump(engine: Core) -> bytes:
         tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
         buckets=[_bucket_record(b, table.names) for b in engine.lot.buckets.values() if _living(b)],
         reservations=engine.reservations.as_records(),
+        waiting_since=engine.reservations.aging.since,
         dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
         freed=sorted(world.queues.freed),
@@ -176,6 +179,7 @@ def dump(engine: Core) -> bytes:
             for name in sorted(known)
             if isinstance(usage := world.queues.entries[name].reported, QueueUsage)
         ],
+        namespace_quotas=list(world.namespace_quotas.values()),
     )
     return msgspec.json.encode(document)
 
@@ -391,6 +395,7 @@ def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
     engine.reservations.restore(document.reservations)
+    engine.reservations.aging.since = dict(document.waiting_since)
     world.ledger.dirty = {key: world.groups[key] for key in document.dirty}
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}
     world.ledger.moved = set(document.moved)

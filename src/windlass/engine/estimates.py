@@ -6,6 +6,7 @@ something. Groups ahead that cannot run as they are do not count; what other que
 
 from __future__ import annotations
 
+from windlass.engine.aging import hopeless
 from windlass.engine.forecast import Forecast, Forecaster
 from windlass.engine.groups import GroupEntry
 from windlass.engine.positions import Positions
@@ -36,17 +37,12 @@ class Estimates:
         queue = group.queue.name
         if queue not in self._found:
             ahead = [world.groups[key] for key in self._positions.in_order(group.queue)]
-            able = [one for one in ahead if one.step is not None and not _hopeless(one)]
+            able = [one for one in ahead if one.step is not None and not hopeless(one)]
             self._found[queue] = self._forecaster.plan(statement, able[:DEPTH], now)
         forecast = self._found[queue].get(group.key)
         if forecast is None:
             return None, ""
         return max(forecast.start - now, 0.0), _basis(forecast)
-
-
-def _hopeless(group: GroupEntry) -> bool:
-    explanation = group.bucket.explanation if group.bucket is not None else None
-    return explanation is not None and explanation.waiting_helps == "no"
 
 
 def _basis(forecast: Forecast) -> str:

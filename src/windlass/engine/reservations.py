@@ -5,7 +5,8 @@ from the run times of others when it will start (:mod:`windlass.engine.forecast`
 will take, the part of its room that nothing leaves by then is kept. A group that comes after it may use
 kept room only if it ends before the reservation starts, by its own estimate. With ``easy`` one group has a
 reservation (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995), with
-``conservative`` up to :data:`DEPTH`. Without run times there is no reservation, and everybody passes.
+``conservative`` up to :data:`DEPTH`. Without run times there is no reservation, and everybody passes, until
+a group has waited for so long that nodes are emptied for it (:mod:`windlass.engine.aging`).
 
 Kept room is booked as promised while ``allocate`` runs, and only then: actions that evict judge the
 nodes as they are.
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.aging import Aging
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.forecast import Forecaster, end_of
 from windlass.engine.groups import GroupEntry, run_time
@@ -34,6 +36,8 @@ from windlass.spi.objects import TaskState
 DEPTH = 16
 DEPTHS = {"none": 0, "easy": 1, "conservative": DEPTH}
 _PLANS_PER_CYCLE = DEPTH + 4
+UNKNOWN = float(1 << 60)
+"""The start of a reservation of which nobody knows when it will be."""
 Amounts = NDArray[np.int64]
 
 
@@ -54,6 +58,7 @@ class Reservations:
         self._world = world
         self._allocation = allocation
         self._forecaster = Forecaster(world, allocation)
+        self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
         self._plans = 0
         self.slots: dict[str, Reservation] = {}
@@ -63,12 +68,16 @@ class Reservations:
     def open(self, statement: Statement, now: float) -> None:
         """Bring the reservations in line with the world, and book what they keep."""
         self._plans = 0
-        if not self.slots:
+        if not self.slots and not self.aging.since:
             return
         alive = [r.group for r in self.slots.values() if _waits(self._world, r.group)]
         late = any(r.start <= now or not self._stands(r) for r in self.slots.values())
-        if late or len(alive) != len(self.slots):
-            self._plan(statement, alive, now)
+        vacant = len(alive) != len(self.slots)
+        aged = [group for group in self.aging.due(now) if group.key not in self.slots]
+        others = self.aging.waiting() if vacant else aged
+        if late or aged or vacant:
+            ranked = [*alive, *(group for group in others if group not in alive)]
+            self._plan(statement, heapq.nsmallest(self._depth, ranked, key=_rank), now)
         self._book(self.slots.values(), now)
 
     def close(self) -> None:
@@ -85,6 +94,10 @@ class Reservations:
         passed = [r for r in self.slots.values() if self._may_pass(group, r, now)]
         with self._lifted(passed):
             attempt = self._allocation.advance(statement, group, step)
+        if attempt.done and not attempt.pipelined and group.key in self.slots:
+            reservation = self.slots.pop(group.key)
+            self._unbook([reservation])
+            return attempt, ""
         if attempt.done or len(passed) == len(self.slots) or len(statement):
             return attempt, ""
         with self._lifted(self.slots.values()):
@@ -95,14 +108,20 @@ class Reservations:
 
     def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
         """A group found no room: keep some for it, if it is its turn and its start is known."""
-        if not self._depth or not self._world.timed or attempt.refusals or attempt.pipelined:
+        if not self._depth or attempt.refusals or attempt.pipelined:
+            return
+        self.aging.note(group, now)
+        if not self._world.timed:
             return
         if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
             return
         kept = [r.group for r in self.slots.values()]
-        alike = group.bucket.members.values() if group.bucket is not None else ()
-        others = [one for one in alike if one is not group and one.key not in self.slots]
-        ranked = heapq.nsmallest(self._depth, [*kept, group, *others], key=_rank)
+        alike: Iterable[GroupEntry] = group.bucket.members.values() if group.bucket is not None else ()
+        if len(kept) < self._depth:
+            self._plans += 1
+            alike = [*alike, *self.aging.waiting()]
+        others = {one.key: one for one in alike if one is not group and one.key not in self.slots}
+        ranked = heapq.nsmallest(self._depth, [*kept, group, *others.values()], key=_rank)
         if group not in ranked:
             return
         self._unbook(self.slots.values())
@@ -111,9 +130,13 @@ class Reservations:
             self._plan(statement, kept, now)
         self._book(self.slots.values(), now)
 
-    def next_start(self) -> float | None:
-        """When the first of them is to start."""
-        return min((r.start for r in self.slots.values()), default=None)
+    def next_change(self, now: float) -> float | None:
+        """When the first of them is to start, or the next group will have waited for too long."""
+        moments = [r.start for r in self.slots.values() if r.start < UNKNOWN]
+        due = self.aging.next_due(now)
+        if due is not None:
+            moments.append(due)
+        return min(moments, default=None)
 
     # ------------------------------------------------------------------ for ``dump``
 
@@ -142,10 +165,12 @@ class Reservations:
     # ------------------------------------------------------------------ parts
 
     def _plan(self, statement: Statement, groups: list[GroupEntry], now: float) -> None:
-        """Make the reservations anew for these groups, as far as their starts can be told."""
+        """Make the reservations anew for these groups: as far as their starts can be told, and for one
+        more that has waited for too long."""
         self._plans += 1
         before, self.slots = self.slots, {}
-        forecasts = self._forecaster.plan(statement, sorted(groups, key=_rank), now)
+        ranked = sorted(groups, key=_rank)
+        forecasts = self._forecaster.plan(statement, ranked, now) if self._world.timed else {}
         for key, forecast in forecasts.items():
             rows: dict[int, Amounts] = {}
             for entry, row in forecast.placements:
@@ -153,9 +178,22 @@ class Reservations:
                 rows[row] = rows.get(row, 0) + entry.cls.vector
             if forecast.start > now:
                 self.slots[key] = self._reservation(key, forecast.start, rows)
+        aged = {group.key for group in self.aging.due(now)}
+        waiting = next((one for one in ranked if one.key in aged and one.key not in forecasts), None)
+        if waiting is not None:
+            self._empty(statement, waiting, before.get(waiting.key))
         freed = {row for r in before.values() for row in r.rows}
         if freed:
             self._world.table.improved |= freed & set(self._world.table.rows.values())
+
+    def _empty(self, statement: Statement, group: GroupEntry, before: Reservation | None) -> None:
+        """Have nodes emptied for a group; those that are being emptied for it already, if they stand."""
+        if before is not None and before.start == UNKNOWN and self._stands(before):
+            self.slots[group.key] = self._reservation(group.key, UNKNOWN, before.rows)
+            return
+        rows = self.aging.rows(statement, group)
+        if rows is not None:
+            self.slots[group.key] = self._reservation(group.key, UNKNOWN, rows)
 
     def _reservation(self, key: str, start: float, rows: dict[int, Amounts]) -> Reservation:
         nodes = {row: self._world.table.names[row] for row in rows}
@@ -168,7 +206,7 @@ class Reservations:
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         if reservation.group is group or _rank(group) < _rank(reservation.group):
             return True
-        estimate = run_time(group) if group.timed else None
+        estimate = run_time(group) if group.timed and reservation.start < UNKNOWN else None
         return estimate is not None and now + estimate <= reservation.start
 
     def _first_kept(self, passed: Sequence[Reservation]) -> str:

@@ -60,10 +60,10 @@ def bind_failed(failure: str, failures: int, seconds: float) -> str:
 
 def kept(holder: str, estimate: float | None) -> str:
     """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known."""
-    room = f"The nodes have room for it, but that is kept for {holder}, whose start is known"
+    room = f"The nodes have room for it, but that is kept for {holder}, which comes first"
     if estimate is None:
-        return f"{room}; it is not known how long this group runs, so it cannot go first."
-    return f"{room}; this group, which runs for {estimate:.0f} s, would not have ended by then."
+        return f"{room}; it is not known how long this group runs, so it may not pass."
+    return f"{room}; this group, which runs for {estimate:.0f} s, might not have ended by then."
 
 
 def shortage(shortage: Shortage) -> str:
@@ -92,7 +92,8 @@ def refusal(refusal: Refusal) -> str:
     if refusal.permanent:
         return f"It needs {needed} at once, and queue {refusal.queue} may never hold more than {available}."
     if not refusal.queue:
-        return f"It needs {needed}, and there is {available} ({refusal.detail})."
+        verb = "is" if available == "1" else "are"
+        return f"It needs {needed}, and there {verb} {available} ({refusal.detail})."
     return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
 
 

@@ -20,7 +20,9 @@ from typing import Any
 import yaml
 
 from windlass.api.yaml_text import YamlError, build
+from windlass.kits import durations
 from windlass.spi.configuration import (
+    AGING,
     BACKFILLS,
     RESERVATIONS,
     SWITCHES,
@@ -340,10 +342,20 @@ class _Reader:
             if not isinstance(name, str) or not name:
                 raise self.wrong(field, "an entry has no name", "- name: preempt")
             found[name] = arguments = self.mapping(item.get("arguments"), f"{field}.arguments")
-            kept = arguments.get(RESERVATIONS, BACKFILLS[0]) if name == "backfill" else BACKFILLS[0]
-            if kept not in BACKFILLS:
-                where = f"{field}.arguments.{RESERVATIONS}"
-                raise self.wrong(
-                    where, f"{kept!r} is none of {', '.join(BACKFILLS)}", f"{RESERVATIONS}: easy"
-                )
+            if name == "backfill":
+                self.backfill(arguments, f"{field}.arguments")
         return found
+
+    def backfill(self, arguments: Mapping[str, Any], place: str) -> None:
+        kept = arguments.get(RESERVATIONS, BACKFILLS[0])
+        if kept not in BACKFILLS:
+            message = f"{kept!r} is none of {', '.join(BACKFILLS)}"
+            raise self.wrong(f"{place}.{RESERVATIONS}", message, f"{RESERVATIONS}: easy")
+        if AGING in arguments:
+            try:
+                good = durations.parse(str(arguments[AGING])) >= 0
+            except ValueError:
+                good = False
+            if not good:
+                message = f"{arguments[AGING]!r} is not a duration"
+                raise self.wrong(f"{place}.{AGING}", message, f"{AGING}: 1h")

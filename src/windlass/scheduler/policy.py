@@ -9,10 +9,11 @@ from typing import Any
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
+from windlass.kits import durations
 from windlass.plugins import registry
 from windlass.plugins.kai_shares import KaiDivision
 from windlass.plugins.volcano.arguments import duration
-from windlass.spi.configuration import BACKFILLS, RESERVATIONS, SchedulerConfig
+from windlass.spi.configuration import AGING, BACKFILLS, DEFAULT_AGING, RESERVATIONS, SchedulerConfig
 
 _OF_ALLOCATE = ("backfill",)
 """Of the default policy: what ``allocate`` does besides, as ``EngineConfig.backfill`` says."""
@@ -37,6 +38,7 @@ def make_engine(
         base or EngineConfig(),
         actions=known,
         backfill=str(arguments.get(RESERVATIONS, BACKFILLS[0])),
+        aging_seconds=durations.parse(str(arguments.get(AGING, "0s" if policy.tiers else DEFAULT_AGING))),
         best_effort_apart="volcano-backfill" in known,
         usage_half_life_seconds=_past_usage(policy.configurations.get("usage", {}), plugins),
     )

@@ -44,6 +44,11 @@ RESERVATIONS = "reservations"
 BACKFILLS = ("easy", "conservative", "none")
 """The argument of action ``backfill`` that says for whom room is kept, and its values, the default first."""
 
+AGING = "aging"
+"""The argument of action ``backfill`` that says how long a group may find no room before nodes are emptied
+for it: a duration, ``0s`` for ever. Without it :data:`DEFAULT_AGING`, with tiers (Volcano's way) never."""
+DEFAULT_AGING = "1h"
+
 _BY_STEM = {name.removeprefix("enabled").removeprefix("enable"): name for name in SWITCHES}
 
 
@@ -78,8 +83,8 @@ class Tier:
 class SchedulerConfig:
     """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
     default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
-    action → its arguments (``backfill``: :data:`RESERVATIONS`). ``compatibility``: ``"volcano"`` asks for
-    Volcano's peculiarities where Windlass differs on purpose.
+    action → its arguments (``backfill``: :data:`RESERVATIONS`, :data:`AGING`). ``compatibility``:
+    ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
     """
 
     actions: tuple[str, ...] = ()

@@ -1,0 +1,143 @@
+"""A gang that has waited for too long gets nodes emptied, though nobody knows how long anything runs."""
+
+from __future__ import annotations
+
+import pytest
+from cluster_dsl import Cluster
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.plugins.defaults import default_plugins
+
+HOUR = 3600.0
+
+
+def cluster(aging: float = HOUR, nodes: int = 4) -> Cluster:
+    found = Cluster(EngineConfig(aging_seconds=aging)).queues("default")
+    return found.nodes(*(f"n{i + 1} gpu=4 cpu=64" for i in range(nodes)))
+
+
+def stream(c: Cluster, hours: float, big: str) -> float | None:
+    """One-GPU jobs come and go, each for an hour, always more than there is room for; when ``big`` starts."""
+    begin, number = c.now, 0
+    ends = {f"first{i}": c.now + 240.0 * i for i in range(15)}
+    while c.now < begin + hours * HOUR:
+        for _ in range(2):
+            number += 1
+            c.gang(f"s{number}", 1, "gpu=1")
+        for bind in c.cycle(240.0).binds:
+            name = bind.group.removeprefix("ns/")
+            ends[name] = c.now + HOUR
+        if c.placed(big):
+            return c.now - begin
+        for name in [name for name, end in ends.items() if end <= c.now]:
+            del ends[name]
+            c.remove(name)
+    return None
+
+
+@pytest.fixture
+def scene() -> Cluster:
+    c = cluster()
+    for i in range(16):
+        c.gang(f"first{i}", 1, "gpu=1")
+    c.cycle()
+    c.gang("big", 2, "gpu=4")
+    c.cycle()
+    assert c.placed("big") == 0
+    return c
+
+
+def test_without_aging_it_starves_and_with_it_starts() -> None:
+    starts = {}
+    for aging in (0.0, HOUR):
+        c = cluster(aging)
+        for i in range(15):
+            c.gang(f"first{i}", 1, "gpu=1")
+        c.cycle()
+        c.gang("big", 2, "gpu=4")
+        starts[aging] = stream(c, 5, "big")
+    assert starts[0.0] is None
+    assert starts[HOUR] is not None
+    assert starts[HOUR] <= 2 * HOUR + 480.0, "an hour of waiting, then no longer than the longest job"
+
+
+def test_what_becomes_free_on_the_chosen_nodes_is_kept(scene: Cluster) -> None:
+    scene.cycle(HOUR)
+    (slot,) = scene.engine.reservations.slots.values()
+    chosen = {scene.engine.world.table.names[row] for row in slot.rows}
+    assert len(chosen) == 2
+    there = [f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen]
+    elsewhere = [f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") not in chosen]
+    scene.remove(there[0])
+    scene.gang("small", 1, "gpu=1")
+    scene.cycle()
+    assert scene.placed("small") == 0
+    assert scene.code("small") == "BehindInQueue"
+    scene.remove(elsewhere[0])
+    scene.cycle()
+    assert scene.placed("small") == 1
+    for name in there[1:]:
+        scene.remove(name)
+    scene.cycle()
+    assert scene.placed("big") == 2
+    assert set(scene.where("big")) == chosen
+    scene.cycle()
+    assert not scene.engine.reservations.slots
+
+
+def test_short_work_may_not_pass_as_nobody_knows_the_start(scene: Cluster) -> None:
+    scene.cycle(HOUR)
+    (slot,) = scene.engine.reservations.slots.values()
+    chosen = {scene.engine.world.table.names[row] for row in slot.rows}
+    scene.remove(next(f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen))
+    scene.gang("short", 1, "gpu=1")
+    scene.change_group("short", run_estimate=1.0)
+    scene.cycle()
+    assert scene.placed("short") == 0
+
+
+def test_a_higher_priority_takes_what_is_kept(scene: Cluster) -> None:
+    scene.cycle(HOUR)
+    (slot,) = scene.engine.reservations.slots.values()
+    chosen = {scene.engine.world.table.names[row] for row in slot.rows}
+    scene.remove(next(f"first{i}" for i in range(16) if scene.node_of(f"first{i}-0") in chosen))
+    scene.gang("urgent", 1, "gpu=1", priority=5)
+    scene.cycle()
+    assert scene.placed("urgent") == 1
+
+
+def test_the_nodes_with_most_room_are_emptied() -> None:
+    c = cluster(nodes=3)
+    c.gang("a", 4, "gpu=1")
+    c.cycle()
+    c.gang("b", 4, "gpu=1")
+    c.cycle()
+    c.gang("c", 2, "gpu=1")
+    c.cycle()
+    half = next(iter(c.where("c")))
+    c.gang("big", 1, "gpu=4")
+    c.cycle()
+    c.cycle(HOUR)
+    (slot,) = c.engine.reservations.slots.values()
+    assert {c.engine.world.table.names[row] for row in slot.rows} == {half}
+
+
+def test_who_can_never_run_has_nothing_emptied() -> None:
+    c = cluster()
+    c.gang("never", 1, "gpu=5")
+    c.cycle()
+    c.cycle(2 * HOUR)
+    assert not c.engine.reservations.slots
+
+
+def test_the_engine_asks_to_be_woken_when_somebody_has_waited_too_long(scene: Cluster) -> None:
+    began = scene.engine.reservations.aging.since["ns/big"]
+    assert scene.cycle(0.0).wake_at == began + HOUR
+
+
+def test_a_dump_keeps_it(scene: Cluster) -> None:
+    scene.cycle(HOUR)
+    twin = Engine.load(scene.engine.dump(), default_plugins())
+    assert twin.dump() == scene.engine.dump()
+    assert twin.reservations.as_records() == scene.engine.reservations.as_records() != []
