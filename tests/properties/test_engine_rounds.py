@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from cluster_dsl import Cluster, needs
 from hypothesis import HealthCheck, given, settings
@@ -21,6 +23,7 @@ from windlass.spi.objects import (
     NodeTerm,
     PodTerm,
     SpreadTerm,
+    TaskState,
     VolumeNeed,
     VolumeOption,
     WeightedNodeTerm,
@@ -123,10 +126,7 @@ def placed_by(method) -> Iterator[None]:
 
 def play(layout: list[tuple[str, str, int, int]], groups: list[tuple[Needs, int]]) -> list[tuple[str, str]]:
     cluster = Cluster().queues("default")
-    for i, (zone, rack, cpu, gpus) in enumerate(layout):
-        labels = {HOST: f"n{i}", **({"zone": zone} if zone else {}), **({"rack": rack} if rack else {})}
-        amounts = {"cpu": cpu * 1000, "memory": 1 << 30, "pods": 20, "nvidia.com/gpu": gpus * 1000, LIMIT: 2}
-        cluster.nodes(Node(f"n{i}", amounts, labels))
+    build(cluster, layout)
     binds = []
     for i, (what, n) in enumerate(groups):
         cluster.gang(f"g{i}", n, what, min=1)
@@ -137,12 +137,61 @@ def play(layout: list[tuple[str, str, int, int]], groups: list[tuple[Needs, int]
     return binds
 
 
+def build(cluster: Cluster, layout: list[tuple[str, str, int, int]]) -> None:
+    for i, (zone, rack, cpu, gpus) in enumerate(layout):
+        labels = {HOST: f"n{i}", **({"zone": zone} if zone else {}), **({"rack": rack} if rack else {})}
+        amounts = {"cpu": cpu * 1000, "memory": 1 << 30, "pods": 20, "nvidia.com/gpu": gpus * 1000, LIMIT: 2}
+        cluster.nodes(Node(f"n{i}", amounts, labels))
+
+
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(nodes, gangs)
 def test_rounds_place_as_asking_everything_anew(layout, groups) -> None:
     swift = play(layout, groups)
     with placed_by(Naive._in_rounds):
         assert swift == play(layout, groups)
+
+
+def naive_promise(self, statement, cls, entries) -> int:
+    """One by one, everything asked anew, whether counting would do or not."""
+    with self.vacated(statement):
+        for placed, entry in enumerate(entries):
+            domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
+            everywhere = np.arange(self._table.height, dtype=np.int64)
+            rows = everywhere if domains or rankers else self._table.vacating()
+            row = Round(self._table, self._ranks, cls, domains, rankers, later=rows).best()
+            if row < 0:
+                return placed
+            statement.pipeline(entry, row)
+    return len(entries)
+
+
+def promised(
+    layout: list[tuple[str, str, int, int]], before: list[tuple[Needs, int]], after: list[tuple[Needs, int]]
+) -> list[tuple[str, str]]:
+    """What is promised to gangs that come when those before are about to leave."""
+    cluster = Cluster().queues("default")
+    build(cluster, layout)
+    for i, (what, n) in enumerate(before):
+        cluster.gang(f"old{i}", n, what, min=1)
+    cluster.cycle()
+    for key, task in list(cluster.tasks.items()):
+        if task.node:
+            cluster.task(replace(task, state=TaskState.RELEASING))
+        else:
+            cluster.remove_task(key.removeprefix("ns/"))
+    for i, (what, n) in enumerate(after):
+        cluster.gang(f"new{i}", n, what)
+    return [(nomination.task, nomination.node) for nomination in cluster.cycle().nominations]
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(nodes, gangs, gangs)
+def test_room_being_vacated_is_promised_as_asking_everything_anew(layout, before, after) -> None:
+    swift = promised(layout, before, after)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Placer, "promise", naive_promise)
+        assert swift == promised(layout, before, after)
 
 
 def test_the_naive_way_is_the_naive_way() -> None:

@@ -145,11 +145,17 @@ class Placer:
         if cls.countable and not self.constraints(cls) and not self._ranks.rankers(cls):
             return self._promise_by_counting(statement, cls, entries)
         with self.vacated(statement):
-            for done, entry in enumerate(entries):
-                row = self._best_future(cls)
+            domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
+            everywhere = np.arange(self._table.height, dtype=np.int64)
+            rows = everywhere if domains or rankers else self._table.vacating()
+            current = Round(self._table, self._ranks, cls, domains, rankers, later=rows)
+            for done, entry in enumerate(entries, start=1):
+                row = current.best()
                 if row < 0:
-                    return done
+                    return done - 1
                 statement.pipeline(entry, row)
+                if done < len(entries):
+                    current.took(row)
         return len(entries)
 
     def holds(self, statement: Statement, entry: TaskEntry) -> bool:
@@ -192,20 +198,6 @@ class Placer:
             key[at] = -1
             done += n
         return done
-
-    def _best_future(self, cls: TaskClass) -> int:
-        """The best node for one task, all nodes being as they will be; -1 if there is none."""
-        domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
-        everywhere = domains or rankers
-        rows = np.arange(self._table.height, dtype=np.int64) if everywhere else self._table.vacating()
-        if not len(rows):
-            return -1
-        _, key = cls.future(rows)
-        mask = self.domain_mask(cls, domains) if domains else None
-        if mask is not None:
-            key = np.where(mask, key, -1)
-        at = self._ranks.best(cls, rankers, key)
-        return int(rows[at]) if at >= 0 else -1
 
     def _by_rank(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]

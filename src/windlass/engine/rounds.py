@@ -96,7 +96,11 @@ class Ranks:
 
 
 class Round:
-    """Tasks of one class, placed one by one. Nothing else may be placed while it goes on."""
+    """Tasks of one class, placed one by one. Nothing else may be placed while it goes on.
+
+    ``later``: rows on which room is promised instead, all being as they will be once what terminates is
+    gone; no other row is offered then.
+    """
 
     def __init__(
         self,
@@ -105,6 +109,8 @@ class Round:
         cls: TaskClass,
         domains: Sequence[Domain],
         rankers: Sequence[RelativeScore],
+        *,
+        later: NDArray[np.int64] | None = None,
     ) -> None:
         self._table = table
         self._ranks = ranks
@@ -117,7 +123,13 @@ class Round:
         self._height = table.height
         self._mark = table.amounts.mark
         self._masks = [self._verdict(plugin) for plugin in domains]
-        self._key = self._closed(cls.key[: self._height])
+        self._later: Keys | None = None
+        if later is not None:
+            self._later = np.full(self._height, -1, dtype=np.int64)
+            self._later[later] = cls.future(later)[1]
+            self._offered = np.zeros(self._height, dtype=np.bool_)
+            self._offered[later] = True
+        self._key = self._closed(self._keys())
 
     def best(self) -> int:
         """The row for the next task; -1 if there is none."""
@@ -132,6 +144,7 @@ class Round:
         if self._height != self._table.height or changed is None:
             raise RuntimeError("the nodes have changed in the middle of a round")
         dirty = set(changed)
+        self._renew_later(dirty)
         anew = False
         for at, plugin in enumerate(self._domains):
             stepwise = self._stepwise[at]
@@ -145,9 +158,19 @@ class Round:
                 self._ask(at, plugin, rows)
                 dirty.update(rows.tolist())
         if anew:
-            self._key = self._closed(cls.key[: self._height])
+            self._key = self._closed(self._keys())
         elif dirty:
             self._renew(np.fromiter(dirty, dtype=np.int64, count=len(dirty)))
+
+    def _keys(self) -> Keys:
+        """The rank of every row by itself."""
+        return self._cls.key[: self._height] if self._later is None else self._later
+
+    def _renew_later(self, changed: set[int]) -> None:
+        if self._later is not None:
+            rows = np.array([row for row in changed if self._offered[row]], dtype=np.int64)
+            if len(rows):
+                self._later[rows] = self._cls.future(rows)[1]
 
     def _verdict(self, plugin: Domain) -> BoolArray | None:
         verdict = plugin.verdict(self._cls.number, self._everything)
@@ -176,7 +199,7 @@ class Round:
         return found
 
     def _renew(self, rows: NDArray[np.int64]) -> None:
-        key = self._cls.key[rows]
+        key = self._keys()[rows]
         for mask in self._masks:
             if mask is not None:
                 key[~mask[rows]] = -1
