@@ -10,6 +10,7 @@ from __future__ import annotations
 from windlass.engine.allocate import Attempt, waits_for
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.groups import GroupEntry
+from windlass.engine.steps import Step
 
 
 class Allocate:
@@ -25,7 +26,7 @@ class Allocate:
             self._serve(ctx)
         finally:
             reservations.close()
-        ctx.wake(reservations.next_start())
+        ctx.wake(reservations.next_change(ctx.now))
 
     def _serve(self, ctx: CycleContext) -> None:
         m = self._machinery
@@ -56,8 +57,28 @@ class Allocate:
                     turns.push(bucket)
             else:
                 self._park(ctx, group, attempt, kept_for)
-                if world.timed:
-                    m.reservations.offer(m.statement, group, attempt, ctx.now)
+                m.reservations.offer(m.statement, group, attempt, ctx.now)
+                if not world.timed and not world.ledger.leaving:
+                    self._park_alike(ctx, step)
+
+    def _park_alike(self, ctx: CycleContext, step: Step) -> None:
+        """Where no node takes a task of the step's class any more, all that wait for one need not be tried:
+        nothing gives room back while groups take their turns."""
+        cls = step.runs[0].cls
+        if len(step.runs) > 1 or cls.total or cls in ctx.exhausted:
+            return
+        ctx.exhausted.add(cls)
+        for bucket in list(self._machinery.lot.buckets.values()):
+            if bucket.parked:
+                continue
+            head = bucket.head()
+            if head is None or head.step is None or head.promises:
+                continue
+            asked = head.step
+            if len(asked.runs) == 1 and asked.runs[0].cls is cls and asked.root is None:
+                ctx.touched[head.key] = head
+                self._park(ctx, head, Attempt(False))
+                self._machinery.reservations.offer(self._machinery.statement, head, Attempt(False), ctx.now)
 
     def _park(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt, kept_for: str = "") -> None:
         """The group waits from now on, and with it all that wait for the same."""
