@@ -11,6 +11,7 @@ from windlass.plugins.volcano import (
     binpack,
     capacity,
     drf,
+    extender,
     gang,
     hdrf,
     nodegroup,
@@ -19,6 +20,7 @@ from windlass.plugins.volcano import (
     priority,
     proportion,
     resource_strategy_fit,
+    resourcequota,
     revocable,
     sla,
     tdm,
@@ -192,6 +194,11 @@ def _overcommit(option: PluginOption, wiring: Wiring) -> None:
         wiring.tier.admitting.append(overcommit.Overcommit(option.arguments))
 
 
+def _resourcequota(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableJobEnqueued"):
+        wiring.tier.admitting.append(resourcequota.QuotaAdmits())
+
+
 def _sla(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableJobOrder"):
         wiring.add(sla.SlaOrder(option.arguments))
@@ -252,8 +259,17 @@ def _tdm(option: PluginOption, wiring: Wiring) -> None:
         wiring.tier.evicts.append(tdm.build(option.arguments))
 
 
+def _extender(option: PluginOption, wiring: Wiring) -> None:
+    """What it says about nodes. Other hooks are told and left out."""
+    for name in option.arguments:
+        if name.endswith("Verb") and name not in ("extender.predicateVerb", "extender.prioritizeVerb"):
+            wiring.warn(f"{name} is not asked")
+    found = extender.build(option.arguments, closes=option.enabled("enablePredicate"))
+    _enter_for_nodes(found, option, wiring)
+
+
 def _enter_for_nodes(
-    found: Sequence[usage.Usage | nodegroup.NodeGroupAffinity | revocable.RevocableZones],
+    found: Sequence[extender.Extender | usage.Usage | nodegroup.NodeGroupAffinity | revocable.RevocableZones],
     option: PluginOption,
     wiring: Wiring,
 ) -> None:
@@ -283,6 +299,7 @@ CATALOGUE: dict[str, Enter] = {
     "proportion": _proportion,
     "capacity": _capacity,
     "overcommit": _overcommit,
+    "resourcequota": _resourcequota,
     "sla": _sla,
     "cdp": _cdp,
     "predicates": _predicates,
@@ -292,6 +309,7 @@ CATALOGUE: dict[str, Enter] = {
     "usage": _usage,
     "nodegroup": _nodegroup,
     "tdm": _tdm,
+    "extender": _extender,
     "network-topology-aware": _nothing,
     "pdb": _at_eviction,
     "rescheduling": _not_offered,

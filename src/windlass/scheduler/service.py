@@ -39,6 +39,7 @@ from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder, Outcome
 from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.evictor import Evictor, Order
+from windlass.scheduler.extender import Judges
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.kai_moments import moments_of
@@ -109,6 +110,7 @@ class SchedulerService:
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
+        self._judges = Judges(self.model.nodes, self._wake.set, clock=clock)
         self._loads = LoadFeed(client, self.model.nodes, self._policies, self._wake.set, clock=clock)
         self._config_map = (
             ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
@@ -149,6 +151,7 @@ class SchedulerService:
             keeper.start(self._decide(), "decisions")
             keeper.start(self._feed.follow_served(), "optional kinds")
             keeper.start(self._loads.run(), "measured loads")
+            self._judges.serve(self._policies(), keeper.start)
             await keeper.watch()
         finally:
             await keeper.stop()
@@ -204,6 +207,7 @@ class SchedulerService:
         policy, self._next_policy = self._next_policy, None
         if policy is not None:
             self.engine = make_engine(policy, log.warning)
+            self._judges.serve(self._policies(), self._keeper.start)
             self.model.read_labels(self.engine.reads)
             self.model.configure(tiers=bool(policy.tiers))
             self.model.resend()

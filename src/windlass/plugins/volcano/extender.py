@@ -1,0 +1,99 @@
+"""Volcano's ``extender``, as far as it is about nodes: a server outside may refuse nodes and score them.
+
+The policy itself reaches nobody: it asks a judge (:mod:`windlass.spi.extender`) that the scheduler
+provides, once for each kind of pod and each node. A node on which there is no answer yet is closed until
+there is one. Without a judge, as in a dry run, it says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from windlass.api.reasons import Reason
+from windlass.plugins.dialects import VOLCANO
+from windlass.plugins.volcano.arguments import Arguments, boolean, duration
+from windlass.spi.extender import Hooks, NodeJudge, Opinion
+from windlass.spi.nodes import BoolArray, FloatArray, NodeView
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Finding, Footprint
+
+UNANSWERED = "it has not answered yet"
+
+
+class Extender:
+    """Points are taken as they come, from 0 to 100; others count as the nearest of these."""
+
+    name = "extender"
+    footprint = Footprint.STATIC
+    dialects = VOLCANO
+
+    def __init__(self, hooks: Hooks, *, closes: bool = True) -> None:
+        """``closes``: whether it is a filter, too."""
+        self.hooks = hooks
+        self.weight = 1.0
+        self._closes = closes and bool(hooks.predicate)
+        self._judge: NodeJudge | None = None
+
+    def take_judge(self, judge: NodeJudge) -> None:
+        self._judge = judge
+
+    def changed(self, now: float) -> bool:
+        return self._judge is not None and self._judge.learned()
+
+    def due(self, now: float) -> float | None:
+        return None
+
+    def filter(self, needs: Needs, nodes: NodeView) -> BoolArray | None:
+        said = self._said(needs, nodes) if self._closes else None
+        if said is None:
+            return None
+        names = nodes.names()
+        return np.array([not said.get(name, _WAITS).refusal for name in names], dtype=np.bool_).reshape(
+            nodes.size
+        )
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        said = self._said(needs, nodes) if self._closes else None
+        if said is None:
+            return []
+        words = [said.get(name, _WAITS).refusal for name in nodes.names()]
+        return [
+            Finding(Reason.REFUSED_BY_EXTENDER, np.array([word == why for word in words]), detail=why)
+            for why in sorted({word for word in words if word})
+        ]
+
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return self._judge is not None and bool(self.hooks.prioritize)
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        said = self._said(needs.node_part(), nodes) or {}
+        points = [said[name].points if name in said else 0.0 for name in nodes.names()]
+        return np.clip(np.array(points), 0.0, 100.0)
+
+    def _said(self, needs: Needs, nodes: NodeView) -> Mapping[str, Opinion] | None:
+        if self._judge is None or needs.dialect is not Dialect.VOLCANO:
+            return None
+        return self._judge.opinions(needs.node_part(), [name for name in nodes.names() if name])
+
+
+_WAITS = Opinion(UNANSWERED)
+
+
+def build(arguments: Arguments, *, closes: bool = True) -> list[Extender]:
+    """``extender.urlPrefix``, ``extender.httpTimeout`` (1s), ``extender.predicateVerb``,
+    ``extender.prioritizeVerb``, ``extender.ignorable`` (false). Without an address or either verb: nothing."""
+
+    def text(name: str) -> str:
+        return str(arguments.get(f"extender.{name}") or "").strip()
+
+    seconds = duration(text("httpTimeout"))
+    hooks = Hooks(
+        text("urlPrefix").rstrip("/"),
+        text("predicateVerb"),
+        text("prioritizeVerb"),
+        seconds if seconds else 1.0,
+        boolean(arguments, "extender.ignorable", False),
+    )
+    return [Extender(hooks, closes=closes)] if hooks.url and (hooks.predicate or hooks.prioritize) else []
