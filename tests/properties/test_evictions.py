@@ -331,3 +331,62 @@ def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: 
         assert ours.evictions == theirs.evictions
         assert ours.nominations == theirs.nominations
         assert ours.binds == theirs.binds
+
+
+# ---------------------------------------------------------------------- moving
+
+
+def arrangement(free: dict[str, int], sizes: list[int]) -> bool:
+    """Whether tasks of these sizes fit together, by trying every node for each."""
+    if not sizes:
+        return True
+    for node, left in free.items():
+        if left >= sizes[0]:
+            free[node] -= sizes[0]
+            done = arrangement(free, sizes[1:])
+            free[node] += sizes[0]
+            if done:
+                return True
+    return False
+
+
+@settings(max_examples=100, deadline=None)
+@given(SEEDS)
+def test_work_is_moved_exactly_if_some_arrangement_holds_everybody(seed: int) -> None:
+    rng = random.Random(seed)
+    a = Arena("allocate", "consolidation").queue("q0", deserved=4)
+    free = {f"n{i}": rng.randint(2, 4) for i in range(rng.randint(2, 3))}
+    fixed = dict(free)
+    for name, gpus in free.items():
+        a.node(name, gpus)
+    movable = []
+    for number in range(rng.randint(2, 5)):
+        gpus, places = rng.choice((1, 1, 2)), []
+        for _ in range(rng.randint(1, 2)):
+            room = [node for node, left in free.items() if left >= gpus]
+            if room:
+                places.append(rng.choice(room))
+                free[places[-1]] -= gpus
+        if not places:
+            continue
+        preemptible = rng.random() < 0.8
+        a.runs(
+            f"r{number}",
+            "q0",
+            *(f"{node}:{gpus}" for node in places),
+            min=rng.randint(1, len(places)),
+            preemptible=preemptible,
+        )
+        for node in places:
+            if preemptible:
+                movable.append(gpus)
+            else:
+                fixed[node] -= gpus
+    gpus, n = rng.choice((2, 3, 4)), rng.randint(1, 2)
+    a.waits("claimer", "q0", *([gpus] * n), min=n)
+    a.cycle(follow=False)
+    if packs(free, gpus, n):
+        assert a.evicted == set()
+    else:
+        assert bool(a.evicted) is arrangement(fixed, sorted([*movable, *([gpus] * n)], reverse=True))
+        assert a.evicted <= set(a.promised)
