@@ -235,6 +235,32 @@ def test_bare_pods_of_kai() -> None:
     assert (b.queue, c.queue) == ("v", "v")
 
 
+def test_a_job_of_kai_that_asks_for_it_is_one_gang() -> None:
+    owner = {
+        "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
+        ]
+    }
+
+    def member(name: str, minute: int) -> dict[str, Any]:
+        made = kai_pod(
+            name, queue="q", metadata={**owner, "creationTimestamp": f"2026-01-01T11:{minute:02}:00Z"}
+        )
+        made["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "2"}
+        return made
+
+    model = model_of(kai_queue("q"), member("b", 5), member("a", 3), kai_pod("c", queue="q", metadata=owner))
+    sent = Sent(model)
+    found = sent.groups["default/owner:j"]
+    assert (found.min_member, found.queue, found.uid, found.created) == (2, "kai/q", "u", NOW - 57 * 60)
+    assert sent.tasks["default/a"].group == sent.tasks["default/b"].group == "default/owner:j"
+    assert sent.tasks["default/c"].group == "default/pod:c"
+    for name in ("a", "b"):
+        model.remove_pod(f"default/{name}")
+    sent.take(model)
+    assert "default/owner:j" not in sent.groups
+
+
 def test_a_label_means_the_queue_of_that_name_while_there_are_none_of_kai() -> None:
     model = model_of(queue("q"), pod("p", labels={"kai.scheduler/queue": "q"}))
     sent = Sent(model)
@@ -414,3 +440,10 @@ def test_names_as_people_use_them() -> None:
     assert both.message == "It waits in queue kai/train, behind default/a and default/b."
     assert both.blockers[0].detail == "limit of queue volcano/research"
     assert Readable().explanation(alone) is alone
+
+
+@pytest.mark.parametrize(("text", "grace"), [("5m", 300.0), ("", None), ("soon", None)])
+def test_a_gang_of_volcano_may_be_given_a_grace_below_its_minimum(text: str, grace: float | None) -> None:
+    obj = group("g", 2)
+    obj["metadata"]["annotations"] = {"windlass.dev/staleness-grace-period": text}
+    assert Sent(model_of(obj)).groups["default/g"].stale_grace == grace

@@ -16,8 +16,10 @@ KAI_SCHEDULER = "kai-scheduler"
 IMPLICIT = "pod:"
 KAI = "kai:"
 NATIVE = "native:"
+OWNER = "owner:"
 """What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes'
-own API. Volcano's have nothing: the APIs may use one name for two groups."""
+own API, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one name for
+two groups."""
 _READ = (
     "volcano.sh/preemptable",
     "volcano.sh/revocable-zone",
@@ -56,7 +58,15 @@ def group_key(pod: views.Pod) -> str:
         return f"{pod.namespace}/{volcano}"
     if pod.scheduling_group:
         return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
+    owner = pod.controller
+    if owner is not None and owner.kind == "Job" and _kai_batch(pod):
+        return f"{pod.namespace}/{OWNER}{owner.name}"
     return f"{pod.namespace}/{IMPLICIT}{pod.name}"
+
+
+def _kai_batch(pod: views.Pod) -> bool:
+    """Whether the pod's Job is one gang, as KAI's pod grouper makes it."""
+    return pod.scheduler_name == KAI_SCHEDULER and names.BATCH_MIN_MEMBER_KAI in pod.annotations
 
 
 def names_group(pod: views.Pod) -> bool:
@@ -70,9 +80,9 @@ def is_implicit(key: str) -> bool:
 
 
 def kind_prefix(key: str) -> str:
-    """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE` or ``""`` for Volcano's."""
+    """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE`, :data:`OWNER` or ``""`` for Volcano's."""
     name = key.partition("/")[2]
-    return next((prefix for prefix in (IMPLICIT, KAI, NATIVE) if name.startswith(prefix)), "")
+    return next((prefix for prefix in (IMPLICIT, KAI, NATIVE, OWNER) if name.startswith(prefix)), "")
 
 
 def shown_key(key: str) -> str:
@@ -184,6 +194,7 @@ def group_of(view: views.PodGroup, classes: Classes, parts: tuple[SubGroup, ...]
         subgroups=parts,
         run_estimate=duration_of(view.annotations.get(names.RUN_ESTIMATE)),
         waiting_limit=duration_of(view.annotations.get(names.WAITING_TIME)),
+        stale_grace=duration_of(view.annotations.get(names.STALENESS_GRACE)),
         annotations=read_notes(view.annotations),
     )
 
