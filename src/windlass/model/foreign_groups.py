@@ -6,7 +6,8 @@ is not stated is preemptible below priority 100. A gang that holds less than its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -135,6 +136,22 @@ def kai_pod_group(pod: views.Pod, queue: str, classes: Classes) -> Group:
         started=pod.started or None,
         run_estimate=duration_of(pod.annotations.get(names.RUN_ESTIMATE)),
         annotations=read_notes(pod.annotations),
+    )
+
+
+def kai_batch_group(pods: Sequence[views.Pod], key: str, queue: str, classes: Classes) -> Group:
+    """The pods of a batch Job, as KAI's pod grouper gathers them: the first one speaks for all."""
+    first = min(pods, key=lambda pod: (pod.created, pod.name))
+    stated = first.annotations.get(names.BATCH_MIN_MEMBER_KAI, "")
+    least = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 8 else 1
+    owner = first.controller
+    return replace(
+        kai_pod_group(first, queue, classes),
+        key=key,
+        min_member=least,
+        uid=owner.uid if owner is not None else first.uid,
+        stale_grace=STALE_GRACE_SECONDS,
+        started=None,
     )
 
 
