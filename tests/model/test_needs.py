@@ -15,6 +15,7 @@ from windlass.spi.objects import (
     Needs,
     NodeTerm,
     PodTerm,
+    Scoring,
     SpreadTerm,
     Task,
     TaskState,
@@ -282,3 +283,19 @@ def test_wishes_about_other_pods() -> None:
     expected = (WeightedPodTerm(7, PodTerm((Expression("app", "In", ("x",)),), "zone")),)
     assert found.preferred_affinity == found.preferred_anti_affinity == expected
     assert found.labels == (("app", "x"),)
+
+
+def test_what_annotations_say_about_nodes() -> None:
+    def annotated(**annotations: str) -> Needs:
+        marked = pod("a", annotations={f"volcano.sh/{name}": text for name, text in annotations.items()})
+        return translate(marked)["default/a"].needs
+
+    assert annotated(**{"revocable-zone": "*"}).revocable_zone == "*"
+    strategy = {"resource-strategy-scoring-type": "MostAllocated"}
+    weights = {"resource-strategy-weight": '{"nvidia.com/gpu": 2, "cpu": 1}'}
+    assert annotated(**strategy, **weights).scoring == Scoring(
+        "MostAllocated", (("cpu", 1), ("nvidia.com/gpu", 2))
+    )
+    assert annotated(**strategy).scoring == Scoring("MostAllocated")
+    assert annotated(**strategy, **{"resource-strategy-weight": "[1]"}).scoring == Scoring("MostAllocated")
+    assert annotated(**weights).scoring is None

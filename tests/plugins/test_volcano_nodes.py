@@ -19,6 +19,7 @@ from windlass.spi.objects import (
     Needs,
     NodeGroups,
     NodeTerm,
+    Scoring,
     Toleration,
     WeightedNodeTerm,
 )
@@ -180,6 +181,17 @@ def test_each_resource_has_its_strategy() -> None:
     assert plugin.trend(want("gpu=1")) is Trend.RISES
     assert plugin.trend(want("cpu=1")) is Trend.FALLS
     assert plugin.trend(want("cpu=1 gpu=1")) is Trend.ANY
+
+
+def test_a_pod_may_have_a_strategy_of_its_own() -> None:
+    (plugin,) = resource_strategy_fit.build({})
+    view = nodes("n1 cpu=10 mem=10", "n2 cpu=10 mem=10")
+    use(view, 0, "cpu", 5000)
+    most = want("cpu=1 mem=1", scoring=Scoring("MostAllocated", (("cpu", 3), ("gpu", 1))))
+    assert scores(plugin, most, view) == [60.0, 10.0]
+    assert plugin.trend(most) is Trend.RISES
+    for scoring in (Scoring("MostAllocated"), Scoring("Other", (("cpu", 1),))):
+        assert plugin.score(want("cpu=1 mem=1", scoring=scoring), view) is None
 
 
 def test_without_resources_the_emptiest_node_is_best() -> None:

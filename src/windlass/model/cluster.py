@@ -18,7 +18,7 @@ from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
-from windlass.model.needs import Extras, NeedsTable
+from windlass.model.needs import Extras, NeedsTable, scoring_of
 from windlass.model.readable import Readable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.model.volumes import StorageWrite, VolumeBook
@@ -572,9 +572,10 @@ class ClusterModel:
         node_groups = None
         if group and self._node_groups:
             node_groups = queues.node_groups_of(self.queue_named(group), self.queues)
-        if not volumes and not zone and node_groups is None:
+        scoring = scoring_of(pod.annotations)
+        if not volumes and not zone and node_groups is None and scoring is None:
             return None
-        return Extras(volumes, node_groups, zone)
+        return Extras(volumes, node_groups, zone, scoring)
 
     def _implicit_queue(self, pod: views.Pod) -> str:
         """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""

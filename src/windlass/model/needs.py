@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
+from windlass.api import annotations as names
 from windlass.api.errors import FieldError
 from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import NodeSelectorTerm
@@ -17,6 +20,7 @@ from windlass.spi.objects import (
     Needs,
     NodeGroups,
     NodeTerm,
+    Scoring,
     Toleration,
     VolumeNeed,
     WeightedNodeTerm,
@@ -41,6 +45,19 @@ class Extras:
     volumes: tuple[VolumeNeed, ...] = ()
     node_groups: NodeGroups | None = None
     revocable_zone: str = ""
+    scoring: Scoring | None = None
+
+
+def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
+    """How a pod wants to be scored by resources; weights that cannot be read are none."""
+    strategy = annotations.get(names.SCORING_STRATEGY, "")
+    if not strategy:
+        return None
+    try:
+        weights = msgspec.json.decode(annotations.get(names.SCORING_WEIGHTS, ""), type=dict[str, int])
+    except msgspec.MsgspecError:
+        weights = {}
+    return Scoring(strategy, tuple(sorted(weights.items())))
 
 
 _Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect, Extras | None]
@@ -84,6 +101,7 @@ class NeedsTable:
                 volumes=extras.volumes,
                 node_groups=extras.node_groups,
                 revocable_zone=extras.revocable_zone,
+                scoring=extras.scoring,
             )
             entry = self._table[key] = replace(entry, needs=needs)
         return entry

@@ -112,6 +112,15 @@ class VolumeNeed:
 
 
 @dataclass(frozen=True, slots=True)
+class Scoring:
+    """A pod's own word on how it is scored by resources: a strategy's name (``MostAllocated``,
+    ``LeastAllocated``) and the weights of resources. Without weights it has no score."""
+
+    strategy: str
+    weights: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NodeGroups:
     """Which groups of nodes (by label ``volcano.sh/nodegroup-name``) a queue may or would rather use.
 
@@ -312,6 +321,7 @@ class Needs:
     """What the pod's queue says about groups of nodes."""
     revocable_zone: str = ""
     """Volcano's ``volcano.sh/revocable-zone``: ``*`` for a pod that may use nodes only for a time."""
+    scoring: Scoring | None = None
 
     def node_part(self) -> Needs:
         """What filters, capacities and scores see: all but what relates the pod to other pods.

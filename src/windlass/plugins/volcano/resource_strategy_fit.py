@@ -67,6 +67,16 @@ class ResourceStrategyFit:
         return np.where(fits, 100.0 * score / whole, 0.0)
 
     def _weighed(self, needs: Needs) -> list[tuple[str, int, Strategy]]:
+        """The requested resources with their strategies: the pod's own, if it has any to say."""
+        if needs.scoring is not None:
+            if needs.scoring.strategy not in (MOST, LEAST):
+                return []
+            weights, most = dict(needs.scoring.weights), needs.scoring.strategy == MOST
+            return [
+                (resource, units, Strategy(most, weights[resource]))
+                for resource, units in needs.request
+                if units > 0 and weights.get(resource, 0) > 0
+            ]
         found = []
         for resource, units in needs.request:
             strategy = self._strategy(resource)
