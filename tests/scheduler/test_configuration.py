@@ -43,6 +43,20 @@ def test_a_wrong_file_at_the_start_names_file_line_field_and_remedy(tmp_path: Pa
         ConfigFile(str(path), FakeClock()).start()
 
 
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ("halfLife: soon", "halfLife 'soon' is no duration"),
+        ("kValue: -1", "kValue -1 is no number of at least 0"),
+    ],
+)
+def test_wrong_settings_of_past_usage_name_their_place(tmp_path: Path, settings: str, word: str) -> None:
+    text = f"actions: allocate\nconfigurations:\n- name: usage\n  arguments: {{{settings}}}\n"
+    with pytest.raises(WindlassError, match=word) as caught:
+        _file(tmp_path / "scheduler.conf", text).start()
+    assert ":2: configurations: " in caught.value.message
+
+
 def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.conf"
     file = _file(path, GOOD)

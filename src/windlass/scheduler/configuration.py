@@ -20,7 +20,7 @@ from windlass.kits.clock import Clock
 from windlass.model import scheduler_config
 from windlass.model.scheduler_config import ConfigError, Parsed
 from windlass.observe import logs
-from windlass.plugins import registry
+from windlass.scheduler.policy import make_engine
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
@@ -56,11 +56,13 @@ def parse(text: str, path: str) -> Parsed:
     """The configuration in ``text``, tried as far as its names go. Raises :class:`WindlassError`."""
     try:
         parsed = scheduler_config.parse(text)
-        registry.build(parsed.config, lambda _text: None)
     except ConfigError as error:
         raise config_error(path, error) from error
+    try:
+        make_engine(parsed.config, lambda _text: None)
     except ValueError as error:
-        raise config_error(path, ConfigError(str(error))) from error
+        line = parsed.line_of("configurations")
+        raise config_error(path, ConfigError(str(error), line=line, field="configurations")) from error
     return parsed
 
 
