@@ -27,6 +27,8 @@ def remedies_for(
         found += _of_nodes(code, group, verdicts)
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
             what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
+            if step.part:
+                what = f"the minimum of sub-group {step.part}"
             if step.there:
                 found.append(f"Create the missing pods, or lower {what} to {step.there}.")
             else:
