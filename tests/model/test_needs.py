@@ -13,6 +13,7 @@ from windlass.model.cluster import ClusterModel
 from windlass.spi.objects import (
     Expression,
     Needs,
+    NodeGroups,
     NodeTerm,
     PodTerm,
     Scoring,
@@ -299,3 +300,33 @@ def test_what_annotations_say_about_nodes() -> None:
     assert annotated(**strategy).scoring == Scoring("MostAllocated")
     assert annotated(**strategy, **{"resource-strategy-weight": "[1]"}).scoring == Scoring("MostAllocated")
     assert annotated(**weights).scoring is None
+
+
+def test_a_queue_says_which_groups_of_nodes_its_pods_use() -> None:
+    def queue_of(name: str, parent: str = "", affinity: Any = None, limits: str = "") -> views.Queue:
+        notes = {"volcano.sh/nodegroup-resource-limits": limits} if limits else {}
+        spec = {"parent": parent, **({"affinity": affinity} if affinity else {})}
+        obj = {"metadata": {"name": name, "annotations": notes}, "spec": spec}
+        return views.decode_queue(views.encode(obj))
+
+    near = {"requiredDuringSchedulingIgnoredDuringExecution": ["a"]}
+    far = {"preferredDuringSchedulingIgnoredDuringExecution": ["b"]}
+    names = {"nodeGroupAffinity": near, "nodeGroupAntiAffinity": far}
+    model = ClusterModel(["windlass"])
+    model.upsert_queue(queue_of("top", affinity=names))
+    model.upsert_queue(queue_of("leaf", "top", limits='{"a": {"cpu": "2", "nvidia.com/gpu": 1}}'))
+    model.upsert_pod(view(annotations={"scheduling.volcano.sh/queue-name": "leaf"}))
+
+    def groups() -> NodeGroups | None:
+        (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
+        return task.needs.node_groups
+
+    limits = (("a", (("cpu", 2000), ("nvidia.com/gpu", 1000))),)
+    assert groups() == NodeGroups(
+        required=("a",), anti_preferred=("b",), inherited=True, queue="leaf", limits=limits
+    )
+    model.upsert_queue(queue_of("leaf", "top", affinity={"nodeGroupAffinity": near}, limits="[]"))
+    assert groups() == NodeGroups(required=("a",), queue="leaf", limits_unreadable=True)
+    model.upsert_queue(queue_of("top"))
+    model.upsert_queue(queue_of("leaf", "top"))
+    assert groups() is None

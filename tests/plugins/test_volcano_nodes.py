@@ -284,6 +284,59 @@ def test_a_queue_inherits_where_the_hierarchy_is_on() -> None:
     assert plugin.filter(want(node_groups=groups), nodes(*GROUPS)).tolist() == [True, False, False, False]
 
 
+def limited(**limits: int) -> NodeGroups:
+    found = tuple((group, (("cpu", units),)) for group, units in sorted(limits.items()))
+    return NodeGroups(required=("a", "b"), queue="q", limits=found)
+
+
+def test_a_queue_holds_so_much_on_the_nodes_of_a_group() -> None:
+    plugins = [*nodegroup.build({}), nodegroup.NodeGroupLimits()]
+    c = Cluster(plugins=[*default_plugins(), *plugins]).queues("default").nodes(*GROUPS)
+    c.gang("g", 5, want("cpu=2", node_groups=limited(a=4000, b=2000)), min=1)
+    for _ in range(6):
+        c.cycle()
+    assert c.where("g") == {"n1": 2, "n2": 1}
+    details = {blocker.detail: blocker.nodes for blocker in c.explain("g").blockers}
+    assert details["node group a: queue q may hold 4 cpu there"] == 1
+    assert details["node group b: queue q may hold 2 cpu there"] == 1
+    c.finish("g")
+    c.gang("h", 3, want("cpu=2", node_groups=limited(a=4000, b=2000)))
+    c.cycle()
+    assert c.where("h") == {"n1": 2, "n2": 1}
+
+
+def test_limits_that_cannot_be_read_let_nothing_in() -> None:
+    plugin = nodegroup.NodeGroupLimits()
+    view = nodes(*GROUPS)
+    plugin.attach(view)
+    broken = want("cpu=1", node_groups=NodeGroups(required=("a",), queue="q", limits_unreadable=True))
+    plugin.learn(0, broken, [])
+    assert plugin.verdict(0, view).tolist() == [False, False, False, True]
+    assert {f.detail for f in plugin.findings(broken, view)} == {
+        f"node group {group}: the limits of queue q cannot be read" for group in "abc"
+    }
+    free = want("cpu=1", node_groups=NodeGroups(required=("a",), queue="q"))
+    plugin.learn(1, free, [])
+    assert not plugin.constrains(1)
+
+
+def test_limits_follow_the_labels_of_nodes() -> None:
+    table = NodeTable()
+    for text in GROUPS:
+        table.upsert(node(text))
+    plugin = nodegroup.NodeGroupLimits()
+    plugin.attach(TableView(table))
+    plugin.learn(0, want("cpu=2", node_groups=limited(a=3000)), [])
+    plugin.add(0, 0, 1)
+    assert plugin.touched(0, 0) == [(nodegroup.LABEL, TableView(table).label(nodegroup.LABEL)[0])]
+    assert plugin.verdict(0, TableView(table)).tolist() == [False, True, True, True]
+    table.upsert(node("n1 volcano.sh/nodegroup-name=b"))
+    plugin.relabelled([(0, {0: 1})])
+    assert plugin.verdict(0, TableView(table)).tolist() == [True, True, True, True]
+    plugin.add(0, 0, -1)
+    assert plugin._held == {}
+
+
 # ---------------------------------------------------------------------- revocable zones
 
 HOUR = 3600.0

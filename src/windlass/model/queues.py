@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from windlass.api import views
-from windlass.api.quantities import from_units
+from windlass.api.quantities import QuantityError, from_units, to_units
 from windlass.engine.decision import QueueUsage
 from windlass.engine.sharewords import why
 from windlass.spi.objects import Dialect, NodeGroups, Queue, QueueState
@@ -47,21 +49,46 @@ def queue_of(view: views.Queue) -> Queue:
 
 
 def node_groups_of(name: str, known: Mapping[str, views.Queue]) -> NodeGroups | None:
-    """The groups of nodes that a queue names, else those of its nearest ancestor that names any."""
+    """The groups of nodes that a queue names, else those of its nearest ancestor that names any; with the
+    limits of the queue itself there."""
     seen: set[str] = set()
-    inherited = False
+    queue, inherited = name, False
     while name and name not in seen:
         seen.add(name)
         view = known.get(name)
         if view is None:
             return None
         found = view.node_groups
-        if found is not None:
+        if found is not None and found.named:
+            limits = _limits(known[queue].node_groups)
             return NodeGroups(
-                found.required, found.preferred, found.anti_required, found.anti_preferred, inherited
+                found.required,
+                found.preferred,
+                found.anti_required,
+                found.anti_preferred,
+                inherited,
+                queue,
+                limits or (),
+                limits is None,
             )
         name, inherited = "" if name == ROOT else view.parent or ROOT, True
     return None
+
+
+def _limits(
+    found: views.NodeGroupAffinity | None,
+) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...] | None:
+    """The limits by group of nodes; ``None`` for a text that says none."""
+    if found is None or not found.limits:
+        return ()
+    try:
+        texts = msgspec.json.decode(found.limits, type=dict[str, dict[str, str | int | float]])
+        return tuple(
+            (group, tuple(sorted((name, to_units(name, amount)) for name, amount in amounts.items())))
+            for group, amounts in sorted(texts.items())
+        )
+    except (msgspec.MsgspecError, QuantityError):
+        return None
 
 
 def kai_queue_of(view: views.KaiQueue) -> Queue:

@@ -249,6 +249,8 @@ def _nodegroup(option: PluginOption, wiring: Wiring) -> None:
         closes=option.enabled("enablePredicate"),
     )
     _enter_for_nodes(found, option, wiring)
+    if option.enabled("enablePredicate"):
+        wiring.plugins.append(nodegroup.NodeGroupLimits())
 
 
 def _tdm(option: PluginOption, wiring: Wiring) -> None:

@@ -124,7 +124,8 @@ class Scoring:
 class NodeGroups:
     """Which groups of nodes (by label ``volcano.sh/nodegroup-name``) a queue may or would rather use.
 
-    ``inherited``: the nearest ancestor says so, the queue itself says nothing.
+    ``inherited``: the nearest ancestor says so, the queue itself says nothing. ``limits``: group → what
+    ``queue`` may hold of resources there; ``limits_unreadable``: it says something that is none.
     """
 
     required: tuple[str, ...] = ()
@@ -132,6 +133,9 @@ class NodeGroups:
     anti_required: tuple[str, ...] = ()
     anti_preferred: tuple[str, ...] = ()
     inherited: bool = False
+    queue: str = ""
+    limits: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = ()
+    limits_unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

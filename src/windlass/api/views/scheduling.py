@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from windlass.api.annotations import NODE_GROUP_LIMITS
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.wire import (
@@ -162,12 +163,19 @@ def _policies(raw: msgspec.Raw, problems: list[FieldError]) -> tuple[SubGroupPol
 
 
 class NodeGroupAffinity(msgspec.Struct, frozen=True, gc=False):
-    """``spec.affinity`` of a queue: names of groups of nodes."""
+    """``spec.affinity`` of a queue: names of groups of nodes. ``limits``: annotation
+    ``volcano.sh/nodegroup-resource-limits`` as written."""
 
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
     anti_required: tuple[str, ...] = ()
     anti_preferred: tuple[str, ...] = ()
+    limits: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether any group is named."""
+        return bool(self.required or self.preferred or self.anti_required or self.anti_preferred)
 
 
 class Queue(msgspec.Struct, gc=False):
@@ -277,16 +285,17 @@ def decode_queue(raw: bytes | msgspec.Raw) -> Queue:
             "completed": status.completed or 0,
         },
         problems=tuple(problems),
-        node_groups=_node_groups(spec.affinity),
+        node_groups=_node_groups(spec.affinity, (meta.annotations or {}).get(NODE_GROUP_LIMITS, "")),
     )
 
 
-def _node_groups(wire: _QueueAffinity | None) -> NodeGroupAffinity | None:
-    if wire is None:
+def _node_groups(wire: _QueueAffinity | None, limits: str) -> NodeGroupAffinity | None:
+    if wire is None and not limits:
         return None
+    wire = wire or _QueueAffinity()
     near, far = wire.node_group_affinity or _GroupTerms(), wire.node_group_anti_affinity or _GroupTerms()
     return NodeGroupAffinity(
-        near.required or (), near.preferred or (), far.required or (), far.preferred or ()
+        near.required or (), near.preferred or (), far.required or (), far.preferred or (), limits
     )
 
 

@@ -1,11 +1,11 @@
-"""Volcano's ``nodegroup``: queues use the groups of nodes that they name.
+"""Volcano's ``nodegroup``: queues use the groups of nodes that they name, up to their limits there.
 
 A node's group is its label ``volcano.sh/nodegroup-name``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from windlass.plugins.volcano.arguments import Arguments, boolean
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs, NodeGroups
 from windlass.spi.plugins import Finding, Footprint, Trend
+from windlass.spi.quantities import from_units
 
 LABEL = "volcano.sh/nodegroup-name"
 NONE = NodeGroups()
@@ -66,7 +67,7 @@ class NodeGroupAffinity:
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
         groups = self._groups(needs)
-        if groups == NONE:
+        if not (groups.required or groups.preferred or groups.anti_required or groups.anti_preferred):
             return None
         points = [0.0, *(self._points(groups, group) for group in nodes.label_values(LABEL)[1:])]
         return (np.array(points) + 1.0)[nodes.label(LABEL)] / POINTS
@@ -94,6 +95,108 @@ class NodeGroupAffinity:
             at = groups.preferred.index(group) if self._ordered else 0
             points += 50.0 * (n - at) / n
         return points
+
+
+class NodeGroupLimits:
+    """What a queue may hold of a resource on the nodes of a group. A limit that cannot be read lets
+    nothing of the queue onto the nodes of any group."""
+
+    name = "nodegroup-limits"
+
+    def __init__(self) -> None:
+        self._nodes: NodeView | None = None
+        self._members: dict[int, tuple[NodeGroups, dict[str, int]]] = {}
+        """Class → what its queue says, what a pod of it asks for; only where there are limits."""
+        self._held: dict[tuple[str, str], dict[str, int]] = {}
+        """(queue, group) → resource → amount."""
+
+    # ------------------------------------------------------------------ what is told
+
+    def attach(self, nodes: NodeView) -> None:
+        self._nodes = nodes
+
+    def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        groups = needs.node_groups
+        if groups is not None and (groups.limits or groups.limits_unreadable):
+            request = {name: units for name, units in needs.request if units > 0}
+            self._members[number] = (groups, {"pods": 1, **request})
+
+    def forget(self, number: int) -> None:
+        self._members.pop(number, None)
+
+    def add(self, number: int, row: int, count: int) -> None:
+        member = self._members.get(number)
+        group = self._group(row) if member is not None else ""
+        if member is None or not group:
+            return
+        groups, request = member
+        held = self._held.setdefault((groups.queue, group), {})
+        for resource, units in request.items():
+            held[resource] = held.get(resource, 0) + count * units
+            if not held[resource]:
+                del held[resource]
+        if not held:
+            del self._held[groups.queue, group]
+
+    def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        self._held.clear()
+        for number, rows in placed:
+            for row, count in rows.items():
+                self.add(number, row, count)
+
+    # ------------------------------------------------------------------ what is asked
+
+    def constrains(self, number: int) -> bool:
+        return number in self._members
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        member = self._members.get(number)
+        if member is None:
+            return None
+        lacks = [bool(self._over(*member, group)) for group in nodes.label_values(LABEL)[1:]]
+        return ~np.array([False, *lacks], dtype=np.bool_)[nodes.label(LABEL)]
+
+    def touched(self, number: int, row: int) -> Sequence[tuple[str, int]] | None:
+        if self._nodes is None or number not in self._members:
+            return []
+        code = int(self._nodes.label(LABEL)[row])
+        return [(LABEL, code)] if code else []
+
+    def listens(self, number: int) -> Collection[int]:
+        member = self._members.get(number)
+        if member is None:
+            return ()
+        return [other for other, (groups, _) in self._members.items() if groups.queue == member[0].queue]
+
+    def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
+        groups = needs.node_groups
+        if groups is None or not (groups.limits or groups.limits_unreadable):
+            return []
+        request = {"pods": 1, **{name: units for name, units in needs.request if units > 0}}
+        codes, found = nodes.label(LABEL), []
+        for code, group in enumerate(nodes.label_values(LABEL)):
+            over = self._over(groups, request, group) if code else ""
+            blocked = codes == code
+            if over and blocked.any():
+                found.append(Finding(Reason.NODE_RESERVED, blocked, detail=f"node group {group}: {over}"))
+        return found
+
+    def _over(self, groups: NodeGroups, request: Mapping[str, int], group: str) -> str:
+        """Which limit one more pod would exceed, in words; empty for none."""
+        if groups.limits_unreadable:
+            return f"the limits of queue {groups.queue} cannot be read"
+        held = self._held.get((groups.queue, group), {})
+        for resource, limit in dict(groups.limits).get(group, ()):
+            if held.get(resource, 0) + request.get(resource, 0) > limit:
+                most = from_units(resource, limit)
+                return f"queue {groups.queue} may hold {most} {resource} there"
+        return ""
+
+    def _group(self, row: int) -> str:
+        if self._nodes is None:
+            raise RuntimeError("the plugin is not attached to an engine")
+        code = int(self._nodes.label(LABEL)[row])
+        return self._nodes.label_values(LABEL)[code] if code else ""
 
 
 def build(arguments: Arguments, *, hierarchy: bool = False, closes: bool = True) -> list[NodeGroupAffinity]:
