@@ -76,6 +76,13 @@ def test_the_group_may_ask_for_more_than_its_parts_and_starts_no_part_below_its_
     assert by_part(c) == {"a": 2}
 
 
+def test_gangs_that_lack_the_same_in_other_parts_do_not_stand_for_one_another() -> None:
+    """The first cannot start one of two in its part; the one behind it, asking for as much, can."""
+    c = cluster(2).parted("g", "a:3=3", min=2, needed=0).parted("h", "a:1=3", min=2, needed=0)
+    c.cycle()
+    assert (c.placed("g"), c.placed("h")) == (0, 2)
+
+
 def test_tasks_of_no_part_belong_to_the_group() -> None:
     c = cluster(3).parted("g", "a:1=1", min=2).add_tasks("g", 2, "gpu=1")
     c.cycle()

@@ -133,7 +133,7 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     if group.timed:
         standing = (*standing, run_time(group))  # short ones may use what is kept for others
     if step.root is not None:
-        standing = (*standing, step.root.shape())
+        standing = (*standing, step.root.shape(), tuple(part.shape() for part in step.pool))
     if step.options:
         standing = (*standing, tuple(option.shape() for option in step.options))
     if len(runs) == 1 and not step.roles:
