@@ -9,12 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.decision import Decision
-from windlass.engine.deltas import GroupRemoved, GroupUpserted, TaskUpserted
+from windlass.engine.deltas import (
+    GroupRemoved,
+    GroupUpserted,
+    NamespaceQuotaRemoved,
+    NamespaceQuotaUpserted,
+    TaskUpserted,
+)
 from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Dialect, Group, Needs, SubGroup, Task
+from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, SubGroup, Task
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -425,6 +431,30 @@ def test_who_goes_away_leaves_the_line() -> None:
     assert admitted(scene, scene.cycle()) == {"second": True}
 
 
+def test_a_namespaces_quota_has_room_for_whom_is_let_in() -> None:
+    scene = Scene(config=config("enqueue allocate", "priority gang | resourcequota predicates"))
+    scene.node("n0", gpu=10)
+    quota = NamespaceQuota(f"{NAMESPACE}/gpus", {GPU: 4000})
+    scene.engine.apply(
+        [NamespaceQuotaUpserted(quota), NamespaceQuotaUpserted(NamespaceQuota("other/gpus", {GPU: 0}))]
+    )
+    waiting(scene, "first", 2, created=1.0, pods=2)
+    waiting(scene, "second", 2, created=2.0)  # its pods do not exist yet
+    waiting(scene, "third", 1, created=3.0)
+    scene.cycle()
+    assert scene.where("first") == {"n0": 2}
+    assert scene.engine.world.gate.let_in == {f"{NAMESPACE}/first", f"{NAMESPACE}/second"}
+    assert scene.code("third") == "NamespaceQuota"
+    assert "ResourceQuota default/gpus of 4" in scene.message("third")
+    assert admitted(scene, scene.cycle()) == {}
+    scene.engine.apply([NamespaceQuotaUpserted(NamespaceQuota(quota.key, {GPU: 5000}))])
+    assert admitted(scene, scene.cycle()) == {"third": True}
+    waiting(scene, "fourth", 1, created=4.0)
+    assert admitted(scene, scene.cycle()) == {"fourth": False}
+    scene.engine.apply([NamespaceQuotaRemoved(quota.key)])
+    assert admitted(scene, scene.cycle()) == {"fourth": True}
+
+
 def test_a_group_that_says_nothing_of_its_size_is_let_in() -> None:
     scene = Scene(config=config("enqueue allocate"))
     scene.node("n0", gpu=1)
@@ -498,7 +528,7 @@ def test_pods_leave_revocable_nodes_when_their_hours_are_over() -> None:
 # ---------------------------------------------------------------------- always
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_preempt_against_all_sets_of_victims(data: st.DataObject) -> None:
     """One-class claimers on tiny clusters: evicted is exactly where some set of lower pods makes room for the
@@ -543,7 +573,7 @@ def test_preempt_against_all_sets_of_victims(data: st.DataObject) -> None:
         assert sum(scene.where("high").values()) == pods
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:
     """Random queues and gangs under every evicting action: evictions are for someone who then has the

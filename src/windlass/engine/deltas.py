@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from windlass.spi.objects import Group, Node, Queue, Task
+from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,16 @@ class TaskRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class NamespaceQuotaUpserted:
+    quota: NamespaceQuota
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceQuotaRemoved:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class BindFailed:
     """A decided bind could not be carried out: the task is pending again, its group backs off."""
 
@@ -78,6 +88,8 @@ Delta = (
     | GroupRemoved
     | TaskUpserted
     | TaskRemoved
+    | NamespaceQuotaUpserted
+    | NamespaceQuotaRemoved
     | BindFailed
     | EvictionFailed
 )

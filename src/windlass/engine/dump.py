@@ -24,7 +24,7 @@ from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.engine.steps import Step, next_step
 from windlass.engine.usage import Meter
 from windlass.engine.world import World
-from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
+from windlass.spi.objects import Group, NamespaceQuota, Needs, Node, Queue, Task, TaskState
 
 FORMAT = 2
 
@@ -303,6 +303,7 @@ def _as_tuple(value: Any) -> Any:
 
 def _load_objects(engine: Core, document: Document) -> None:
     world = engine.world
+    world.namespace_quotas = {quota.key: quota for quota in document.namespace_quotas}
     for queue in document.queues:
         world.queues.upsert(queue)
     for node in document.nodes:

@@ -16,7 +16,7 @@ from windlass.engine.flavors import labels_at
 from windlass.engine.groups import OCCUPYING, TaskEntry, promised
 from windlass.engine.ledger import is_firm
 from windlass.engine.world import World
-from windlass.spi.objects import Node, Task, TaskState
+from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
 
 PENDING = TaskState.PENDING
 ASSUMED = TaskState.ASSUMED
@@ -35,6 +35,8 @@ class Intake:
             d.GroupRemoved: lambda delta: self._group_removed(delta.key),
             d.TaskUpserted: self._task,
             d.TaskRemoved: lambda delta: self._task_removed(delta.key, delta.uid),
+            d.NamespaceQuotaUpserted: lambda delta: self._quota(delta.quota.key, delta.quota),
+            d.NamespaceQuotaRemoved: lambda delta: self._quota(delta.key, None),
             d.BindFailed: self._bind_failed,
             d.EvictionFailed: self._eviction_failed,
         }
@@ -65,6 +67,22 @@ class Intake:
         self._world.queues.recount = self._world.queues.recount or bool(self._world.queues.flavors)
         self._world.table.remove(name)
         self._world.relabel()
+
+    # ------------------------------------------------------------------ namespaces
+
+    def _quota(self, key: str, quota: NamespaceQuota | None) -> None:
+        """Those of the namespace that wait to be let in are asked about again."""
+        world = self._world
+        if world.namespace_quotas.get(key) == quota:
+            return
+        if quota is None:
+            del world.namespace_quotas[key]
+        else:
+            world.namespace_quotas[key] = quota
+        namespace = key.partition("/")[0] + "/"
+        world.dirty.update(
+            (group, world.groups[group]) for group in world.gate.lines if group.startswith(namespace)
+        )
 
     # ------------------------------------------------------------------ groups
 

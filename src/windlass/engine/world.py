@@ -15,7 +15,7 @@ from windlass.engine.shares import Shares
 from windlass.engine.table import NodeTable
 from windlass.engine.usage import Usage
 from windlass.engine.view import TableView
-from windlass.spi.objects import Dialect, Group, Task
+from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
 
 
 class World:
@@ -31,6 +31,7 @@ class World:
         self.classes = ClassIndex(self.table, policies, config.class_caches)
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
         self.gate = Gate()
+        self.namespace_quotas: dict[str, NamespaceQuota] = {}
         self.stamp = 0
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}

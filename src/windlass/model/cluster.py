@@ -19,6 +19,7 @@ from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
 from windlass.model.needs import Extras, NeedsTable, scoring_of
+from windlass.model.quotas import quota_of
 from windlass.model.readable import Readable
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.model.volumes import StorageWrite, VolumeBook
@@ -81,6 +82,8 @@ class ClusterModel:
         self._dirty_groups: dict[str, None] = {}
         self._dirty_nodes: dict[str, None] = {}
         self._dirty_queues: dict[str, None] = dict.fromkeys(_IMPLIED)
+        self._quotas: dict[str, views.ResourceQuota] = {}
+        self._dirty_quotas: dict[str, None] = {}
         self._dirty_members: dict[str, None] = {}
         """Groups of which something depends on their pods, and whose pods changed."""
         self._changed: dict[str, None] = {}
@@ -117,6 +120,14 @@ class ClusterModel:
     def remove_node(self, name: str) -> None:
         if self.nodes.pop(name, None) is not None:
             self._dirty_nodes[name] = None
+
+    def upsert_quota(self, quota: views.ResourceQuota) -> None:
+        self._quotas[quota.key] = quota
+        self._dirty_quotas[quota.key] = None
+
+    def remove_quota(self, quota: views.ResourceQuota) -> None:
+        if self._quotas.pop(quota.key, None) is not None:
+            self._dirty_quotas[quota.key] = None
 
     def upsert_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
         """A claim, a volume, a class of them, or what a node attaches."""
@@ -322,6 +333,7 @@ class ClusterModel:
             sent.clear()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
         self._dirty_nodes = dict.fromkeys(self.nodes)
+        self._dirty_quotas = dict.fromkeys(self._quotas)
         self._dirty_queues = dict.fromkeys(
             [*_IMPLIED, *self.queues, *(queues.KAI + q for q in self.kai_queues)]
         )
@@ -354,6 +366,9 @@ class ClusterModel:
             self._translate_node(name, out)
         for name in self._swap("_dirty_queues"):
             self._translate_queue(name, out)
+        for key in self._swap("_dirty_quotas"):
+            quota = quota_of(self._quotas[key]) if key in self._quotas else None
+            out.append(deltas.NamespaceQuotaUpserted(quota) if quota else deltas.NamespaceQuotaRemoved(key))
         for key in self._swap("_dirty_groups"):
             self._translate_group(key, out)
         for key in self._swap("_dirty_pods"):

@@ -34,6 +34,7 @@ _READERS: Mapping[str, _Reader] = {
     "v1/PersistentVolumeClaim": (views.decode_claim, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/StorageClass": (views.decode_storage_class, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/CSINode": (views.decode_csi_node, ClusterModel.upsert_storage),
+    "v1/ResourceQuota": (views.decode_resource_quota, ClusterModel.upsert_quota),
     "scheduling.k8s.io/v1/PriorityClass": (views.decode_priority_class, ClusterModel.upsert_class),
     "scheduling.volcano.sh/v1beta1/Queue": (views.decode_queue, ClusterModel.upsert_queue),
     "scheduling.volcano.sh/v1beta1/PodGroup": (views.decode_pod_group, ClusterModel.upsert_group),
@@ -44,7 +45,12 @@ _READERS: Mapping[str, _Reader] = {
     "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
 }
 _POD, _QUOTA = "v1/Pod", "v1/ResourceQuota"
-_QUIET = (_QUOTA, "v1/LimitRange", "topology.volcano.sh/v1alpha1/HyperNode", "kai.scheduler/v1alpha1/Topology")
+_QUIET = (
+    _QUOTA,
+    "v1/LimitRange",
+    "topology.volcano.sh/v1alpha1/HyperNode",
+    "kai.scheduler/v1alpha1/Topology",
+)
 """Known kinds that say nothing about work that exists (defaults were filled in when it was made) or that
 no policy reads yet."""
 

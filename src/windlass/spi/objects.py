@@ -285,6 +285,15 @@ class Group:
     """Only those that a policy reads (disruption budgets, revocable zones)."""
 
 
+@dataclass(frozen=True, slots=True)
+class NamespaceQuota:
+    """A ResourceQuota without scopes: what the requests of all unfinished pods of its namespace may sum up
+    to. ``key`` is ``namespace/name``; ``pods`` counts pods."""
+
+    key: str
+    hard: Resources = field(default_factory=dict)
+
+
 class TaskState(StrEnum):
     """``ASSUMED`` is a bind that was decided and is on its way. ``STUCK`` has been terminating for so
     long that nobody counts on it: it holds its resources and promises none."""

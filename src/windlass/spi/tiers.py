@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
-from windlass.spi.objects import Group, Node, Resources, Task
+from windlass.spi.objects import Group, NamespaceQuota, Node, Resources, Task
 from windlass.spi.plugins import GroupView, QueueView, Refusal
 
 
@@ -84,7 +84,8 @@ class Admission:
 
     ``booked``: by queue, what groups that were let in and do not run yet have reserved beyond what they
     hold, less what others hold beyond their reservation (``cluster``: full reservations, all queues
-    together). ``namespace_booked``: what the groups of its namespace let in during this cycle reserve.
+    together). ``quotas``: of its namespace, ``namespace_used`` what its unfinished pods ask for, and
+    ``namespace_booked`` what the groups let in during this cycle reserve.
     """
 
     gang: GangView
@@ -94,6 +95,7 @@ class Admission:
     cluster_used: Resources = field(default_factory=dict)
     namespace_booked: Resources = field(default_factory=dict)
     namespace_used: Resources = field(default_factory=dict)
+    quotas: Sequence[NamespaceQuota] = ()
 
 
 @runtime_checkable

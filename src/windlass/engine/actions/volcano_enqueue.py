@@ -24,6 +24,7 @@ from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.table import USED
+from windlass.spi.objects import NamespaceQuota
 from windlass.spi.tiers import Admission, Tiers
 
 Sums = dict[str, int]
@@ -36,6 +37,17 @@ class _Booking:
     path: tuple[str, ...] = ()
     queue: Mapping[str, int] = field(default_factory=dict)
     cluster: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Round:
+    """One pass. ``used`` on nodes; by namespace: ``booked`` by groups let in during the pass for pods that do
+    not exist yet, and ``asked`` by all unfinished pods and by groups let in before."""
+
+    now: float
+    used: Mapping[str, int]
+    booked: dict[str, Sums] = field(default_factory=dict)
+    asked: dict[str, Sums] = field(default_factory=dict)
 
 
 class VolcanoEnqueue:
@@ -150,14 +162,13 @@ class VolcanoEnqueue:
             group = self._m.world.groups[entries[0][1]]
             if group.queue is not None:
                 by_queue.setdefault(group.queue.name, []).append((entries[0], line))
-        used = self._used()
-        namespaces: dict[str, Sums] = {}
+        current = _Round(ctx.now, self._used())
         for name in sorted(by_queue, key=self._place_of):
             heads = by_queue[name]
             heapq.heapify(heads)
             while heads:
                 (_, key), line = heads[0]
-                if self._admit(tiers, ctx, key, line, used, namespaces) and line in self._lines:
+                if self._admit(tiers, ctx, key, line, current) and line in self._lines:
                     heapq.heapreplace(heads, (self._lines[line][0], line))
                 else:
                     heapq.heappop(heads)
@@ -168,37 +179,57 @@ class VolcanoEnqueue:
         ctx: CycleContext,
         key: str,
         line: Hashable,
-        used: Mapping[str, int],
-        namespaces: dict[str, Sums],
+        current: _Round,
     ) -> bool:
         """Let a group in, or note for all in its line why not."""
         gate, group = self._m.world.gate, self._m.world.groups[key]
-        booked = namespaces.setdefault(key.partition("/")[0], {})
         wanted = group.spec.min_resources
-        refusal = tiers.admit(self._admission(group, ctx.now, used, booked)) if wanted else None
+        refusal = tiers.admit(self._admission(group, current)) if wanted else None
         if refusal is not None:
             if gate.refuse(line, refusal):
                 for _, other in self._lines[line]:
                     ctx.touched[other] = self._m.world.groups[other]
             return False
-        _add(booked, wanted, 1)
+        _add(current.booked.setdefault(_namespace(key), {}), _to_come(group), 1)
         gate.let_in.add(key)
         self._follow(tiers, group, ctx.now)
         ctx.touched[key] = group
         self._m.enrolment.settle(group, ctx.now)
         return True
 
-    def _admission(
-        self, group: GroupEntry, now: float, used: Mapping[str, int], namespace: Mapping[str, int]
-    ) -> Admission:
+    def _admission(self, group: GroupEntry, current: _Round) -> Admission:
+        namespace = _namespace(group.key)
+        quotas = self._quotas(namespace)
+        asked: Sums = {}
+        if quotas:
+            if namespace not in current.asked:
+                current.asked[namespace] = self._asked_in(namespace)
+            asked = dict(current.asked[namespace])
+            _add(asked, group.asked, -1)  # what it asks for itself stands in its minimum
         return Admission(
             gang=GangLook(group),
-            now=now,
+            now=current.now,
             booked=self._by_queue,
             cluster_booked=self._cluster,
-            cluster_used=used,
-            namespace_booked=namespace,
+            cluster_used=current.used,
+            namespace_booked=current.booked.get(namespace, {}),
+            namespace_used=asked,
+            quotas=quotas,
         )
+
+    def _quotas(self, namespace: str) -> tuple[NamespaceQuota, ...]:
+        known = self._m.world.namespace_quotas
+        return tuple([quota for key, quota in known.items() if _namespace(key) == namespace])
+
+    def _asked_in(self, namespace: str) -> Sums:
+        world = self._m.world
+        sums: Sums = {}
+        for key, group in world.groups.items():
+            if _namespace(key) == namespace:
+                _add(sums, group.asked, 1)
+                if group.group is not None and (group.spec.admitted or key in world.gate.let_in):
+                    _add(sums, _to_come(group), 1)
+        return sums
 
     def _place_of(self, name: str) -> tuple[Any, ...]:
         """A queue's place among all, from the root down."""
@@ -213,6 +244,17 @@ class VolcanoEnqueue:
         table = self._m.world.table
         sums = table.planes[: table.height, USED].sum(axis=0).tolist()
         return {name: sums[column] for name, column in table.resources.codes.items() if sums[column]}
+
+
+def _namespace(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def _to_come(group: GroupEntry) -> Sums:
+    """What a group that is let in may still ask for: its minimum, less what its pods ask for already."""
+    asked = group.asked
+    least = group.spec.min_resources
+    return {name: units - asked.get(name, 0) for name, units in least.items() if units > asked.get(name, 0)}
 
 
 def _add(sums: Sums, more: Mapping[str, int], sign: int) -> None:

@@ -25,6 +25,9 @@ from windlass.engine.steps import whole_step
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 
+TRIALS = 16
+"""For how many of those that go it is tried whether the group finds room without."""
+
 AGAIN_SECONDS = 60.0
 """After this long a group is tried again where protection of what runs may end with time."""
 
@@ -102,8 +105,23 @@ class _Tiered(Evicting):
             statement.rollback(mark)
             return False
         search.spare_needless()
+        self._spare_by_moving(group, search)
         ctx.commit()
         return True
+
+    def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
+        """Let those stay without whom the group finds room elsewhere on what was cleared, as far as that can
+        be told by placing it anew a few times."""
+        step, statement = group.step, self._m.statement
+        if step is None or step.extra or search.bound or len(search.gone) < 2:
+            return
+        for victim in search.gone[: -TRIALS - 1 : -1]:
+            if victim.state is not TaskState.RELEASING:
+                continue
+            mark = statement.checkpoint()
+            statement.spare(victim)
+            if not self._m.allocation.attempt(statement, group, step, future=True).done:
+                statement.rollback(mark)
 
     def _lacks(self, tiers: Tiers, gang: GangLook) -> bool:
         """Whether more pods of the group need room. One with parts may need more than its minimum."""

@@ -76,8 +76,9 @@ class NodeSearch:
         """Class → the key of every row as it will be; see :meth:`TaskClass.future`."""
         self._gone: list[TaskEntry] = []
         """Who went last."""
-        self._all_gone: list[TaskEntry] = []
-        self._bound = False
+        self.gone: list[TaskEntry] = []
+        """Who was evicted, in order."""
+        self.bound = False
         """Whether queues refused anything before anybody went."""
         self.evictions = 0
         """How many pods go, over all that were placed."""
@@ -93,17 +94,17 @@ class NodeSearch:
         row = self._cheapest(entry) if self._hunt.compared else self._first(entry)
         if row < 0:
             return False
-        self._all_gone += self._gone
+        self.gone += self._gone
         self._promise(entry, row)
         return True
 
     def spare_needless(self) -> None:
         """Once all pods have room: let everyone stay whose going turned out to free what nobody took. Where
         queues, or other pods, had a say, who goes is left as it is."""
-        if self._bound or any(self._m.placer.constraints(cls) for cls in self._known.values()):
+        if self.bound or any(self._m.placer.constraints(cls) for cls in self._known.values()):
             return
         statement, planes = self._m.statement, self._m.world.table.planes
-        for victim in reversed(self._all_gone):
+        for victim in reversed(self.gone):
             mark = statement.checkpoint()
             statement.spare(victim)
             allocatable, used, releasing, promised = planes[victim.row]
@@ -186,7 +187,7 @@ class NodeSearch:
     def _vacant(self, entry: TaskEntry) -> int:
         """The best node that takes the pod without anybody else going; -1 if there is none."""
         if self._refused(entry):
-            self._bound = True
+            self.bound = True
             return -1
         cls = entry.cls
         rows = np.arange(self._m.world.table.height, dtype=np.int64)

@@ -1,0 +1,35 @@
+"""ResourceQuota → what the engine lets groups in by: the requests of pods, quotas without scopes."""
+
+from __future__ import annotations
+
+from windlass.api import views
+from windlass.api.quantities import QuantityError, to_units
+from windlass.spi.objects import NamespaceQuota
+
+_PLAIN = ("cpu", "memory", "ephemeral-storage", "pods")
+_REQUESTS = "requests."
+
+
+def quota_of(view: views.ResourceQuota) -> NamespaceQuota | None:
+    """``None`` where it says nothing about all pods of its namespace."""
+    if view.scopes or view.scope_selector:
+        return None
+    hard: dict[str, int] = {}
+    for name, text in view.hard.items():
+        resource = _resource(name)
+        if resource is None:
+            continue
+        try:
+            units = to_units(resource, text)
+        except QuantityError:
+            continue  # the API server refuses such quotas; a dump may hold anything
+        hard[resource] = min(units, hard.get(resource, units))
+    return NamespaceQuota(view.key, hard) if hard else None
+
+
+def _resource(name: str) -> str | None:
+    if name in _PLAIN or name.startswith("hugepages-"):
+        return name
+    if not name.startswith(_REQUESTS) or name == "requests.storage":
+        return None
+    return name.removeprefix(_REQUESTS)

@@ -1,0 +1,32 @@
+"""``resourcequota``: a group is let in only if its namespace's ResourceQuotas have room for it.
+
+Counted are the requests of all unfinished pods of the namespace, and of the groups let in in this cycle.
+Quotas with scopes are left to the API server.
+"""
+
+from __future__ import annotations
+
+from windlass.api.reasons import Reason
+from windlass.spi.plugins import Refusal
+from windlass.spi.quantities import from_units
+from windlass.spi.tiers import Admission, Vote
+
+
+class QuotaAdmits:
+    name = "resourcequota"
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        wanted = admission.gang.spec.min_resources
+        for quota in admission.quotas:
+            for name, hard in quota.hard.items():
+                units = wanted.get(name, 0)
+                left = hard - admission.namespace_used.get(name, 0) - admission.namespace_booked.get(name, 0)
+                if units > 0 and units > left:
+                    return Refusal(
+                        Reason.NAMESPACE_QUOTA,
+                        resource=name,
+                        needed=units,
+                        available=max(left, 0),
+                        detail=f"ResourceQuota {quota.key} of {from_units(name, hard)}",
+                    )
+        return Vote.PERMIT
