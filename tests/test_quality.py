@@ -49,7 +49,7 @@ def test_layers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_types() -> None:
     if shutil.which("node") is None:
         pytest.skip("no node: the pyright package would have to download one")
