@@ -14,7 +14,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import FLAVOR, QueueView, Refusal, StepView, flavor_matches, flavor_of
+from windlass.spi.plugins import QueueView, Refusal, StepView, flavor_matches, flavor_of
 from windlass.spi.quantities import from_units
 
 PRODUCT = ".product"
@@ -27,7 +27,9 @@ class FlavorLimits:
 
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
         for queue in path:
-            names = [name for name in queue.spec.capability if FLAVOR in name]
+            names = queue.flavored
+            if not names:
+                continue
             for resource in sorted({flavor_of(name)[0] for name in names}):
                 units = step.request.get(resource, 0)
                 if units > 0:
@@ -39,7 +41,7 @@ class FlavorLimits:
 
 
 def _refusal(
-    queue: QueueView, resource: str, units: int, names: list[str], step: StepView, nodes: NodeView
+    queue: QueueView, resource: str, units: int, names: Sequence[str], step: StepView, nodes: NodeView
 ) -> Refusal | None:
     here = nodes.allocatable(resource) > 0
     for needs in step.needs[:1]:

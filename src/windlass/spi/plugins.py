@@ -143,6 +143,11 @@ class QueueView(Protocol):
         ...
 
     @property
+    def flavored(self) -> Sequence[str]:
+        """What its capability says of single device models."""
+        ...
+
+    @property
     def gangs(self) -> Sequence[GroupView]:
         """The groups of the queue itself that are known."""
         ...
