@@ -17,7 +17,7 @@ class LowPriorityGate:
         gpus = [name for name in nodes.resources() if is_device(name)] or ["nvidia.com/gpu"]
         usable = nodes.ready() & ~nodes.unschedulable()
         free = int((usable & (sum(nodes.available(name) // 1000 for name in gpus) > 0)).sum())
-        needed = min(self.nodes, int((0 < sum(nodes.allocatable(name) // 1000 for name in gpus)).sum()))
+        needed = min(self.nodes, int((sum(nodes.allocatable(name) // 1000 for name in gpus) > 0).sum()))
         if free < needed:
             return Refusal(
                 Reason.INSUFFICIENT_RESOURCES,
