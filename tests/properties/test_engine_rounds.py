@@ -29,6 +29,7 @@ from windlass.spi.objects import (
     WeightedNodeTerm,
     WeightedPodTerm,
 )
+from windlass.spi.plugins import Overheard
 
 HOST = "kubernetes.io/hostname"
 LIMIT = "attachable-volumes-csi-disk"
@@ -192,6 +193,25 @@ def test_room_being_vacated_is_promised_as_asking_everything_anew(layout, before
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Placer, "promise", naive_promise)
         assert swift == promised(layout, before, after)
+
+
+@settings(max_examples=60, deadline=None)
+@given(gangs)
+def test_those_who_listen_are_heard(groups) -> None:
+    cluster = Cluster().queues("default").nodes("n0")
+    for i, (what, n) in enumerate(groups):
+        cluster.gang(f"g{i}", n, what)
+    cluster.engine.settle(cluster.now)
+    numbers = [cls.number for cls in cluster.engine.world.classes]
+    for plugin in cluster.engine.world.policies.domains:
+        assert isinstance(plugin, Overheard), plugin
+        for number in numbers:
+            expected = {other for other in numbers if number in plugin.listens(other)}
+            assert set(plugin.heard_by(number)) == expected
+    for cls in list(cluster.engine.world.classes):
+        for plugin in cluster.engine.world.policies.domains:
+            plugin.forget(cls.number)
+            assert set(plugin.heard_by(cls.number)) == set()
 
 
 def test_the_naive_way_is_the_naive_way() -> None:

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.api.reasons import Explanation
-from windlass.engine.classes import TaskClass
+from windlass.engine.classes import NodeFit, TaskClass
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry, QueueTree
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
-from windlass.spi.plugins import Domain
+from windlass.spi.plugins import Domain, Overheard
 
 Signature = tuple[Hashable, ...]
 
@@ -94,6 +94,8 @@ class ParkingLot:
         self.by_class: dict[TaskClass, dict[Bucket, None]] = {}
         self.by_queue: dict[str, dict[Bucket, None]] = {}
         self.by_domain: dict[TaskClass, dict[Bucket, None]] = {}
+        self._by_number: dict[int, TaskClass] = {}
+        """The classes of ``by_domain``."""
         self.by_anything: dict[Bucket, None] = {}
         self.by_row: dict[int, dict[Bucket, None]] = {}
         self._matrix: NDArray[np.int64] | None = None
@@ -134,6 +136,7 @@ class ParkingLot:
             self.by_queue.setdefault(name, {})[bucket] = None
         for cls in waits.domains:
             self.by_domain.setdefault(cls, {})[bucket] = None
+            self._by_number[cls.number] = cls
         for row in waits.rows:
             self.by_row.setdefault(row, {})[bucket] = None
         if waits.anything:
@@ -155,6 +158,8 @@ class ParkingLot:
             self._drop(self.by_queue, name, bucket)
         for cls in waits.domains:
             self._drop(self.by_domain, cls, bucket)
+            if cls not in self.by_domain:
+                del self._by_number[cls.number]
         for row in waits.rows:
             self._drop(self.by_row, row, bucket)
         self.by_anything.pop(bucket, None)
@@ -192,10 +197,13 @@ class ParkingLot:
 
     def _wake_by_room(self, improved: set[int], woken: dict[Bucket, None]) -> None:
         rows = np.fromiter(improved, dtype=np.int64, count=len(improved))
+        here: dict[NodeFit, bool] = {}
         for cls in self._candidates(rows):
-            cls.refresh()
-            here = bool((cls.count[rows] > 0).any()) or bool((cls.future(rows)[0] > 0).any())
-            if not here:
+            if cls.fit not in here:
+                cls.refresh()
+                fits = bool((cls.count[rows] > 0).any()) or bool((cls.future(rows)[0] > 0).any())
+                here[cls.fit] = fits
+            if not here[cls.fit]:
                 continue
             total = cls.future_total()  # room that is being vacated can be promised
             for bucket in self.by_class[cls]:
@@ -218,6 +226,11 @@ class ParkingLot:
         return [self._matrix_classes[at] for at in fitting.tolist()]
 
     def _wake_by_domain(self, moved: set[int], woken: dict[Bucket, None]) -> None:
-        for cls, buckets in self.by_domain.items():
-            if any(not moved.isdisjoint(plugin.listens(cls.number)) for plugin in self._domains):
-                woken.update(buckets)
+        for plugin in self._domains:
+            if isinstance(plugin, Overheard):
+                heard = {number for mover in moved for number in plugin.heard_by(mover)}
+                classes = [cls for number in heard if (cls := self._by_number.get(number)) is not None]
+            else:
+                classes = [c for c in self.by_domain if not moved.isdisjoint(plugin.listens(c.number))]
+            for cls in sorted(classes, key=lambda c: c.number):
+                woken.update(self.by_domain[cls])

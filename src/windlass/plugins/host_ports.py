@@ -26,6 +26,8 @@ class HostPorts:
     def __init__(self) -> None:
         self._ports: dict[int, frozenset[HostPort]] = {}
         """Class → ports, only for classes that ask for any."""
+        self._asking: dict[Number, dict[int, None]] = {}
+        """(protocol, number) → the classes that ask for it."""
         self._taken: dict[Number, dict[HostPort, dict[int, int]]] = {}
         """(protocol, number) → port → row → holders."""
 
@@ -35,9 +37,14 @@ class HostPorts:
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         if needs.host_ports:
             self._ports[number] = frozenset(needs.host_ports)
+            for port in self._ports[number]:
+                self._asking.setdefault((port.protocol, port.number), {})[number] = None
 
     def forget(self, number: int) -> None:
-        self._ports.pop(number, None)
+        for key in {(port.protocol, port.number) for port in self._ports.pop(number, ())}:
+            del self._asking[key][number]
+            if not self._asking[key]:
+                del self._asking[key]
 
     def add(self, number: int, row: int, count: int) -> None:
         ports = self._ports.get(number)
@@ -67,13 +74,15 @@ class HostPorts:
         return [("", row)] if number in self._ports else []
 
     def listens(self, number: int) -> Collection[int]:
-        ports = self._ports.get(number)
-        if ports is None:
-            return ()
+        return self.heard_by(number)
+
+    def heard_by(self, number: int) -> Collection[int]:
+        mine = self._ports.get(number, frozenset())
+        near = {other for port in mine for other in self._asking[port.protocol, port.number]}
         return [
             other
-            for other, theirs in self._ports.items()
-            if any(collide(mine, port) for mine in ports for port in theirs)
+            for other in sorted(near)
+            if any(collide(port, theirs) for port in mine for theirs in self._ports[other])
         ]
 
     def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:

@@ -48,6 +48,8 @@ class Crowd:
     members: dict[int, None] = field(default_factory=dict)
     users: int = 0
     """How many classes have a term that asks for this crowd."""
+    listeners: dict[int, None] = field(default_factory=dict)
+    """Those of them whose term is required."""
 
 
 @dataclass(eq=False, slots=True)
@@ -127,10 +129,12 @@ class PodAffinity:
             crowd = self._crowd(member, (condition,))
             tally = self._tally(crowd, term.topology_key, where)
             member.anti.append((term, crowd, tally))
+            crowd.listeners[number] = None
             self._echo(number, member, condition, term.topology_key, 0)
         if needs.affinity:
             conditions = tuple(condition_of(term, needs) for term in needs.affinity)
             member.wanted = self._crowd(member, conditions)
+            member.wanted.listeners[number] = None
             for term, condition in zip(needs.affinity, conditions, strict=True):
                 tally = self._tally(member.wanted, term.topology_key, where)
                 member.wanted_tallies.append((term, tally))
@@ -154,6 +158,7 @@ class PodAffinity:
         for echo in (*member.repelled_by, *member.drawn_by):
             del echo.subjects[number]
         for crowd in member.asks:
+            crowd.listeners.pop(number, None)
             crowd.users -= 1
             if not crowd.users:
                 self._drop_crowd(crowd)
@@ -234,6 +239,18 @@ class PodAffinity:
             found |= echo.owners.keys()
         if member.wanted is not None:
             found |= member.wanted.members.keys()
+        return found
+
+    def heard_by(self, number: int) -> Collection[int]:
+        member = self._members.get(number)
+        if member is None:
+            return ()
+        found: set[int] = set()
+        for crowd in member.crowds:
+            found |= crowd.listeners.keys()
+        for echo in member.echoes:
+            if not echo.weight:
+                found |= echo.subjects.keys()
         return found
 
     def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:

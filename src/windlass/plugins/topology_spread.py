@@ -49,6 +49,8 @@ class Census:
     members: dict[int, None] = field(default_factory=dict)
     """The classes that count."""
     users: int = 0
+    listeners: dict[int, None] = field(default_factory=dict)
+    """The classes with a hard constraint on it."""
     version: int = -1
     """That of the nodes for which the rest is true."""
     eligible: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
@@ -127,6 +129,8 @@ class TopologySpread:
                 census = self._census(needs, term, keys, where)
                 census.users += 1
                 constraints.append(_Constraint(term, census, int(number in census.members)))
+                if term.hard:
+                    census.listeners[number] = None
 
     def forget(self, number: int) -> None:
         member = self._members.pop(number, None)
@@ -138,6 +142,7 @@ class TopologySpread:
             del census.members[number]
         for constraint in (*member.hard, *member.soft):
             census = constraint.census
+            census.listeners.pop(number, None)
             census.users -= 1
             if census.users:
                 continue
@@ -197,6 +202,13 @@ class TopologySpread:
         found: set[int] = set()
         for constraint in self._members[number].hard:
             found |= constraint.census.members.keys()
+        return found
+
+    def heard_by(self, number: int) -> Collection[int]:
+        member = self._members.get(number)
+        found: set[int] = set()
+        for census in member.feeds if member is not None else ():
+            found |= census.listeners.keys()
         return found
 
     def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:

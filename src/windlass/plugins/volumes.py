@@ -26,6 +26,8 @@ class Volumes:
     def __init__(self) -> None:
         self._nodes: NodeView | None = None
         self._members: dict[int, tuple[VolumeNeed, ...]] = {}
+        self._sharing: dict[tuple[str, str], dict[int, None]] = {}
+        """What classes may contend for (a claim, a limit, a volume) → the classes."""
         self._users: dict[str, int] = {}
         """Claim → pods that use it, where it matters."""
         self._taken: dict[str, str] = {}
@@ -41,9 +43,14 @@ class Volumes:
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         if needs.volumes:
             self._members[number] = needs.volumes
+            for key in _keys(needs.volumes):
+                self._sharing.setdefault(key, {})[number] = None
 
     def forget(self, number: int) -> None:
-        self._members.pop(number, None)
+        for key in _keys(self._members.pop(number, ())):
+            del self._sharing[key][number]
+            if not self._sharing[key]:
+                del self._sharing[key]
 
     def add(self, number: int, row: int, count: int) -> None:
         for volume in self._members.get(number, ()):
@@ -89,12 +96,10 @@ class Volumes:
         return [("", row)] if any(volume.limit for volume in volumes) else []
 
     def listens(self, number: int) -> Collection[int]:
-        mine = self._members.get(number, ())
-        return [
-            other
-            for other, theirs in self._members.items()
-            if any(_related(m, t) for m in mine for t in theirs)
-        ]
+        return self.heard_by(number)
+
+    def heard_by(self, number: int) -> Collection[int]:
+        return {other for key in _keys(self._members.get(number, ())) for other in self._sharing[key]}
 
     def findings(self, needs: Needs, nodes: NodeView) -> Sequence[Finding]:
         found = []
@@ -172,11 +177,14 @@ def _count(counts: dict[str, int], key: str, count: int) -> None:
         counts.pop(key, None)
 
 
-def _related(mine: VolumeNeed, theirs: VolumeNeed) -> bool:
-    if mine.claim == theirs.claim or (mine.limit and mine.limit == theirs.limit):
-        return True
-    options = {option.volume for option in mine.options or ()}
-    return any(option.volume in options for option in theirs.options or ())
+def _keys(volumes: Iterable[VolumeNeed]) -> set[tuple[str, str]]:
+    found = set()
+    for volume in volumes:
+        found.add(("claim", volume.claim))
+        if volume.limit:
+            found.add(("limit", volume.limit))
+        found.update(("volume", option.volume) for option in volume.options or ())
+    return found
 
 
 def _any_term(terms: Sequence[NodeTerm], nodes: NodeView) -> BoolArray:

@@ -377,6 +377,16 @@ class Stepwise(Protocol):
 
 
 @runtime_checkable
+class Overheard(Protocol):
+    """For a :class:`Domain`: its :meth:`Domain.listens` from the other side, so that what moves finds those
+    that wait for it without asking everyone."""
+
+    def heard_by(self, number: int) -> Collection[int]:
+        """The classes that listen to this one; also of a class that is not known (any more)."""
+        ...
+
+
+@runtime_checkable
 class RelativeScore(Protocol):
     """A score that depends on other nodes or on pods elsewhere: it is made anew for each placement.
 
