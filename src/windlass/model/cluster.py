@@ -451,6 +451,12 @@ class ClusterModel:
             pod = next(self.pods_of(key), None)
             queue = self._native_queue(native, pod)
             return foreign_groups.native_group(native, key, queue, _dialect(queue), self.classes, pod)
+        if kind == groups.OWNER:
+            pods = list(self.pods_of(key))
+            if not pods:
+                return None
+            queue = self._implicit_queue(pods[0])
+            return foreign_groups.kai_batch_group(pods, key, queue, self.classes)
         view = self.groups.get(key)
         if view is None:
             return None
@@ -471,6 +477,8 @@ class ClusterModel:
             return groups.shown_key(key) in self.kai_groups
         if kind == groups.NATIVE:
             return self._native(key) is not None
+        if kind == groups.OWNER:
+            return key in self._members
         return key in self.groups
 
     def _native(self, key: str) -> views.NativeGroup | None:
@@ -553,19 +561,21 @@ class ClusterModel:
         self._changed[key] = None
         self._note_members(key)
         self._note_end(pod)
-        dialect = self._queue_dialect(pod, key)
+        alone = self._implicit_group(pod) if groups.is_implicit(key) else None
+        dialect = self._queue_dialect(pod, key) if alone is None else _dialect(alone.queue)
         translated = self._needs.of(pod, self._placement(pod, dialect), self._extras(pod, key))
         waiting = not pod.node_name and not pod.finished
-        problems = (*pod.problems, *translated.problems)
+        problems = (*pod.problems, *translated.problems, *tasks.unserved(pod))
         if problems and waiting:
             self._faults[pod.key] = problems
             return None
         self._faults.pop(pod.key, None)
         if waiting and (pod.deleted or pod.key in self.withheld or self._awaits_group(pod)):
             return None
-        if groups.is_implicit(key):
-            self._send_group(self._implicit_group(pod), out)
-        policies = view.subgroup_policies if (view := self.groups.get(key)) is not None else ()
+        if alone is not None:
+            self._send_group(alone, out)
+        view = self.groups.get(key)
+        policies = view.subgroup_policies if view is not None else ()
         task = tasks.task_of(
             pod,
             key,
@@ -573,7 +583,7 @@ class ClusterModel:
             self.classes,
             now=self._now,
             dialect=dialect,
-            subgroup=subgroups.part_of(policies, pod.labels),
+            subgroup=subgroups.part_of(policies, pod.labels) if policies else "",
         )
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
@@ -582,6 +592,8 @@ class ClusterModel:
 
     def _extras(self, pod: views.Pod, group: str) -> Extras | None:
         """What a pod needs beside what its spec says."""
+        if not pod.annotations and not pod.claims and not self._node_groups:
+            return None
         volumes = self.storage.needs_of(pod.namespace, pod.claims) if pod.claims else ()
         zone = pod.annotations.get(names.REVOCABLE_ZONE, "")
         node_groups = None
@@ -609,11 +621,11 @@ class ClusterModel:
         return groups.implicit_group(pod, self.classes, queue)
 
     def _queue_dialect(self, pod: views.Pod, key: str) -> Dialect:
-        """The dialect of the queue that the pod's group is in."""
+        """The dialect of the queue that the group of a pod with a group is in."""
         kind = groups.kind_prefix(key)
         if kind == groups.KAI:
             return Dialect.KAI
-        if kind == groups.IMPLICIT:
+        if kind == groups.OWNER:
             return _dialect(self._implicit_queue(pod))
         if kind == groups.NATIVE and (native := self._native(key)) is not None:
             return _dialect(self._native_queue(native, next(self.pods_of(key), None)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -20,6 +20,7 @@ OWNER = "owner:"
 """What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes'
 own API, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one name for
 two groups."""
+_SLASH_IMPLICIT = f"/{IMPLICIT}"
 _READ = (
     "volcano.sh/preemptable",
     "volcano.sh/revocable-zone",
@@ -34,7 +35,7 @@ _READ = (
 
 def read_notes(annotations: Mapping[str, str]) -> dict[str, str]:
     """Those annotations that a policy reads."""
-    return {name: annotations[name] for name in _READ if name in annotations}
+    return {name: annotations[name] for name in _READ if name in annotations} if annotations else {}
 
 
 def group_name(pod: views.Pod) -> str:
@@ -58,8 +59,7 @@ def group_key(pod: views.Pod) -> str:
         return f"{pod.namespace}/{volcano}"
     if pod.scheduling_group:
         return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
-    owner = pod.controller
-    if owner is not None and owner.kind == "Job" and _kai_batch(pod):
+    if _kai_batch(pod) and (owner := pod.controller) is not None and owner.kind == "Job":
         return f"{pod.namespace}/{OWNER}{owner.name}"
     return f"{pod.namespace}/{IMPLICIT}{pod.name}"
 
@@ -76,11 +76,13 @@ def names_group(pod: views.Pod) -> bool:
 
 def is_implicit(key: str) -> bool:
     """Whether a group key is that of a pod without a PodGroup."""
-    return key.partition("/")[2].startswith(IMPLICIT)
+    return _SLASH_IMPLICIT in key
 
 
 def kind_prefix(key: str) -> str:
     """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE`, :data:`OWNER` or ``""`` for Volcano's."""
+    if ":" not in key:
+        return ""
     name = key.partition("/")[2]
     return next((prefix for prefix in (IMPLICIT, KAI, NATIVE, OWNER) if name.startswith(prefix)), "")
 
@@ -124,16 +126,21 @@ class Classes:
 
     def __init__(self) -> None:
         self._classes: dict[str, views.PriorityClass] = {}
+        self._default: views.PriorityClass | None = None
 
     def upsert(self, view: views.PriorityClass) -> bool:
         """Whether anything changed."""
         if self._classes.get(view.name) == view:
             return False
         self._classes[view.name] = view
+        self._choose_default()
         return True
 
     def remove(self, name: str) -> bool:
-        return self._classes.pop(name, None) is not None
+        if self._classes.pop(name, None) is None:
+            return False
+        self._choose_default()
+        return True
 
     def value(self, name: str) -> int:
         """An undefined class counts 0; no class means the global default, if there is one."""
@@ -149,10 +156,12 @@ class Classes:
         return found is not None and found.preemption_policy == "Never"
 
     def _find(self, name: str) -> views.PriorityClass | None:
-        if name:
-            return self._classes.get(name)
-        defaults: Iterable[views.PriorityClass] = (c for c in self._classes.values() if c.global_default)
-        return min(defaults, key=lambda c: c.value, default=None)  # as the admission plugin chooses
+        return self._classes.get(name) if name else self._default
+
+    def _choose_default(self) -> None:
+        """Of several the least, as the admission plugin chooses."""
+        defaults = (known for known in self._classes.values() if known.global_default)
+        self._default = min(defaults, key=lambda known: known.value, default=None)
 
 
 def group_problems(view: views.PodGroup) -> tuple[FieldError, ...]:

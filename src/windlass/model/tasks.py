@@ -105,8 +105,11 @@ def task_of(
 
 
 def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
-    found = {name: pod.annotations.get(name) or pod.labels.get(name) for name in _READ}
-    return tuple((name, text) for name, text in found.items() if text)
+    annotations, labels = pod.annotations, pod.labels
+    if not annotations and not labels:
+        return ()
+    found = [(name, annotations.get(name) or labels.get(name)) for name in _READ]
+    return tuple((name, text) for name, text in found if text)
 
 
 def _number(text: str) -> int:
