@@ -226,7 +226,7 @@ def one_claimer(rng: random.Random, action: str, queues: list[str]) -> tuple[Are
     return a, gpus, n
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SEEDS)
 def test_preemption_agrees_with_trying_every_set_of_victims(seed: int) -> None:
     rng = random.Random(seed)
@@ -249,7 +249,7 @@ def test_preemption_agrees_with_trying_every_set_of_victims(seed: int) -> None:
     assert len(a.promised) == n
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SEEDS)
 def test_reclaim_finds_something_whenever_the_rules_allow_anything(seed: int) -> None:
     rng = random.Random(seed)

@@ -62,16 +62,17 @@ class Mover:
                 stay.add(unit)
         return stay, moved
 
-    @staticmethod
-    def _sorted(units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
+    def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
         """Units in the order in which they get a place; of one group the core first."""
         dearest = list(reversed(units))
         if strategy is Strategy.DEAREST_STAY:
             return dearest
-        size: dict[str, tuple[int, ...]] = {}
+        total = self._world.table.total
+        size: dict[str, float] = {}
         for unit in dearest:
-            largest = max(tuple(sorted((n for _, n in e.cls.items), reverse=True)) for e in unit.entries)
-            size[unit.group.key] = max(size.get(unit.group.key, ()), largest)
+            for entry in unit.entries:
+                asked = [units / total[name] for name, units in entry.cls.items if total.get(name)]
+                size[unit.group.key] = max(size.get(unit.group.key, 0.0), *asked, 0.0)
         return sorted(dearest, key=lambda unit: size[unit.group.key], reverse=True)
 
     def _place(self, unit: Unit, *, move: bool, packed: bool) -> bool | None:

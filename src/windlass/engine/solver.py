@@ -89,9 +89,8 @@ class Solver:
             lacks = lacking(table, free, cls)
             rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
             for row in rows.tolist():
-                if lacks[row] < np.inf:
-                    groups = (entry.group for entry in table.tasks[row].values())
-                    found.update((group.key, group) for group in groups if group is not None)
+                groups = (entry.group for entry in table.tasks[row].values())
+                found.update((group.key, group) for group in groups if group is not None)
         return list(found.values())
 
     # ------------------------------------------------------------------ necessary conditions
