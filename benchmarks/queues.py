@@ -24,8 +24,15 @@ from dataclasses import dataclass, field, replace
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
-from windlass.engine.deltas import Delta, GroupRemoved, GroupUpserted, NodeUpserted, QueueUpserted
-from windlass.engine.deltas import TaskRemoved, TaskUpserted
+from windlass.engine.deltas import (
+    Delta,
+    GroupRemoved,
+    GroupUpserted,
+    NodeUpserted,
+    QueueUpserted,
+    TaskRemoved,
+    TaskUpserted,
+)
 from windlass.engine.engine import Engine
 from windlass.kits import garbage
 from windlass.plugins.defaults import default_plugins
@@ -57,7 +64,7 @@ class Shape:
     workloads: int
     api: str = "kai"
     actions: tuple[str, ...] = ("allocate",)
-    tick: float = 0.01
+    tick: float = 0.1
 
 
 @dataclass(order=True, slots=True)
@@ -84,18 +91,18 @@ def make_queues(shape: Shape) -> list[Queue]:
         top = f"{prefix}cohort{cohort}"
         free = ("cpu", "memory") if kai else ()
         found.append(Queue(top, "" if kai else "root", dialect=dialect, unlimited=free))
-        for leaf in range(per_cohort):
-            found.append(
-                Queue(
-                    f"{top}-q{leaf}",
-                    top,
-                    deserved={"cpu": DESERVED},
-                    capability={"cpu": LIMIT},
-                    created=float(leaf),
-                    dialect=dialect,
-                    unlimited=("memory",) if kai else (),
-                )
+        found += [
+            Queue(
+                f"{top}-q{leaf}",
+                top,
+                deserved={"cpu": DESERVED},
+                capability={"cpu": LIMIT},
+                created=float(leaf),
+                dialect=dialect,
+                unlimited=("memory",) if kai else (),
             )
+            for leaf in range(per_cohort)
+        ]
     return found
 
 
@@ -220,8 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--queues", type=int, default=1000, help="leaves, in all cohorts together")
     parser.add_argument("--workloads", type=int, default=50_000)
     parser.add_argument("--api", choices=["kai", "volcano"], default="kai")
-    parser.add_argument("--actions", default="allocate,reclaim,preempt", help="of a cycle, in order")
-    parser.add_argument("--tick", type=float, default=0.05, help="virtual seconds between cycles")
+    parser.add_argument("--actions", default="allocate", help="of a cycle, in order")
+    parser.add_argument("--tick", type=float, default=0.1, help="virtual seconds between cycles")
     parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
     options = parser.parse_args(arguments)
     if options.workloads < options.queues or options.queues < options.cohorts:
