@@ -113,6 +113,20 @@ def test_a_promise_does_not_outlive_its_group_nor_a_hold() -> None:
     assert nominated(c.cycle()) == {"last-0": "n1"}
 
 
+def test_room_that_is_no_longer_promised_is_offered_to_others_at_once() -> None:
+    c = full_node().gang("g", 1, "gpu=4")
+    c.cycle()
+    c.gang("next", 1, "gpu=4")
+    c.cycle()
+    c.change_group("g", held=True)
+    decision = c.cycle()
+    if not decision.nominations:
+        assert decision.wake_at == c.now
+        decision = c.cycle(0.0)
+    assert nominated(decision) == {"next-0": "n1"}
+    assert decision.wake_at is None
+
+
 def test_other_room_is_taken_as_soon_as_it_is_free() -> None:
     c = full_node("n2 gpu=4").running("busy", "n2", "gpu=4").gang("g", 1, "gpu=2")
     assert nominated(c.cycle()) == {"g-0": "n1"}

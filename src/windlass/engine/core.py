@@ -107,7 +107,7 @@ class Core:
             ctx.wake(plugin.due(now))
         if self.lot.buckets:
             ctx.wake(self.world.usage.due)
-        if ctx.unfinished or self.reviews.open or self.world.ledger.dirty:
+        if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
             ctx.wake(now)
         self.world.usage.note(self.world.queues.changed, now)
         return Decision(

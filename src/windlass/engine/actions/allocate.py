@@ -51,6 +51,7 @@ class Allocate:
             if attempt.done or len(m.statement):  # promises that do not hold may have been given up
                 m.statement.commit(out)
                 m.enrolment.settle(group, ctx.now)
+                world.ledger.dirty.pop(group.key, None)
                 if attempt.pipelined and not step.extra:
                     self._park(ctx, group, attempt)
                 if bucket.members and not bucket.parked:
