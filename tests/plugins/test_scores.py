@@ -8,12 +8,16 @@ from cluster_dsl import GPU, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.table import USED, NodeTable
+from windlass.engine.table import RELEASING, USED, NodeTable
 from windlass.engine.view import TableView
+from windlass.plugins import kai_scores
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.spread import Spread
 from windlass.plugins.taints import TaintToleration
+from windlass.plugins.volcano import binpack
+from windlass.plugins.volcano.nodeorder import BalancedResource, LeastRequested, MostRequested
+from windlass.plugins.volcano.resource_strategy_fit import ResourceStrategyFit, ScarceResources, Strategy
 from windlass.spi.objects import Node
 from windlass.spi.plugins import Trend
 
@@ -62,6 +66,21 @@ def test_spread_is_the_room_left(view) -> None:
 
 
 AMOUNT = st.integers(0, 8)
+EVERY = [
+    Binpack(),
+    Spread(),
+    NodeAffinity(),
+    TaintToleration(),
+    kai_scores.NodeKind(),
+    *(kai_scores.Density(devices=devices, pack=pack) for devices in (True, False) for pack in (True, False)),
+    LeastRequested(),
+    MostRequested(),
+    BalancedResource(),
+    ResourceStrategyFit({"cpu": Strategy(True), GPU: Strategy(True, 3.0)}),
+    ResourceStrategyFit({"cpu": Strategy(), "memory": Strategy(True)}),
+    ScarceResources({GPU: 1.0}),
+    *binpack.build({"binpack.resources": GPU}),
+]
 
 
 @settings(max_examples=60, deadline=None)
@@ -69,7 +88,7 @@ AMOUNT = st.integers(0, 8)
     st.tuples(AMOUNT, AMOUNT, AMOUNT),
     st.tuples(AMOUNT, AMOUNT, AMOUNT),
     st.integers(0, 5),
-    st.sampled_from([Binpack(), Spread(), NodeAffinity(), TaintToleration()]),
+    st.sampled_from(EVERY),
 )
 def test_scores_stay_in_range_and_move_as_promised(has, asks, before, plugin) -> None:
     table = NodeTable()
@@ -86,13 +105,44 @@ def test_scores_stay_in_range_and_move_as_promised(has, asks, before, plugin) ->
         scores.append(0.0 if score is None else float(score[0]))
     assert all(0.0 <= score <= 100.0 for score in scores)
     trend = plugin.trend(wants)
-    steps = np.diff(scores)
+    has_room = [
+        all(units * n <= most for units, most in zip(asks, has, strict=True))
+        for n in range(before + 1, before + 5)
+    ]
+    steps = np.diff(scores)[np.array(has_room[1:])]  # a node without room is never scored in earnest
     assert trend is not Trend.RISES or (steps >= 0).all()
     assert trend is not Trend.FALLS or (steps <= 0).all()
 
 
-@pytest.mark.parametrize("plugin", [Binpack(), Spread()])
+@pytest.mark.parametrize("plugin", EVERY, ids=lambda p: p.name)
 def test_a_score_depends_on_no_other_node(view, plugin) -> None:
     texts = ["n1 gpu=8 cpu=4", "n2 gpu=2", "n3", "n4 gpu=8 cpu=8"]
-    together = plugin.score(needs("gpu=1 cpu=1"), view(*texts)).tolist()
-    assert together == [plugin.score(needs("gpu=1 cpu=1"), view(text)).tolist()[0] for text in texts]
+    for wants in (needs("gpu=1 cpu=1"), needs("cpu=1 mem=2"), needs()):
+        together = plugin.score(wants, view(*texts))
+        alone = [plugin.score(wants, view(text)) for text in texts]
+        if together is None:
+            assert alone == [None] * len(texts)
+        else:
+            assert together.tolist() == [float(score[0]) for score in alone]
+
+
+def test_kai_scores_are_decades() -> None:
+    pack, spread = (kai_scores.Density(devices=True, pack=pack) for pack in (True, False))
+    assert (pack.weight * 100, spread.weight * 100, kai_scores.NodeKind().weight * 100) == (9, 1, 10)
+    assert pack.score(needs("cpu=1"), None) is None  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="nodeplacement is binpack or spread, not 'tight'"):
+        kai_scores.build(gpu="tight")
+
+
+def test_kai_packs_by_what_is_free_or_being_vacated(view) -> None:
+    nodes = view("n1 gpu=8 cpu=10", "n2 gpu=4 cpu=10", "n3 cpu=10")
+    use(nodes, 0, GPU, 7000)
+    nodes._table.planes[0, RELEASING, nodes._table.column(GPU)] = 5000
+    devices, cpus = (kai_scores.Density(devices=devices, pack=True) for devices in (True, False))
+    first, second, third = devices.score(needs("gpu=1"), nodes).tolist()
+    assert second > first > third == 0  # 4 and 6 free; no devices at all
+    spread = kai_scores.Density(devices=True, pack=False)
+    assert spread.score(needs("gpu=1"), nodes).tolist() == [75.0, 100.0, 0.0]
+    assert len(set(cpus.score(needs("cpu=1"), nodes).tolist())) == 1
+    assert kai_scores.NodeKind().score(needs("cpu=1"), nodes).tolist() == [0.0, 0.0, 100.0]
+    assert kai_scores.NodeKind().score(needs("gpu=1"), nodes) is None
