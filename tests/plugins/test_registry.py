@@ -11,12 +11,16 @@ import pytest
 
 from windlass.api.reasons import Reason
 from windlass.engine.actions.registry import ACTIONS
+from windlass.engine.deltas import GroupUpserted
 from windlass.plugins import registry
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
+from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
 from windlass.spi.plugins import Refusal
 from windlass.spi.quantities import is_device
+from windlass.spi.shares import Division
 from windlass.testing import Scene
+from windlass.testing.scene import GPU
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "05-low-priority-gate"
 
@@ -132,6 +136,37 @@ def test_every_known_plugin_can_be_entered() -> None:
     registry.build(tiered(*(name for name in names if name not in registry.PLACEMENT)), told.append)
     assert all("not offered" in text or text.startswith("pdb:") for text in told)
     assert {"gang", "priority", "drf", "proportion", "capacity", "nodeorder", "binpack"} <= set(names)
+
+
+def test_consolidation_may_be_named_beside_tiers() -> None:
+    """Work that agreed to it is moved; nothing else of the default rules takes from Volcano queues."""
+    for actions, expected in ((("allocate",), 0), (("allocate", "consolidation"), 1)):
+        scene = Scene(config=tiered("priority", "gang", "predicates", "capacity", actions=actions))
+        scene.node("n0", gpu=2)
+        scene.node("n1", gpu=2)
+        spread(scene)
+        scene.gang("wide", gpu=2, priority=5)
+        decision = scene.cycle()
+        assert len(decision.evictions) == expected
+        assert {eviction.action for eviction in decision.evictions} <= {"consolidation"}
+
+
+def spread(scene: Scene) -> None:
+    """One movable pod on each of two nodes with two GPUs."""
+    for n in range(2):
+        key = f"default/m{n}"
+        group = Group(key, uid=key, admitted=True, annotations={"windlass.dev/movable": "true"})
+        needs = Needs(request=((GPU, 1000),), namespace="default", dialect=Dialect.VOLCANO)
+        task = Task(f"{key}-0", key, key, needs, state=TaskState.RUNNING, node=f"n{n}")
+        scene.engine.apply([GroupUpserted(group)])
+        scene._enter(task)
+
+
+def test_shares_are_divided_whatever_the_tiers_say() -> None:
+    for names in (("gang",), ("gang", "capacity"), ("gang", "proportion")):
+        plugins, _ = registry.build(tiered(*names))
+        dialects = [plugin.dialect for plugin in plugins if isinstance(plugin, Division)]
+        assert sorted(dialects) == [Dialect.KAI, Dialect.VOLCANO]
 
 
 # ---------------------------------------------------------------------- third parties

@@ -6,6 +6,7 @@ work of the API that it is kept from. Keys stay comparable: work that it speaks 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.spi.objects import Dialect, Task
@@ -17,6 +18,7 @@ from windlass.spi.plugins import (
     StepView,
     TaskOrder,
 )
+from windlass.spi.victims import Claim, Claims, Denied, Loot, Taken, Terms, VictimUnit
 
 
 class Kept:
@@ -50,6 +52,45 @@ class KeptGroupOrder(Kept):
 class KeptTaskOrder(Kept):
     def task_key(self, task: Task) -> tuple[int, Any]:
         return (0, self._inner.task_key(task)) if self._speaks(task.needs.dialect) else (1, 0)
+
+
+class ClaimsFor:
+    """Rules about who may claim, for one action only."""
+
+    def __init__(self, inner: Claims, action: str) -> None:
+        self._inner = inner
+        self._action = action
+        self.name = inner.name
+
+    def claims(self, claim: Claim) -> Terms | Denied | None:
+        return self._inner.claims(claim) if claim.action == self._action else None
+
+
+class VictimsFor:
+    """Rules about who gives, for claims of one action only."""
+
+    def __init__(self, inner: Any, action: str) -> None:
+        self._inner = inner
+        self._action = action
+        self.name = str(inner.name)
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return claim.action == self._action and self._inner.spares_queue(claim, path)
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        return claim.action == self._action and self._inner.spares(claim, unit)
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: Mapping[str, int]) -> Any:
+        return self._inner.victim_queue_key(claim, queue, taken) if claim.action == self._action else None
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
+        return self._inner.victim_key(claim, unit) if claim.action == self._action else None
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        return claim.action != self._action or self._inner.may_take(claim, unit, taken)
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        return claim.action != self._action or self._inner.validates(claim, loot)
 
 
 def kept(plugin: object, dialect: Dialect, *, inside: bool) -> list[object]:

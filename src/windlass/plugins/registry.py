@@ -18,7 +18,7 @@ from importlib import metadata
 
 from windlass.plugins.catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.plugins.defaults import default_plugins
-from windlass.plugins.keeping import kept
+from windlass.plugins.keeping import ClaimsFor, VictimsFor, kept
 from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
@@ -63,8 +63,7 @@ _OF_TIERS: Mapping[str, tuple[str, ...]] = {
 _OF_DEFAULT = {"enqueue": "", "gangpreempt": "preempt", "gangreclaim": "reclaim", "shuffle": ""}
 """Action of a file without tiers → the one of the default policy that does it; empty: nothing to do."""
 
-_REPLACED = (Division, Claims, VictimFilter)
-"""Kinds of default policies that a file with tiers stands in for, in Volcano queues."""
+CONSOLIDATION = "consolidation"
 
 Warn = Callable[[str], None]
 Factory = Callable[[PluginOption], object]
@@ -91,7 +90,9 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
         wiring.open_tier()
         for option in tier.plugins:
             _enter(option, wiring, warn)
-    return [*_base(wiring), *wiring.plugins, *_votes(config, wiring), *added], _tier_actions(config.actions)
+    return [*_base(config, wiring), *wiring.plugins, *_votes(config, wiring), *added], _tier_actions(
+        config.actions
+    )
 
 
 def known_plugins() -> Sequence[str]:
@@ -133,14 +134,26 @@ def _tiers_of(config: SchedulerConfig) -> tuple[tuple[Tier, ...], tuple[PluginOp
     return config.tiers, config.plugins
 
 
-def _base(wiring: Wiring) -> list[object]:
+def _base(config: SchedulerConfig, wiring: Wiring) -> list[object]:
     """The default policies: what is tested for every pod, and the orders and scores of other queues."""
     found: list[object] = []
+    divided = any(isinstance(plugin, Division) for plugin in wiring.plugins)
     for plugin in default_plugins(own_for_volcano=False, counting=wiring.counting, **wiring.placement):
-        if getattr(plugin, "dialect", None) is Dialect.VOLCANO and isinstance(plugin, _REPLACED):
-            continue
-        found += kept(plugin, Dialect.VOLCANO, inside=False)
+        if getattr(plugin, "dialect", None) is not Dialect.VOLCANO:
+            found += kept(plugin, Dialect.VOLCANO, inside=False)
+        elif isinstance(plugin, Division):
+            found += [] if divided else [plugin]
+        elif isinstance(plugin, Claims | VictimFilter):
+            found += _for_consolidation(plugin) if CONSOLIDATION in config.actions else []
+        else:
+            found += kept(plugin, Dialect.VOLCANO, inside=False)
     return found
+
+
+def _for_consolidation(plugin: object) -> list[object]:
+    """Volcano has no such action: where it is named, Windlass' own rules hold for it, and for it alone."""
+    found: list[object] = [ClaimsFor(plugin, CONSOLIDATION)] if isinstance(plugin, Claims) else []
+    return [*found, VictimsFor(plugin, CONSOLIDATION)] if isinstance(plugin, VictimFilter) else found
 
 
 def _votes(config: SchedulerConfig, wiring: Wiring) -> list[object]:
