@@ -10,7 +10,7 @@ from fakecluster import FakeClient, FakeCluster
 
 from windlass.api import annotations
 from windlass.api.errors import not_found
-from windlass.api.resources import KAI_QUEUES, QUEUES
+from windlass.api.resources import KAI_QUEUES, PODS, QUEUES
 
 GPU = "nvidia.com/gpu"
 
@@ -112,3 +112,18 @@ def test_a_server_without_kai_is_no_error(windlass, cluster, monkeypatch):
 def test_what_the_scheduler_wrote_may_be_unreadable(windlass, cluster):
     cluster.objects[(QUEUES, "", "research")]["metadata"]["annotations"] = {annotations.QUEUE_SHARE: "{no"}
     assert windlass("queue", "tree").code == 0
+
+
+def test_queues_of_one_name_count_their_own_jobs(windlass, told):
+    told.add(KAI_QUEUES, kai_queue("research", 2, annotations=share(2, 2, "2: 2 deserved")))
+    before = json.loads(windlass("queue", "ls", "-o", "json").out)["items"]
+    spec = {
+        "schedulerName": "kai-scheduler",
+        "nodeName": "n1",
+        "containers": [{"name": "c", "resources": {"limits": {GPU: "2"}}}],
+    }
+    metadata = {"name": "lone", "namespace": "default", "labels": {annotations.QUEUE_NAME_KAI: "research"}}
+    told.add(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    after = json.loads(windlass("queue", "ls", "-o", "json").out)["items"]
+    changed = {q["name"]: q["running"] for q in after if q not in before}
+    assert changed == {"kai/research": 1}

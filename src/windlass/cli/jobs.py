@@ -81,6 +81,14 @@ class Job:
         return spec.get("queue") or "default"
 
     @property
+    def names_kai_queue(self) -> bool:
+        """Whether its queue is named in KAI's way: a queue of KAI is meant where there is one of that name."""
+        if self.kind != "Pod":
+            return self.of_kai
+        labels, notes = (self.obj["metadata"].get(kind) or {} for kind in ("labels", "annotations"))
+        return self.group is None and names.QUEUE_NAME_KAI in labels and names.QUEUE_NAME_VOLCANO not in notes
+
+    @property
     def phase(self) -> str:
         """The object's own phase."""
         status = self.obj.get("status") or {}

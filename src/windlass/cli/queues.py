@@ -179,11 +179,10 @@ class KaiShare(Share):
 
 def gather(invocation: Invocation) -> list[Share]:
     """Every queue with what it holds and what waits in it; parents include their children."""
-    shares = _volcano(invocation)
+    shares, kai = _volcano(invocation), _kai(invocation)
     for job in jobs.fetch(invocation, None):
         if not job.finished:
-            _count(shares, job)
-    kai = _kai(invocation)
+            _count({**shares, **{share.key: share for share in kai}}, job)
     found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
     both = len({isinstance(share, KaiShare) for share in found}) > 1
     for share in found:
@@ -262,18 +261,24 @@ def _usage(share: Share) -> QueueUsage:
     )
 
 
-def _count(shares: dict[str, Share], job: jobs.Job) -> None:
+def _count(shares: Mapping[str, Share], job: jobs.Job) -> None:
+    """Enter a job in its queue and those above."""
     held = amounts.total(
         amounts.pod_request(pod.get("spec") or {}) for pod in job.pods if amounts.holds_resources(pod)
     )
     asked = job.request
     left = _beyond(asked, held)
     name, seen = job.queue, set()
+    if job.names_kai_queue and KAI + name in shares:
+        name = KAI + name
     while name in shares and name not in seen:
         seen.add(name)
         share = shares[name]
         share.running += 1 if held or not job.waiting else 0
         share.pending += 1 if job.waiting else 0
+        if isinstance(share, KaiShare):  # its amounts are what the scheduler says
+            name = share.parent
+            continue
         for which, vector in (("allocated", held), ("requested", asked), ("waiting", left)):
             share.amounts[which] = quantities.add(share.amounts[which], vector)
         name = share.parent

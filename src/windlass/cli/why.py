@@ -122,6 +122,7 @@ def exit_words(code: int) -> str:
 
 # The long form.
 
+_ANY_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
 _UID_SUFFIX = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
@@ -157,6 +158,11 @@ def blocker_line(blocker: Blocker) -> str:
 def group_title(key: str) -> str:
     """``train`` for ``default/train-<uid>``: a job's pod group is named after the job and its uid."""
     return _UID_SUFFIX.sub("", key.removeprefix("default/").replace("pod:", "", 1))
+
+
+def short_names(text: str) -> str:
+    """Groups in a sentence, as :func:`group_title` calls them."""
+    return " ".join(_ANY_UID.sub("", word.removeprefix("default/")) for word in text.split(" "))
 
 
 def ahead(record: Explanation, most: int = 5) -> str:

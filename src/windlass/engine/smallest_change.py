@@ -67,9 +67,15 @@ class SmallestChange:
     # ------------------------------------------------------------------ the gang
 
     def _fewer_members(self, statement: Statement, group: GroupEntry, step: Step | Shortage) -> Change | None:
-        """The largest minimum with which the gang would start now."""
+        """The largest minimum with which the gang would start now.
+
+        The minima of roles hold only while the gang's own is at least their sum: where it is just that,
+        a lower one frees the gang of them.
+        """
         spec = group.spec
-        if group.roles_enforced or spec.subgroups or spec.min_member <= 1:
+        if spec.subgroups or spec.min_member <= 1:
+            return None
+        if group.roles_enforced and spec.min_member != sum(group.roles_enforced.values()):
             return None
         if isinstance(step, Shortage):
             runs, missing = _runs(group), spec.min_member - group.held_members
@@ -77,7 +83,7 @@ class SmallestChange:
         elif step.extra:
             return None
         else:
-            runs, missing = step.runs, step.members
+            runs, missing = step.runs, _members(step)
             least = self._tries(statement, group, runs, missing).reached
         while least > 0:
             attempt = self._tries(statement, group, runs, least)
@@ -138,9 +144,8 @@ class SmallestChange:
         )
 
     def _asked(self, group: GroupEntry, step: Step) -> StepView:
-        run = step.runs[0]
         request: dict[str, int] = {}
-        left = step.members
+        left = _members(step)
         for run in step.runs:
             n = min(left, len(run.entries))
             left -= n
@@ -149,23 +154,23 @@ class SmallestChange:
             if not left:
                 break
         needs = tuple(dict.fromkeys(run.cls.needs for run in step.runs))
-        return StepView(group.spec, request, step.members, step.extra, needs=needs)
+        return StepView(group.spec, request, _members(step), step.extra, needs=needs)
 
     # ------------------------------------------------------------------ the nodes
 
     def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
         """Changes that rest on counting what each node holds: for one class that may be counted."""
         world = self._world
-        if len(group.pending_classes) != 1 or step.roles or group.spec.subgroups:
+        if len(group.pending_classes) != 1 or group.spec.subgroups:
             return []
         (cls,) = group.pending_classes
         if self._placer.constraints(cls) or not world.policies.countable:
             return []
         cls.refresh()
         found: list[Change | None] = [self._smaller_request(group, cls, step, name) for name, _ in cls.items]
-        if cls.total >= step.members or self._allocation.refusals_of(group, self._asked(group, step)):
+        if cls.total >= _members(step) or self._allocation.refusals_of(group, self._asked(group, step)):
             return found
-        lacking = step.members - cls.total
+        lacking = _members(step) - cls.total
         found.append(self._more_nodes(cls, lacking))
         return found + self._lifted(cls, lacking)
 
@@ -176,7 +181,7 @@ class SmallestChange:
         if resource == PODS or units <= unit:
             return None
         rows = self._rows(cls)
-        members = step.members
+        members = _members(step)
 
         def does(n: int) -> bool:
             request = {**cls.request, resource: n * unit}
@@ -278,6 +283,11 @@ class SmallestChange:
             if limit is not None:
                 np.minimum(count, limit, out=count)
         return np.maximum(count, 0)
+
+
+def _members(step: Step) -> int:
+    """How many tasks the step would place at least."""
+    return max(step.members, sum(step.roles.values()))
 
 
 def _dropped(finding: Finding) -> Change:

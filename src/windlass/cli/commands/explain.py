@@ -13,7 +13,7 @@ from windlass.cli.jobs import Job, find, pod_phase, refresh
 from windlass.cli.options import job_argument, standard
 from windlass.cli.output import emit
 from windlass.cli.tables import pairs
-from windlass.cli.why import ahead, blocker_line, brief, group_title, verdict
+from windlass.cli.why import ahead, blocker_line, brief, group_title, short_names, verdict
 from windlass.cli.words import about, joined, places, plural
 
 _PATIENCE_SECONDS = 2.0
@@ -77,7 +77,7 @@ def waiting_text(job: Job, record: Explanation) -> str:
     place = f"#{record.position} in {job.queue}" if record.position else ""
     estimate = f"starts in {about(record.estimate_seconds)}" if record.estimate_seconds is not None else ""
     if estimate and record.estimate_basis:
-        estimate = f"{estimate} ({record.estimate_basis})"
+        estimate = f"{estimate} ({short_names(record.estimate_basis)})"
     changes = "\n".join(change.sentence for change in record.changes)
     nearest = f"{record.nearest.node}, which lacks {record.nearest.lacks}" if record.nearest else ""
     considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
