@@ -37,6 +37,8 @@ class Mover:
         self._world = world
         self._placer = placer
         self._statement = statement
+        self._full: set[TaskClass] = set()
+        """Classes for which there is no room left: room only shrinks as others get places."""
 
     def spare(
         self, units: Sequence[Unit], *, move: bool, strategy: Strategy = Strategy.DEAREST_STAY
@@ -47,6 +49,7 @@ class Mover:
         moved: set[Unit] = set()
         lost: set[str] = set()
         """Groups whose core goes for good: their extras go with it."""
+        self._full.clear()
         for unit in self._sorted(units, strategy):
             if unit.group.key in lost:
                 continue
@@ -87,8 +90,10 @@ class Mover:
         if homeless and not move:
             return None
         for entry in homeless:
-            row = self._best(entry.cls)
+            row = self._best(entry.cls) if entry.cls not in self._full else -1
             if row < 0:
+                if len(unit.entries) == 1:
+                    self._full.add(entry.cls)
                 return None
             if row == entry.row:
                 self._statement.spare(entry)
