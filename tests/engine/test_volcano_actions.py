@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +16,14 @@ from windlass.engine.deltas import (
     GroupUpserted,
     NamespaceQuotaRemoved,
     NamespaceQuotaUpserted,
+    QueueUpserted,
     TaskUpserted,
 )
 from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, SubGroup, Task
+from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, Queue, SubGroup, Task
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -300,10 +303,6 @@ def test_reclaim_needs_the_whole_gang_within_what_is_deserved() -> None:
 
 
 def test_a_queue_that_is_not_reclaimable_keeps_what_it_has() -> None:
-    from dataclasses import replace
-
-    from windlass.engine.deltas import QueueUpserted
-
     scene = shared()
     rich = scene.engine.world.queues.get("rich").spec
     scene.engine.apply([QueueUpserted(replace(rich, reclaimable=False))])
@@ -608,4 +607,56 @@ def test_it_comes_to_rest_and_no_claimer_loses(data: st.DataObject) -> None:
             break
     else:
         raise AssertionError("no rest after 25 cycles")
+    quiet(scene, 3)
+
+
+KAI_QUEUES = (("kai/top", ""), ("kai/x", "kai/top"), ("kai/y", "kai/top"))
+ACTIONS = (
+    "allocate preempt reclaim",
+    "allocate gangpreempt gangreclaim",
+    "preempt allocate reclaim backfill",
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_both_apis_in_one_cluster_come_to_rest(random: Random) -> None:
+    """Volcano's queues by tiers, KAI's by KAI's rules, over the same nodes."""
+    share = random.choice(["capacity", "proportion"])
+    scene = Scene(config=config(f"enqueue {random.choice(ACTIONS)}", SHIPPED.replace("proportion", share)))
+    for n in range(random.randint(1, 4)):
+        scene.node(f"n{n}", gpu=random.randint(1, 4))
+    scene.queue("root")
+    scene.queue("va", parent="root", deserved_gpu=random.randint(0, 3))
+    scene.queue("vb", parent="root", weight=2)
+    for name, parent in KAI_QUEUES:
+        due = {GPU: random.randint(0, 3) * 1000}
+        scene.engine.apply([QueueUpserted(Queue(name, parent, deserved=due, dialect=Dialect.KAI))])
+    for n in range(random.randint(1, 7)):
+        queue = random.choice(["va", "vb", "kai/x", "kai/y"])
+        dialect = Dialect.KAI if queue.startswith("kai/") else Dialect.VOLCANO
+        pods, key = random.randint(1, 3), f"{NAMESPACE}/g{n}"
+        group = Group(
+            key,
+            queue=queue,
+            priority=random.randint(0, 2),
+            min_member=random.randint(1, pods),
+            created=float(n + 1),
+            uid=key,
+            admitted=True,
+            dialect=dialect,
+        )
+        scene.engine.apply([GroupUpserted(group)])
+        for i in range(pods):
+            request = ((GPU, random.randint(1, 2) * 1000),)
+            needs = Needs(request=request, namespace=NAMESPACE, dialect=dialect)
+            scene._enter(Task(f"{key}-{i}", f"{key}-{i}", key, needs, index=i))
+        if random.random() < 0.5:
+            scene.cycle()
+    for _ in range(30):
+        decision = scene.cycle()
+        if not (decision.binds or decision.evictions or decision.nominations):
+            break
+    else:
+        raise AssertionError("no rest after 30 cycles")
     quiet(scene, 3)
