@@ -393,3 +393,32 @@ def test_victims_that_came_while_nobody_claimed_are_known() -> None:
     a.runs("low", "q", "n0:4", priority=40).cycle()
     a.waits("high", "q", 2, priority=60).cycle()
     assert a.evicted == {"low-0"}
+
+
+def test_trials_in_vain_do_not_set_off_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of several classes are placed to be judged; that disturbs nobody, however many there are."""
+    from windlass.engine.actions import evicting
+    from windlass.engine.solver import Solver
+
+    monkeypatch.setattr(evicting, "AGAIN", 2)
+    calls = []
+    solve = Solver.solve
+    monkeypatch.setattr(Solver, "solve", lambda self, *args: calls.append(1) or solve(self, *args))
+    a = Arena().node("n0", 2).queue("q", deserved=9).queue("o", deserved=0)
+    a.runs("firm", "q", "n0:1", preemptible=False).runs("low", "o", "n0:1", priority=1)
+    for i in range(5):
+        a.waits(f"high{i}", "q", 1, 2, min=2, priority=60 + i)
+    a.cycle()
+    woken = 0
+    while a.decision.wake_at == a.world.now:
+        woken += 1
+        assert woken < 9
+        a.cycle(seconds=0.0)
+    a.cycle()
+    before = len(calls)
+    a.cycle()
+    assert len(calls) == before
+    a.world.finish("firm")
+    for _ in range(9):
+        a.cycle()
+    assert len(calls) > before

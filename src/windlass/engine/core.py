@@ -90,6 +90,9 @@ class Core:
         self._look_at_varying(now)
         improved = frozenset(self.world.table.improved)
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved)
+        ctx.stirred = self._evicts and (
+            bool(improved or self.world.queues.changed) or any(g.active for g in ctx.touched.values())
+        )
         for action in self._actions:
             action.run(ctx)
         self._park_untried(ctx)

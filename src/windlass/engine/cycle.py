@@ -52,6 +52,8 @@ class CycleContext:
     """Groups whose standing may have changed: they are reported on."""
     improved: frozenset[int]
     """Rows on which something has become possible since the last cycle."""
+    stirred: bool = False
+    """Whether the world has changed what is held, or by whom, since the last cycle."""
     parked: dict[Bucket, None] = field(default_factory=dict)
     """Buckets that were parked in this cycle: they are explained."""
     exhausted: set[TaskClass] = field(default_factory=set)

@@ -71,6 +71,8 @@ class Statement:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._log: list[_Operation] = []
+        self.decided = 0
+        """Counts the times that something was decided."""
         self._before: dict[str, TaskState] = {}
         """Evicted task → the state it was in."""
 
@@ -169,6 +171,7 @@ class Statement:
     def commit(self, out: Outbox) -> None:
         """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""
         table, moved, dirty = self._ledger.table, self._ledger.moved, self._ledger.dirty
+        self.decided += bool(self._log)
         for operation in self._log:
             match operation:
                 case _Allocated(group, cls, row, entries):

@@ -76,7 +76,6 @@ class Evicting:
             m.running.update(ctx.touched.values())
             self._pool = Pool()
             self._serve(ctx, due)
-            self._seen = self._state()
         if self._moments:
             ctx.wake(self._moments[0][0])
 
@@ -144,7 +143,8 @@ class Evicting:
             found.update((bucket, None) for bucket in m.lot.buckets.values())
         elif m.turns.waiting:
             found.update((bucket, None) for bucket in m.lot.buckets.values() if not bucket.parked)
-        if m.world.queues.changed or self._state() != self._seen:
+        seen, self._seen = self._seen, self._state()
+        if ctx.stirred or self._seen != seen:
             self._affairs += 1
         while self._moments and self._moments[0][0] <= ctx.now:
             bucket = heapq.heappop(self._moments)[-1]
@@ -164,8 +164,9 @@ class Evicting:
         return list(found)
 
     def _state(self) -> tuple[int, int, int]:
-        world = self._machinery.world
-        return world.table.version, world.table.shape, world.ledger.confirmed
+        """Changes with what is decided, with nodes, and with what may be asked to go. Trials do not count."""
+        m = self._machinery
+        return m.statement.decided, m.world.table.shape, m.world.ledger.confirmed
 
     def _lives(self, bucket: Bucket) -> bool:
         return self._machinery.lot.buckets.get(bucket.signature) is bucket
