@@ -63,7 +63,7 @@ class Shares:
         for entry in self._queues:
             if entry.missing:
                 self._assign(entry, NO_SHARE)
-            elif entry.children:
+            if entry.children:  # below a missing queue, too: there is nothing to divide there
                 levels[entry.name] = entry
         self._divide(levels)
 
