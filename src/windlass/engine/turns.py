@@ -49,6 +49,10 @@ class Turns:
         heapq.heappush(leaf.waiting, (head.order_key, bucket.ticket, bucket, head))
         self._leaves[leaf.name] = self._moved[leaf.name] = leaf
 
+    def left(self, bucket: Bucket) -> None:
+        """The bucket is not to be tried any more."""
+        self._moved[bucket.queue.name] = bucket.queue
+
     def pop(self) -> tuple[Bucket, GroupEntry] | None:
         """The bucket whose turn it is and its first group; to be pushed again if it stays active."""
         while self._leaves:

@@ -79,6 +79,7 @@ class Allocate:
             if len(asked.runs) == 1 and asked.runs[0].cls is cls and asked.root is None:
                 ctx.touched[head.key] = head
                 self._park(ctx, head, Attempt(False))
+                self._machinery.turns.left(bucket)
                 self._machinery.reservations.offer(self._machinery.statement, head, Attempt(False), ctx.now)
 
     def _park(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt, kept_for: str = "") -> None:
