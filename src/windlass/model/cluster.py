@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -19,26 +19,16 @@ from windlass.api.reasons import Explanation
 from windlass.engine import deltas
 from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
 from windlass.model.needs import Extras, NeedsTable, scoring_of
+from windlass.model.observed import IMPLIED, Assumed, Observed, kai_key
 from windlass.model.quotas import quota_of
 from windlass.model.readable import Readable
-from windlass.model.vocabulary import Vocabulary, selects_namespaces
-from windlass.model.volumes import StorageWrite, VolumeBook
+from windlass.model.volumes import StorageWrite
 from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
 
-_IMPLIED = (queues.ROOT, queues.DEFAULT)
 _PRUNE_AT_LEAST = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Assumed:
-    """A bind that was decided and is not yet seen."""
-
-    uid: str
-    node: str
-    devices: tuple[int, ...] = ()
-
-
-class ClusterModel:
+class ClusterModel(Observed):
     """``scheduler_names``: whose pods are placed; all others only hold room where they are bound.
 
     ``wait_for_group``: scheduler names whose bare pods wait until a controller has given them a PodGroup.
@@ -52,198 +42,28 @@ class ClusterModel:
         wait_for_group: Collection[str] = frozenset(),
         tiers: bool = False,
     ) -> None:
-        self.pods: dict[str, views.Pod] = {}
-        self.nodes: dict[str, views.Node] = {}
-        self.queues: dict[str, views.Queue] = {}
-        self.groups: dict[str, views.PodGroup] = {}
-        self.kai_queues: dict[str, views.KaiQueue] = {}
-        self.kai_groups: dict[str, views.KaiPodGroup] = {}
-        self.native_groups: dict[str, views.NativeGroup] = {}
-        self.assumed: dict[str, Assumed] = {}
+        super().__init__()
         self.withheld: Mapping[str, Explanation] = {}
         """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
-        self.classes = groups.Classes()
         self._scheduler_names = frozenset(scheduler_names)
         self._wait_for_group = frozenset(wait_for_group)
         self._tiers = tiers
         self._now = 0.0
         self._ends: list[tuple[float, str]] = []
-        self._namespaces: dict[str, views.Namespace] = {}
-        self._namespace_labels: dict[str, dict[str, str]] = {}
-        self._vocabulary = Vocabulary()
-        self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
-        self.storage = VolumeBook()
-        self._node_groups: dict[str, views.NodeGroupAffinity] = {}
-        self._claimers: dict[str, None] = {}
-        """Pods that use claims."""
         self._prune_at = _PRUNE_AT_LEAST
         self._seen_vocabulary = 0
-        self._dirty_pods: dict[str, None] = {}
-        self._dirty_groups: dict[str, None] = {}
-        self._dirty_nodes: dict[str, None] = {}
-        self._dirty_queues: dict[str, None] = dict.fromkeys(_IMPLIED)
-        self._quotas: dict[str, views.ResourceQuota] = {}
-        self._dirty_quotas: dict[str, None] = {}
         self._dirty_members: dict[str, None] = {}
         """Groups of which something depends on their pods, and whose pods changed."""
         self._changed: dict[str, None] = {}
-        self._members: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
         self._faults: dict[str, tuple[FieldError, ...]] = {}
         self._sent_tasks: dict[str, Task] = {}
-        self._sent_groups: dict[str, Group] = {}
         self._sent_nodes: dict[str, Node] = {}
         self._sent_queues: dict[str, Queue] = {}
-
-    # ------------------------------------------------------------------ events
 
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
         return pod.scheduler_name in self._scheduler_names
-
-    def upsert_pod(self, pod: views.Pod) -> None:
-        self.pods[pod.key] = pod
-        self._dirty_pods[pod.key] = None
-        self._vocabulary.learn(pod.shape)
-        if pod.claims:
-            self._claimers[pod.key] = None
-
-    def remove_pod(self, key: str) -> None:
-        if self.pods.pop(key, None) is not None:
-            self._dirty_pods[key] = None
-            self._claimers.pop(key, None)
-
-    def upsert_node(self, node: views.Node) -> None:
-        self.nodes[node.name] = node
-        self._dirty_nodes[node.name] = None
-
-    def remove_node(self, name: str) -> None:
-        if self.nodes.pop(name, None) is not None:
-            self._dirty_nodes[name] = None
-
-    def upsert_quota(self, quota: views.ResourceQuota) -> None:
-        self._quotas[quota.key] = quota
-        self._dirty_quotas[quota.key] = None
-
-    def remove_quota(self, quota: views.ResourceQuota) -> None:
-        if self._quotas.pop(quota.key, None) is not None:
-            self._dirty_quotas[quota.key] = None
-
-    def upsert_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
-        """A claim, a volume, a class of them, or what a node attaches."""
-        if self.storage.upsert(item):
-            self._touch_storage(item)
-
-    def remove_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
-        if self.storage.remove(item):
-            self._touch_storage(item)
-
-    def _touch_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
-        if isinstance(item, views.CsiNode):
-            self._dirty_nodes[item.name] = None
-        else:
-            self._dirty_pods.update(self._claimers)
-
-    def storage_writes(self, pod: str, node: str) -> list[StorageWrite]:
-        """What has to be written about the claims of a pod before it is bound to a node."""
-        view, place = self.pods.get(pod), self._sent_nodes.get(node)
-        if view is None or place is None or not view.claims:
-            return []
-        return self.storage.writes_for(view.namespace, view.claims, place)
-
-    def upsert_queue(self, queue: views.Queue) -> None:
-        self._note_node_groups(queue.name, queue.node_groups)
-        self.queues[queue.name] = queue
-        self._dirty_queues[queue.name] = None
-
-    def remove_queue(self, name: str) -> None:
-        if self.queues.pop(name, None) is not None:
-            self._dirty_queues[name] = None
-            self._note_node_groups(name, None)
-
-    def _note_node_groups(self, queue: str, found: views.NodeGroupAffinity | None) -> None:
-        """Keep which queues say something about groups of nodes: their pods' needs depend on it."""
-        if self._node_groups.get(queue) == found:
-            return
-        if found is None:
-            del self._node_groups[queue]
-        else:
-            self._node_groups[queue] = found
-        self._dirty_pods.update(dict.fromkeys(self.pods))
-
-    def upsert_group(self, group: views.PodGroup) -> None:
-        self.groups[group.key] = group
-        self._dirty_groups[group.key] = None
-
-    def remove_group(self, key: str) -> None:
-        if self.groups.pop(key, None) is not None:
-            self._dirty_groups[key] = None
-
-    def upsert_kai_queue(self, queue: views.KaiQueue) -> None:
-        if not self.kai_queues:
-            self._touch_kai_names()
-        self.kai_queues[queue.name] = queue
-        self._dirty_queues[queues.KAI + queue.name] = None
-
-    def remove_kai_queue(self, name: str) -> None:
-        if self.kai_queues.pop(name, None) is not None:
-            self._dirty_queues[queues.KAI + name] = None
-            if not self.kai_queues:
-                self._touch_kai_names()
-
-    def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
-        self.kai_groups[group.key] = group
-        self._dirty_groups[_kai_key(group)] = None
-
-    def remove_kai_group(self, key: str) -> None:
-        if self.kai_groups.pop(key, None) is not None:
-            namespace, _, name = key.partition("/")
-            self._dirty_groups[f"{namespace}/{groups.KAI}{name}"] = None
-
-    def upsert_native_group(self, group: views.NativeGroup) -> None:
-        self.native_groups[group.key] = group
-        self._touch_native(group.key)
-
-    def remove_native_group(self, key: str) -> None:
-        if self.native_groups.pop(key, None) is not None:
-            self._touch_native(key)
-
-    def upsert_class(self, priority_class: views.PriorityClass) -> None:
-        if self.classes.upsert(priority_class):
-            self._touch_classes()
-
-    def remove_class(self, name: str) -> None:
-        if self.classes.remove(name):
-            self._touch_classes()
-
-    def upsert_namespace(self, namespace: views.Namespace) -> None:
-        old = self._namespaces.get(namespace.name)
-        self._namespaces[namespace.name] = namespace
-        labels = dict(namespace.labels)
-        labels.setdefault("kubernetes.io/metadata.name", namespace.name)
-        if self._namespace_labels.get(namespace.name) != labels:
-            self._namespace_labels[namespace.name] = labels
-            self._touch_namespace_selectors()
-        if (old.annotations if old else {}) != namespace.annotations:
-            prefix = f"{namespace.name}/"
-            self._dirty_pods.update((key, None) for key in self.pods if key.startswith(prefix))
-
-    def remove_namespace(self, name: str) -> None:
-        if self._namespaces.pop(name, None) is not None:
-            del self._namespace_labels[name]
-            self._touch_namespace_selectors()
-
-    def assume(self, key: str, uid: str, node: str, devices: tuple[int, ...] = ()) -> None:
-        """A bind was decided. The engine knows it already."""
-        self.assumed[key] = Assumed(uid, node, devices)
-
-    def forget(self, key: str, uid: str) -> bool:
-        """The bind has been seen, or will not come. Whether it was still assumed."""
-        found = self.assumed.get(key)
-        if found is None or found.uid != uid:
-            return False
-        del self.assumed[key]
-        return True
 
     # ------------------------------------------------------------------ questions
 
@@ -290,6 +110,13 @@ class ClusterModel:
                 return faults.group_awaited(pending[0].key)
         return None
 
+    def storage_writes(self, pod: str, node: str) -> list[StorageWrite]:
+        """What has to be written about the claims of a pod before it is bound to a node."""
+        view, place = self.pods.get(pod), self._sent_nodes.get(node)
+        if view is None or place is None or not view.claims:
+            return []
+        return self.storage.writes_for(view.namespace, view.claims, place)
+
     def queue_of(self, group: str) -> str:
         """The queue of a group that the engine knows; ``""`` of another."""
         sent = self._sent_groups.get(group)
@@ -313,7 +140,7 @@ class ClusterModel:
 
     def both_apis(self) -> bool:
         """Whether the cluster has queues of both APIs, so that a name needs its API beside it."""
-        return bool(self.kai_queues) and any(name not in _IMPLIED for name in self.queues)
+        return bool(self.kai_queues) and any(name not in IMPLIED for name in self.queues)
 
     def take_changed(self) -> list[str]:
         """Groups whose members, fields or own explanation changed since the last call."""
@@ -335,11 +162,11 @@ class ClusterModel:
         self._dirty_nodes = dict.fromkeys(self.nodes)
         self._dirty_quotas = dict.fromkeys(self._quotas)
         self._dirty_queues = dict.fromkeys(
-            [*_IMPLIED, *self.queues, *(queues.KAI + q for q in self.kai_queues)]
+            [*IMPLIED, *self.queues, *(queues.KAI + q for q in self.kai_queues)]
         )
         self._dirty_groups = dict.fromkeys(self._members)
         self._dirty_groups.update(dict.fromkeys(self.groups))
-        self._dirty_groups.update((_kai_key(group), None) for group in self.kai_groups.values())
+        self._dirty_groups.update((kai_key(group), None) for group in self.kai_groups.values())
         self._dirty_pods = dict.fromkeys(self.pods)
 
     def configure(self, *, tiers: bool) -> None:
@@ -412,8 +239,8 @@ class ClusterModel:
         elif self._sent_queues.get(name) != queue:
             self._sent_queues[name] = queue
             out.append(deltas.QueueUpserted(queue))
-        if name not in _IMPLIED:
-            for implied in _IMPLIED:
+        if name not in IMPLIED:
+            for implied in IMPLIED:
                 self._translate_queue(implied, out)
 
     def _implied(self, name: str) -> bool:
@@ -666,48 +493,12 @@ class ClusterModel:
         if not self._defined(group) and self._sent_groups.pop(group, None) is not None:
             out.append(deltas.GroupRemoved(group))
 
-    def _touch_classes(self) -> None:
-        """All groups, and pods whose priority the server did not resolve."""
-        self._dirty_groups.update(dict.fromkeys(self.groups))
-        for key in self._sent_groups:
-            if groups.kind_prefix(key) in (groups.KAI, groups.NATIVE):
-                self._dirty_groups[key] = None
-        self._dirty_pods.update((key, None) for key, pod in self.pods.items() if pod.priority is None)
-
-    def _touch_native(self, key: str) -> None:
-        """The groups of an object of Kubernetes' own API, and their pods."""
-        namespace, _, name = key.partition("/")
-        whole = f"{namespace}/{groups.NATIVE}{name}"
-        for group in [whole, *(known for known in self._members if known.startswith(whole + ":"))]:
-            self._dirty_groups[group] = None
-            self._dirty_pods.update(dict.fromkeys(self._members.get(group, ())))
-
-    def _touch_kai_names(self) -> None:
-        """What may mean another queue now that KAI's queues come or go."""
-        self._dirty_queues.update(dict.fromkeys(_IMPLIED))
-        for key in self.native_groups:
-            self._touch_native(key)
-        self._dirty_pods.update(
-            (key, None) for key, pod in self.pods.items() if names.QUEUE_NAME_KAI in pod.labels
-        )
-
-    def _touch_namespace_selectors(self) -> None:
-        self._needs.namespaces_changed()
-        if self._vocabulary.active:
-            self._dirty_pods.update(
-                (key, None) for key, pod in self.pods.items() if selects_namespaces(pod.shape)
-            )
-
 
 def _as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
     """The task as the engine holds it; what was sent before the decision, if nothing else changed."""
     if sent is not None and task == sent:
         return sent
     return replace(task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices)
-
-
-def _kai_key(group: views.KaiPodGroup) -> str:
-    return f"{group.namespace}/{groups.KAI}{group.name}"
 
 
 def _dialect(queue: str) -> Dialect:

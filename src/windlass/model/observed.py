@@ -1,0 +1,231 @@
+"""What the model has been shown: the objects as they are, and what has changed since it was last asked.
+
+Events only mark what they touch. Who translates the marked things is :mod:`windlass.model.cluster`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.model import groups, queues
+from windlass.model.needs import NeedsTable
+from windlass.model.vocabulary import Vocabulary, selects_namespaces
+from windlass.model.volumes import VolumeBook
+from windlass.spi.objects import Group
+
+IMPLIED = (queues.ROOT, queues.DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A bind that was decided and is not yet seen."""
+
+    uid: str
+    node: str
+    devices: tuple[int, ...] = ()
+
+
+class Observed:
+    """Objects by key, and the marks on them."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, views.Pod] = {}
+        self.nodes: dict[str, views.Node] = {}
+        self.queues: dict[str, views.Queue] = {}
+        self.groups: dict[str, views.PodGroup] = {}
+        self.kai_queues: dict[str, views.KaiQueue] = {}
+        self.kai_groups: dict[str, views.KaiPodGroup] = {}
+        self.native_groups: dict[str, views.NativeGroup] = {}
+        self.assumed: dict[str, Assumed] = {}
+        self.classes = groups.Classes()
+        self.storage = VolumeBook()
+        self._namespaces: dict[str, views.Namespace] = {}
+        self._namespace_labels: dict[str, dict[str, str]] = {}
+        self._vocabulary = Vocabulary()
+        self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
+        self._node_groups: dict[str, views.NodeGroupAffinity] = {}
+        self._claimers: dict[str, None] = {}
+        """Pods that use claims."""
+        self._quotas: dict[str, views.ResourceQuota] = {}
+        self._dirty_pods: dict[str, None] = {}
+        self._dirty_groups: dict[str, None] = {}
+        self._dirty_nodes: dict[str, None] = {}
+        self._dirty_queues: dict[str, None] = dict.fromkeys(IMPLIED)
+        self._dirty_quotas: dict[str, None] = {}
+        self._members: dict[str, dict[str, None]] = {}
+        self._sent_groups: dict[str, Group] = {}
+
+    def upsert_pod(self, pod: views.Pod) -> None:
+        self.pods[pod.key] = pod
+        self._dirty_pods[pod.key] = None
+        self._vocabulary.learn(pod.shape)
+        if pod.claims:
+            self._claimers[pod.key] = None
+
+    def remove_pod(self, key: str) -> None:
+        if self.pods.pop(key, None) is not None:
+            self._dirty_pods[key] = None
+            self._claimers.pop(key, None)
+
+    def upsert_node(self, node: views.Node) -> None:
+        self.nodes[node.name] = node
+        self._dirty_nodes[node.name] = None
+
+    def remove_node(self, name: str) -> None:
+        if self.nodes.pop(name, None) is not None:
+            self._dirty_nodes[name] = None
+
+    def upsert_quota(self, quota: views.ResourceQuota) -> None:
+        self._quotas[quota.key] = quota
+        self._dirty_quotas[quota.key] = None
+
+    def remove_quota(self, quota: views.ResourceQuota) -> None:
+        if self._quotas.pop(quota.key, None) is not None:
+            self._dirty_quotas[quota.key] = None
+
+    def upsert_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+        """A claim, a volume, a class of them, or what a node attaches."""
+        if self.storage.upsert(item):
+            self._touch_storage(item)
+
+    def remove_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+        if self.storage.remove(item):
+            self._touch_storage(item)
+
+    def _touch_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+        if isinstance(item, views.CsiNode):
+            self._dirty_nodes[item.name] = None
+        else:
+            self._dirty_pods.update(self._claimers)
+
+    def upsert_queue(self, queue: views.Queue) -> None:
+        self._note_node_groups(queue.name, queue.node_groups)
+        self.queues[queue.name] = queue
+        self._dirty_queues[queue.name] = None
+
+    def remove_queue(self, name: str) -> None:
+        if self.queues.pop(name, None) is not None:
+            self._dirty_queues[name] = None
+            self._note_node_groups(name, None)
+
+    def _note_node_groups(self, queue: str, found: views.NodeGroupAffinity | None) -> None:
+        """Keep which queues say something about groups of nodes: their pods' needs depend on it."""
+        if self._node_groups.get(queue) == found:
+            return
+        if found is None:
+            del self._node_groups[queue]
+        else:
+            self._node_groups[queue] = found
+        self._dirty_pods.update(dict.fromkeys(self.pods))
+
+    def upsert_group(self, group: views.PodGroup) -> None:
+        self.groups[group.key] = group
+        self._dirty_groups[group.key] = None
+
+    def remove_group(self, key: str) -> None:
+        if self.groups.pop(key, None) is not None:
+            self._dirty_groups[key] = None
+
+    def upsert_kai_queue(self, queue: views.KaiQueue) -> None:
+        if not self.kai_queues:
+            self._touch_kai_names()
+        self.kai_queues[queue.name] = queue
+        self._dirty_queues[queues.KAI + queue.name] = None
+
+    def remove_kai_queue(self, name: str) -> None:
+        if self.kai_queues.pop(name, None) is not None:
+            self._dirty_queues[queues.KAI + name] = None
+            if not self.kai_queues:
+                self._touch_kai_names()
+
+    def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
+        self.kai_groups[group.key] = group
+        self._dirty_groups[kai_key(group)] = None
+
+    def remove_kai_group(self, key: str) -> None:
+        if self.kai_groups.pop(key, None) is not None:
+            namespace, _, name = key.partition("/")
+            self._dirty_groups[f"{namespace}/{groups.KAI}{name}"] = None
+
+    def upsert_native_group(self, group: views.NativeGroup) -> None:
+        self.native_groups[group.key] = group
+        self._touch_native(group.key)
+
+    def remove_native_group(self, key: str) -> None:
+        if self.native_groups.pop(key, None) is not None:
+            self._touch_native(key)
+
+    def upsert_class(self, priority_class: views.PriorityClass) -> None:
+        if self.classes.upsert(priority_class):
+            self._touch_classes()
+
+    def remove_class(self, name: str) -> None:
+        if self.classes.remove(name):
+            self._touch_classes()
+
+    def upsert_namespace(self, namespace: views.Namespace) -> None:
+        old = self._namespaces.get(namespace.name)
+        self._namespaces[namespace.name] = namespace
+        labels = dict(namespace.labels)
+        labels.setdefault("kubernetes.io/metadata.name", namespace.name)
+        if self._namespace_labels.get(namespace.name) != labels:
+            self._namespace_labels[namespace.name] = labels
+            self._touch_namespace_selectors()
+        if (old.annotations if old else {}) != namespace.annotations:
+            prefix = f"{namespace.name}/"
+            self._dirty_pods.update((key, None) for key in self.pods if key.startswith(prefix))
+
+    def remove_namespace(self, name: str) -> None:
+        if self._namespaces.pop(name, None) is not None:
+            del self._namespace_labels[name]
+            self._touch_namespace_selectors()
+
+    def assume(self, key: str, uid: str, node: str, devices: tuple[int, ...] = ()) -> None:
+        """A bind was decided. The engine knows it already."""
+        self.assumed[key] = Assumed(uid, node, devices)
+
+    def forget(self, key: str, uid: str) -> bool:
+        """The bind has been seen, or will not come. Whether it was still assumed."""
+        found = self.assumed.get(key)
+        if found is None or found.uid != uid:
+            return False
+        del self.assumed[key]
+        return True
+
+    def _touch_classes(self) -> None:
+        """All groups, and pods whose priority the server did not resolve."""
+        self._dirty_groups.update(dict.fromkeys(self.groups))
+        for key in self._sent_groups:
+            if groups.kind_prefix(key) in (groups.KAI, groups.NATIVE):
+                self._dirty_groups[key] = None
+        self._dirty_pods.update((key, None) for key, pod in self.pods.items() if pod.priority is None)
+
+    def _touch_native(self, key: str) -> None:
+        """The groups of an object of Kubernetes' own API, and their pods."""
+        namespace, _, name = key.partition("/")
+        whole = f"{namespace}/{groups.NATIVE}{name}"
+        for group in [whole, *(known for known in self._members if known.startswith(whole + ":"))]:
+            self._dirty_groups[group] = None
+            self._dirty_pods.update(dict.fromkeys(self._members.get(group, ())))
+
+    def _touch_kai_names(self) -> None:
+        """What may mean another queue now that KAI's queues come or go."""
+        self._dirty_queues.update(dict.fromkeys(IMPLIED))
+        for key in self.native_groups:
+            self._touch_native(key)
+        self._dirty_pods.update(
+            (key, None) for key, pod in self.pods.items() if names.QUEUE_NAME_KAI in pod.labels
+        )
+
+    def _touch_namespace_selectors(self) -> None:
+        self._needs.namespaces_changed()
+        if self._vocabulary.active:
+            self._dirty_pods.update(
+                (key, None) for key, pod in self.pods.items() if selects_namespaces(pod.shape)
+            )
+
+
+def kai_key(group: views.KaiPodGroup) -> str:
+    return f"{group.namespace}/{groups.KAI}{group.name}"
