@@ -222,7 +222,9 @@ def test_names_complete_quickly(box: Box):
         now = os.times()
         working.append(now.children_user + now.children_system - used.children_user - used.children_system)
     assert done.stdout == "plain,default\n"
-    assert min(seconds) < 1.0  # the budget of 100 ms is for an idle machine; benchmarks/ holds it
+    # The budget of 100 ms is for an idle machine; benchmarks/ holds it. Here others work, too.
+    assert min(working) < 1.0
+    assert min(seconds) < 10.0
 
 
 def test_strict_writes_nothing_at_all(box: Box):
