@@ -7,166 +7,13 @@ subtree. A queue that is only named (by a group, or as a parent) but not known i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
 
+from windlass.engine.queue import NO_SHARE, SUMS, Items, QueueEntry, add, count_few, count_up, subtract
 from windlass.spi.objects import Dialect, Queue
 from windlass.spi.plugins import FLAVOR
-from windlass.spi.shares import Share
 
-if TYPE_CHECKING:
-    from windlass.engine.groups import GroupEntry
-    from windlass.engine.parking import Bucket
-    from windlass.spi.plugins import StepView
-
-Items = Iterable[tuple[str, int]]
-NO_SHARE = Share()
-SUMS = ("allocated", "releasing", "pending", "promised", "firm")
-"""What every queue sums up over its subtree."""
-
-
-class QueueEntry:
-    """One queue of the tree; what plugins see as ``spi.plugins.QueueView``."""
-
-    __slots__ = (
-        "_cluster",
-        "_known",
-        "_reserved",
-        "_tree",
-        "allocated",
-        "children",
-        "firm",
-        "flavored",
-        "groups",
-        "heap",
-        "missing",
-        "mixed",
-        "name",
-        "next_step",
-        "parent",
-        "path",
-        "pending",
-        "promised",
-        "releasing",
-        "reported",
-        "share",
-        "sibling_weight",
-        "spec",
-        "ticket",
-        "usage",
-        "waiting",
-    )
-
-    def __init__(self, name: str, cluster: Mapping[str, int], tree: QueueTree) -> None:
-        self.name = name
-        self.spec = Queue(name)
-        self.missing = True
-        self.parent: QueueEntry | None = None
-        self.path: tuple[QueueEntry, ...] = (self,)
-        """This queue, its parent, … up to the root."""
-        self.children: dict[str, QueueEntry] = {}
-        self.sibling_weight = 1
-        self.allocated: dict[str, int] = {}
-        self.releasing: dict[str, int] = {}
-        self.pending: dict[str, int] = {}
-        self.promised: dict[str, int] = {}
-        self.firm: dict[str, int] = {}
-        """What groups hold that no one may evict: held, promised, and not being given back."""
-        self.share = NO_SHARE
-        """Kept by ``shares``."""
-        self.usage: Mapping[str, int] = {}
-        """Kept by ``usage``."""
-        self.mixed = False
-        self.flavored: tuple[str, ...] = ()
-        """What its capability says of single device models."""
-        self.groups: dict[str, GroupEntry] = {}
-        self.reported: object = None
-        self._cluster = cluster
-        self._tree = tree
-        self._known: tuple[int, list[QueueEntry]] = (-1, [])
-        self._reserved: tuple[int, dict[str, int]] = (-1, {})
-        # Kept by ``turns``.
-        self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
-        self.ticket = -1
-        self.next_step: StepView | None = None
-        self.heap: list[tuple[Any, ...]] = []
-
-    @property
-    def cluster(self) -> Mapping[str, int]:
-        return self._cluster
-
-    @property
-    def requested(self) -> Mapping[str, int]:
-        return _total(self.allocated, self.pending)
-
-    @property
-    def demand(self) -> Mapping[str, int]:
-        total = _total(self.allocated, self.pending)
-        _subtract(total, self.releasing.items())
-        return total
-
-    @property
-    def committed(self) -> Mapping[str, int]:
-        if not self.promised and not self.releasing:
-            return self.allocated
-        total = _total(self.allocated, self.promised)
-        _subtract(total, self.releasing.items())
-        return total
-
-    @property
-    def allocated_nonpreemptible(self) -> Mapping[str, int]:
-        return self.firm
-
-    @property
-    def fair_share(self) -> Mapping[str, int]:
-        return self.share.fair
-
-    @property
-    def allocatable_share(self) -> Mapping[str, int]:
-        return self.share.allocatable
-
-    @property
-    def real_capability(self) -> Mapping[str, int]:
-        return self.share.real_capability
-
-    @property
-    def gangs(self) -> Sequence[GroupEntry]:
-        return [group for _, group in sorted(self.groups.items()) if group.group is not None]
-
-    @property
-    def stamp(self) -> int:
-        return self._tree.stamp
-
-    @property
-    def siblings(self) -> Sequence[QueueEntry]:
-        return self._tree.known_tops() if self.parent is None else self.parent.subqueues
-
-    @property
-    def subqueues(self) -> Sequence[QueueEntry]:
-        version = self._tree.version
-        if self._known[0] != version:
-            self._known = (version, [q for _, q in sorted(self.children.items()) if not q.missing])
-        return self._known[1]
-
-    @property
-    def guarantees(self) -> Mapping[str, int]:
-        return self._tree.reserved()
-
-    @property
-    def reserved(self) -> Mapping[str, int]:
-        version = self._tree.version
-        if self._reserved[0] != version:
-            found: dict[str, int] = {}
-            for child in self.subqueues:
-                _add(found, child.reserved.items())
-            for name, units in self.spec.guarantee.items():
-                if units > found.get(name, 0):
-                    found[name] = units
-            self._reserved = (version, found)
-        return self._reserved[1]
-
-    def __repr__(self) -> str:
-        return f"<QueueEntry {self.name}{' missing' if self.missing else ''}>"
+__all__ = ["NO_SHARE", "SUMS", "Items", "QueueEntry", "QueueTree"]
 
 
 class QueueTree:
@@ -222,10 +69,10 @@ class QueueTree:
     def reserved(self) -> Mapping[str, int]:
         """What is guaranteed to all queues together."""
         if self._reserved[0] != self.version:
-            total: dict[str, int] = {}
+            found: dict[str, int] = {}
             for entry in self.known_tops():
-                _add(total, entry.reserved.items())
-            self._reserved = (self.version, total)
+                add(found, entry.reserved.items())
+            self._reserved = (self.version, found)
         return self._reserved[1]
 
     # ------------------------------------------------------------------ shape
@@ -282,7 +129,7 @@ class QueueTree:
         """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
         for ancestor in entry.path[1:]:
             for sums in SUMS:
-                _subtract(getattr(ancestor, sums), getattr(entry, sums).items())
+                subtract(getattr(ancestor, sums), getattr(entry, sums).items())
         old = entry.parent
         if old is not None:
             del old.children[entry.name]
@@ -301,7 +148,7 @@ class QueueTree:
                 self.reshaped[neighbour.name] = neighbour
         for ancestor in entry.path[1:]:
             for sums in SUMS:
-                _add(getattr(ancestor, sums), getattr(entry, sums).items())
+                add(getattr(ancestor, sums), getattr(entry, sums).items())
             self._mark(ancestor)
         if old is not entry.parent:
             self._weigh_siblings(old)
@@ -361,9 +208,9 @@ class QueueTree:
         group that no one may evict."""
         self.stamp += 1
         for entry in leaf.path:
-            _count(entry.allocated, items, count)
+            count_up(entry.allocated, items, count)
             if firm:
-                _count(entry.firm, items, count)
+                count_up(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
             if count < 0:
                 self.freed[entry.name] = entry
@@ -380,30 +227,30 @@ class QueueTree:
                 allocated[name] = allocated.get(name, 0) + units
                 pending[name] = pending.get(name, 0) - units
             if firm:
-                _count(entry.firm, items, count)
+                count_up(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def start_flavored(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """The same for what is known only now, and was never asked for: the model of the devices."""
         for entry in leaf.path:
-            _count(entry.allocated, items, count)
+            count_up(entry.allocated, items, count)
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
         self.stamp += 1
         for entry in leaf.path:
-            _count_few(entry.releasing, items, count)
+            count_few(entry.releasing, items, count)
             if firm:
-                _count(entry.firm, items, -count)
+                count_up(entry.firm, items, -count)
             self.changed[entry.name] = self.unsorted[entry.name] = self.demanding[entry.name] = entry
 
     def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Room is kept for ``count`` waiting tasks; negative: no longer."""
         self.stamp += 1
         for entry in leaf.path:
-            _count_few(entry.promised, items, count)
+            count_few(entry.promised, items, count)
             if firm:
-                _count(entry.firm, items, count)
+                count_up(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def drop_flavored(self) -> None:
@@ -423,43 +270,10 @@ class QueueTree:
         """``count`` tasks wait; negative: they wait no longer."""
         self.stamp += 1
         for entry in leaf.path:
-            _count(entry.pending, items, count)
+            count_up(entry.pending, items, count)
             self.changed[entry.name] = self.demanding[entry.name] = entry
 
     def hold_foreign(self, items: Items, count: int) -> None:
         """``count`` tasks without a group hold resources; negative: they let go."""
-        _count(self.foreign, items, count)
+        count_up(self.foreign, items, count)
         self.redivide = True
-
-
-def _total(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
-    total = dict(first)
-    for name, units in second.items():
-        if units:
-            total[name] = total.get(name, 0) + units
-    return total
-
-
-def _count(sums: dict[str, int], items: Items, count: int) -> None:
-    for name, units in items:
-        sums[name] = sums.get(name, 0) + units * count
-
-
-def _count_few(sums: dict[str, int], items: Items, count: int) -> None:
-    """The same for sums that are mostly nothing: then they are empty."""
-    for name, units in items:
-        left = sums.get(name, 0) + units * count
-        if left:
-            sums[name] = left
-        else:
-            sums.pop(name, None)
-
-
-def _add(sums: dict[str, int], items: Items) -> None:
-    for name, units in items:
-        sums[name] = sums.get(name, 0) + units
-
-
-def _subtract(sums: dict[str, int], items: Items) -> None:
-    for name, units in items:
-        sums[name] = sums.get(name, 0) - units
