@@ -152,3 +152,25 @@ def test_neither_api_takes_what_the_other_is_due() -> None:
     for _ in range(5):
         decision = c.cycle()
         assert (decision.evictions, decision.binds) == ((), ())
+
+
+def test_the_next_job_decides_between_queues_of_kai() -> None:
+    c = cluster(kai("org", gpus=None), kai("a", "org", gpus=2), kai("b", "org", gpus=2), gpus=3)
+    c.gang("wide", 3, "gpu=1", queue="kai/b")  # older, but beyond what b deserves
+    c.gang("narrow", 1, "gpu=1", queue="kai/a")
+    c.cycle()
+    assert c.where("narrow") == {"n1": 1}
+    assert c.where("wide") == {}
+    c.gang("small", 2, "gpu=1", queue="kai/b")
+    c.change_group("small", priority=1)  # now the next job of b is another one
+    c.cycle()
+    assert c.where("small") == {"n1": 2}
+
+
+def test_the_order_is_looked_at_again_after_every_placement() -> None:
+    c = cluster(kai("org", gpus=None), kai("a", "org", gpus=4), kai("b", "org", gpus=4), gpus=8)
+    for i in range(8):
+        c.gang(f"a{i}", 1, "gpu=1", queue="kai/a")
+        c.gang(f"b{i}", 1, "gpu=1", queue="kai/b")
+    turns = [bind.group[3] for bind in c.cycle().binds]
+    assert turns == ["a", "b"] * 4
