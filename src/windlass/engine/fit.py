@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.policies import Policies
-from windlass.engine.table import NodeTable
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.objects import Needs
 
 UNLIMITED = 1 << 40
+UNBOUNDED = 1 << 62
+"""Less available than minus this nobody has."""
 SCORE_UNITS = 1_000_000
 TIE_BITS = 32
 _FEW = 48
@@ -49,6 +51,7 @@ class NodeFit:
         "_asked",
         "_budget",
         "_built_epoch",
+        "_least",
         "_memo",
         "_policies",
         "_request",
@@ -88,7 +91,7 @@ class NodeFit:
         self._scores = policies.scores(needs.dialect)
         self._budget = budget
         self.vector = table.request_vector(request)
-        self._asked = np.flatnonzero(self.vector)
+        self._note_asked()
         self.drop()
 
     def drop(self) -> None:
@@ -110,7 +113,11 @@ class NodeFit:
         """Widen ``vector`` after new resources have appeared."""
         if len(self.vector) != self._table.width:
             self.vector = self._table.request_vector(self._request)
-            self._asked = np.flatnonzero(self.vector)
+            self._note_asked()
+
+    def _note_asked(self) -> None:
+        self._asked = np.flatnonzero(self.vector)
+        self._least = np.where(self.vector > 0, self.vector, -UNBOUNDED)
 
     # ------------------------------------------------------------------ bringing up to date
 
@@ -242,8 +249,9 @@ class NodeFit:
 
     def _clear_full(self, rows: NDArray[np.int64]) -> list[int]:
         """Close the rows that lack an amount that is asked for; returns the others."""
-        asked = self._asked
-        fits = (TableView(self._table, rows).free(asked) >= self.vector[asked]).all(axis=1)
+        planes = self._table.planes[rows]
+        kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
+        fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self._least).all(axis=1)
         full = rows[~fits]
         self.total -= int(self.count[full].sum())
         self.count[full] = 0

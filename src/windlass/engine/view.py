@@ -59,12 +59,16 @@ class TableView:
         column = table.resources.codes.get(resource)
         if column is None or (self._empty and plane != ALLOCATABLE):
             return np.zeros(self.size, dtype=np.int64)
+        return self._cells()[:, plane, column]
+
+    def _cells(self) -> NDArray[np.int64]:
+        """The covered rows of the table's block. Some rows are gathered once and looked at from several
+        sides."""
         if self._rows is None:
-            return table.planes[: table.height, plane, column]
+            return self._table.planes[: self._table.height]
         if self._block is None:
-            # One gather for all columns: some rows are looked at once, from several sides.
-            self._block = table.planes[self._rows]
-        return self._block[:, plane, column]
+            self._block = self._table.planes[self._rows]
+        return self._block
 
     def allocatable(self, resource: str) -> IntArray:
         return self._plane(ALLOCATABLE, resource)
@@ -95,12 +99,12 @@ class TableView:
             allocatable = [self.allocatable(resource) for resource in resources]
             used = [self.used(resource) for resource in resources]
             return np.stack(allocatable, axis=1), np.stack(used, axis=1)
-        planes = self._table.planes[self._pick]
-        return planes[:, ALLOCATABLE, columns], planes[:, USED, columns]
+        cells = self._cells()
+        return cells[:, ALLOCATABLE, columns], cells[:, USED, columns]
 
     def free(self, columns: IntArray) -> IntArray:
         """``available`` of several columns of the table at once: rows × columns."""
-        planes = self._table.planes[self._pick][:, :, columns]
+        planes = self._cells()[:, :, columns]
         allocatable, used, releasing, promised = (planes[:, at] for at in range(4))
         if self._empty:
             return allocatable
