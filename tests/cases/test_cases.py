@@ -24,6 +24,12 @@ def test_case(name: str) -> None:
         assert not differences, f"{CASES[name]['about']} {differences}"
 
 
+@pytest.mark.parametrize("name", [name for name in RUN if CASES[name]["dialect"] == "volcano"])
+def test_volcanos_cases_pass_under_the_compatibility_switch(name: str) -> None:
+    """All of them, those included that are decided otherwise on purpose without it."""
+    assert not outcome(CASES[name], compatibility="volcano")[1]
+
+
 def test_deviations_are_cases_that_are_run_and_no_essential_ones() -> None:
     assert sorted(set(DEVIATIONS) - set(RUN)) == []
     assert [name for name in DEVIATIONS if CASES[name]["class"] == "essential"] == []

@@ -74,9 +74,12 @@ def _constrained(part: Mapping[str, Any]) -> bool:
     return "constraint" in part or any(_constrained(child) for child in below)
 
 
-def outcome(case: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The plan for a case, and how it differs from what is expected. Same way as the command, without files."""
-    parsed = scheduler_config.parse(yaml.safe_dump(RUNNER.configuration(case)))
+def outcome(case: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], list[str]]:
+    """The plan for a case, and how it differs from what is expected. Same way as the command, without files.
+
+    ``settings`` are added to the case's scheduler configuration.
+    """
+    parsed = scheduler_config.parse(yaml.safe_dump({**RUNNER.configuration(case), **settings}))
     model = ClusterModel(EVERY_SCHEDULER, tiers=bool(parsed.config.tiers))
     counted = Counted()
     objects = ((f"object {at}", obj) for at, obj in enumerate(RUNNER.manifests(case)))
