@@ -176,9 +176,7 @@ VOLCANO_JOBS_V1BETA1 = Resource(
 )
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
 
-KAI_QUEUES = Resource(
-    "scheduling.run.ai", "v2", "queues", "Queue", False, (), ("kai",), _STATUS, custom=True
-)
+KAI_QUEUES = Resource("scheduling.run.ai", "v2", "queues", "Queue", False, (), ("kai",), _STATUS, custom=True)
 KAI_POD_GROUPS = Resource(
     "scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", True, (), ("kai",), _STATUS, custom=True
 )
