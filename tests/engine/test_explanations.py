@@ -381,6 +381,34 @@ def test_position_and_who_is_ahead() -> None:
     assert seen["away"] == (1, ())
 
 
+def test_what_can_never_run_has_no_position_and_takes_none() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=1")
+    c.running("busy", "n1", "gpu=1")
+    c.gang("huge", 1, "gpu=2", priority=9).gang("a", 1, "gpu=1").gang("wide", 5, "gpu=1").gang(
+        "b", 1, "gpu=1"
+    )
+    c.cycle()
+    seen = {name: (c.explain(name).position, c.explain(name).ahead) for name in ("huge", "a", "wide", "b")}
+    assert seen == {"huge": (0, ()), "a": (1, ()), "wide": (0, ()), "b": (2, ("ns/a",))}
+    c.nodes("n2 gpu=2")  # now the first can, and takes it
+    assert [bind.task for bind in c.cycle().binds] == ["ns/huge-0"]
+
+
+def test_a_gang_without_pods_is_judged_by_its_least_resources() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4 cpu=8", "n2 gpu=4 cpu=8")
+    c.gang("g", 0, min=100_000)
+    c.change_group("g", min_resources=dict(needs("gpu=100000 cpu=4").request))
+    c.cycle()
+    said = c.explain("g")
+    assert said.code is Reason.EXCEEDS_CLUSTER
+    assert "Together its pods need at least 100000 nvidia.com/gpu (all nodes have 8)." in said.message
+    assert "It has 0 of the 100000 pods" in said.message
+    assert "Ask for less at once (minAvailable), or add nodes." in said.remedies
+    c.change_group("g", min_resources=dict(needs("gpu=8 cpu=4").request))
+    c.cycle()
+    assert c.explain("g").code is Reason.WAITING_FOR_MEMBERS
+
+
 def test_of_several_classes_each_is_judged_and_named_by_its_role() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=1 cpu=4")
     c.gang("g", 0, min=2).add_tasks("g", 1, "gpu=2", role="w").add_tasks("g", 1, "cpu=8", role="m")

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine import wording
 from windlass.engine.allocate import Allocation
@@ -30,6 +32,7 @@ from windlass.engine.remedies import remedies_for
 from windlass.engine.smallest_change import SmallestChange
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Shortage, Step, next_step, whole_step
+from windlass.engine.view import TableView
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
 from windlass.spi.plugins import Refusal
@@ -109,6 +112,8 @@ class Diagnosis:
         elif group.pending:
             verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
             obstacles += [obstacle for v in verdicts if (obstacle := _never(v)) is not None]
+        if not isinstance(step, Step):
+            obstacles += self._of_minimum(group)
         if not obstacles:
             return _not_yet()
         obstacles.sort(key=lambda obstacle: obstacle.severity)
@@ -185,6 +190,23 @@ class Diagnosis:
             )
             found.append(Obstacle(code, wording.shortage(step), (blocker,)))
         return found
+
+    def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
+        """A gang that still lacks members: what it says that it needs against all that the nodes have, so
+        that it is known before its pods are made that they would wait for ever."""
+        spec, table = group.group, self._world.table
+        if spec is None or not spec.min_resources or group.active:
+            return []
+        view = TableView(table, np.flatnonzero(table.live[: table.height]))
+        short = []
+        for name, units in sorted(spec.min_resources.items()):
+            there = int(view.allocatable(name).sum())
+            if units > there:
+                needed, available = from_units(name, units), from_units(name, there)
+                short.append(Blocker(Reason.EXCEEDS_CLUSTER, 0, name, needed, available))
+        if not short:
+            return []
+        return [Obstacle(Reason.EXCEEDS_CLUSTER, wording.minimum(short), tuple(short))]
 
     # ------------------------------------------------------------------ the queue
 

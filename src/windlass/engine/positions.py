@@ -1,4 +1,5 @@
-"""Where a group stands among those that wait in its queue.
+"""Where a group stands among those that wait in its queue. Groups that can never run as things are do not
+count: nobody waits for them.
 
 The order of a queue is made when somebody asks, and kept until the engine is told something new or
 decides something: ten thousand questions in a row cost one sort.
@@ -26,7 +27,9 @@ class Positions:
         if group.queue is None or group.group is None:
             return 0, ()
         keys, places = self._ordered(group.queue)
-        place = places[group.key]
+        place = places.get(group.key)
+        if place is None:
+            return 0, ()
         return place + 1, tuple(keys[: min(place, self._world.config.explain_ahead)])
 
     def in_order(self, queue: QueueEntry) -> list[str]:
@@ -46,8 +49,18 @@ class Positions:
         waiting: list[tuple[Any, str]] = [
             (group.order_key or self._world.group_order(group), group.key)
             for group in queue.groups.values()
-            if group.group is not None and self._waits(group)
+            if group.group is not None and self._waits(group) and not hopeless(group)
         ]
         waiting.sort()
         keys = [key for _, key in waiting]
         return keys, {key: place for place, key in enumerate(keys)}
+
+
+def hopeless(group: GroupEntry) -> bool:
+    """Whether it was judged, on the nodes and queues as they are, that the group can never run."""
+    bucket = group.bucket
+    if bucket is not None:
+        said = bucket.explanation if bucket.parked else None
+    else:
+        said = group.reported.explanation if group.reported is not None else None
+    return said is not None and said.facts.tier == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windlass.api.reasons import FACTS, Reason
+from windlass.api.reasons import FACTS, Blocker, Reason
 from windlass.engine.steps import Shortage
 from windlass.spi.plugins import Finding, Refusal
 from windlass.spi.quantities import from_units
@@ -78,6 +78,12 @@ def shortage(shortage: Shortage) -> str:
         verb = "is" if shortage.gated == 1 else "are"
         return f"It has {there}; {shortage.gated} more {verb} held back by a scheduling gate."
     return f"It has {there}."
+
+
+def minimum(short: Sequence[Blocker]) -> str:
+    """What a gang needs before it has its pods, and all nodes together do not have."""
+    lacking = ", ".join(f"{b.needed} {b.resource} (all nodes have {b.available})" for b in short)
+    return f"Together its pods need at least {lacking}."
 
 
 def refusal(refusal: Refusal) -> str:
