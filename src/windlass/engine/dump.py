@@ -21,6 +21,7 @@ from windlass.engine.devices import bits
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.holds import Hold
 from windlass.engine.parking import Bucket, Signature, Waits
+from windlass.engine.shares import SharesRecord
 from windlass.engine.steps import Step, next_step
 from windlass.engine.usage import Meter
 from windlass.engine.world import World
@@ -136,6 +137,7 @@ class Document(msgspec.Struct, frozen=True):
     changed: list[str]
     moved: list[int]
     queue_reports: list[QueueUsage]
+    shares: SharesRecord
     total_changed: bool
     nodes_reshaped: bool
     reviews: list[Any]
@@ -166,6 +168,7 @@ def dump(engine: Core) -> bytes:
         reshaped=list(world.queues.reshaped),
         changed=sorted(world.queues.changed),
         moved=sorted(world.ledger.moved),
+        shares=world.shares.as_record(),
         total_changed=table.total_changed,
         nodes_reshaped=table.reshaped,
         reviews=[_as_list(item) for item in engine.reviews.open],
@@ -403,6 +406,7 @@ def _load_notes(engine: Core, document: Document) -> None:
     queues = world.queues
     if document.usage is not None:
         _load_usage(world, document.usage)
+    world.shares.restore(document.shares)
     world.table.total_changed = document.total_changed
     world.table.reshaped = document.nodes_reshaped
     engine.reviews.open = {_as_tuple(item): None for item in document.reviews}

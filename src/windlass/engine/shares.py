@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from windlass.engine.policies import Policies
@@ -18,6 +19,16 @@ from windlass.engine.queues import NO_SHARE, QueueEntry, QueueTree
 from windlass.engine.table import NodeTable
 from windlass.spi.objects import Dialect
 from windlass.spi.shares import Cause, Division, Part, Share
+
+
+class SharesRecord(msgspec.Struct, frozen=True):
+    """What :class:`Shares` knows: the total it divided, per queue its share and the demand it was made for."""
+
+    total: dict[str, int]
+    redivide: bool
+    demanding: list[str]
+    shares: dict[str, Share]
+    demands: dict[str, dict[str, int]]
 
 
 class Shares:
@@ -53,6 +64,30 @@ class Shares:
         """The nodes have changed: everything is divided anew if the total has."""
         if self._count_total() != self._total:
             self._queues.redivide = True
+
+    # ------------------------------------------------------------------ for ``dump``
+
+    def as_record(self) -> SharesRecord:
+        """The shares as they stand, and what is still to be looked at."""
+        queues = self._queues
+        known = sorted(self._demands)
+        return SharesRecord(
+            dict(self._total),
+            queues.redivide,
+            sorted(queues.demanding),
+            {name: queues.entries[name].share for name in known if name in queues.entries},
+            {name: dict(self._demands[name]) for name in known if name in queues.entries},
+        )
+
+    def restore(self, record: SharesRecord) -> None:
+        """Bring the shares of all queues back to what they were."""
+        queues = self._queues
+        self._total = dict(record.total)
+        self._demands = dict(record.demands)
+        for name, share in record.shares.items():
+            queues.get(name).share = share
+        queues.redivide = record.redivide
+        queues.demanding = {name: queues.get(name) for name in record.demanding}
 
     # ------------------------------------------------------------------ parts
 
