@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.groups import OCCUPYING, GroupEntry
+from windlass.engine.positions import hopeless
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
@@ -121,9 +122,3 @@ class Aging:
             entry.cls.fit_vector()
             found[row] = found.get(row, 0) + entry.cls.vector
         return found
-
-
-def hopeless(group: GroupEntry) -> bool:
-    """Whether no waiting helps, by what was last said of it."""
-    explanation = group.bucket.explanation if group.bucket is not None else None
-    return explanation is not None and explanation.waiting_helps == "no"

@@ -6,7 +6,6 @@ something. Groups ahead that cannot run as they are do not count; what other que
 
 from __future__ import annotations
 
-from windlass.engine.aging import hopeless
 from windlass.engine.forecast import Forecast, Forecaster
 from windlass.engine.groups import GroupEntry
 from windlass.engine.positions import Positions
@@ -37,7 +36,7 @@ class Estimates:
         queue = group.queue.name
         if queue not in self._found:
             ahead = [world.groups[key] for key in self._positions.in_order(group.queue)]
-            able = [one for one in ahead if one.step is not None and not hopeless(one)]
+            able = [one for one in ahead if one.step is not None]
             self._found[queue] = self._forecaster.plan(statement, able[:DEPTH], now)
         forecast = self._found[queue].get(group.key)
         if forecast is None:
