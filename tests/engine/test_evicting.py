@@ -422,3 +422,31 @@ def test_trials_in_vain_do_not_set_off_others(monkeypatch: pytest.MonkeyPatch) -
     for _ in range(9):
         a.cycle()
     assert len(calls) > before
+
+
+def test_the_first_few_of_a_bucket_are_asked_for_one_that_may_claim() -> None:
+    from windlass.engine.actions.evicting import MEMBERS, _first_members
+
+    a = preempting(1).runs("low", "q", "n0:1", priority=40)
+    for i in range(MEMBERS + 3):
+        a.waits(f"high{i:02}", "q", 1, priority=60, never_preempts=True)
+    a.cycle()
+    (bucket,) = a.world.engine.lot.buckets.values()
+    assert [group.key for group in _first_members(bucket)] == [f"ns/high{i:02}" for i in range(MEMBERS)]
+    a.world.remove("high01")
+    a.world.change_group("high05", priority=60, never_preempts=False)
+    a.cycle()
+    assert [e.claimer for e in a.decision.evictions] == ["ns/high05"]
+
+
+def test_a_share_that_is_used_up_is_found_once_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    from windlass.plugins.kai_victims import KaiClaims
+
+    asked = []
+    claims = KaiClaims.claims
+    monkeypatch.setattr(KaiClaims, "claims", lambda self, claim: asked.append(1) or claims(self, claim))
+    a = reclaiming(2, busy=2, claims=0).runs("job", "busy", "n0:2")
+    for i in range(9):
+        a.waits(f"mine{i}", "claims", 1)
+    a.cycle()
+    assert len(asked) == 1

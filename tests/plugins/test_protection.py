@@ -59,10 +59,13 @@ def test_for_reclaim_the_queue_counts_in_which_the_paths_part() -> None:
 def test_patience() -> None:
     leaf, rule = queue("q"), Patience()
     assert rule.claims(claim("preempt", leaf)) is None
-    assert isinstance(rule.claims(claim("preempt", leaf, never_preempts=True)), Denied)
+    never = rule.claims(claim("preempt", leaf, never_preempts=True))
+    assert isinstance(never, Denied)
+    assert never.personal
     waiting = rule.claims(claim("preempt", leaf, now=1000.0, created=950.0, preemption_delay=60.0))
     assert isinstance(waiting, Denied)
     assert waiting.until == 1010.0
+    assert waiting.personal
     assert rule.claims(claim("preempt", leaf, now=1010.0, created=950.0, preemption_delay=60.0)) is None
     again = claim("reclaim", leaf, now=1000.0, created=1.0, last_eviction=990.0, preemption_delay=60.0)
     assert isinstance(denied := rule.claims(again), Denied)

@@ -51,11 +51,13 @@ class Solver:
         """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
         where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
         if terms.move is Move.MUST:
+            if not self._enough(claim):
+                return None
             candidates.look_only_at(self._nearby(step))
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
         counted = not bound and self._countable(step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
-        possible = partial(self._possible, claim, terms, candidates, step)
+        possible = partial(self._possible, candidates, step)
         if (terms.move is Move.MUST or not counted) and not possible():
             return None
         attempt.possible = possible
@@ -102,17 +104,16 @@ class Solver:
         cls = step.runs[0].cls
         return self._policies.countable and not self._placer.constraints(cls)
 
-    def _possible(self, claim: Claim, terms: Terms, candidates: Candidates, step: Step) -> bool:
+    def _enough(self, claim: Claim) -> bool:
+        """Whether the nodes have enough left in sum, wherever it is: all that moving can put together."""
+        table = self._world.table
+        free = future_free(table)[table.live[: table.height]].sum(axis=0)
+        columns = table.resources.codes
+        return all(int(free[columns[name]]) >= n for name, n in claim.request.items() if name in columns)
+
+    def _possible(self, candidates: Candidates, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""
         table = self._world.table
-        if terms.move is Move.MUST:
-            free = future_free(table)[table.live[: table.height]].sum(axis=0)
-            if any(
-                int(free[table.resources.codes[name]]) < units
-                for name, units in claim.request.items()
-                if name in table.resources.codes
-            ):
-                return False
         everyone = list(candidates.everyone())
         if not everyone:
             return False

@@ -67,7 +67,7 @@ class Patience:
     def claims(self, claim: Claim) -> Terms | Denied | None:
         group = claim.group
         if group.never_preempts:
-            return Denied(Reason.INSUFFICIENT_RESOURCES, detail="it preempts nobody")
+            return Denied(Reason.INSUFFICIENT_RESOURCES, detail="it preempts nobody", personal=True)
         if group.preemption_delay > 0:
             since = max(group.created, group.last_eviction or group.created)
             if claim.now < since + group.preemption_delay:
@@ -75,6 +75,7 @@ class Patience:
                     Reason.INSUFFICIENT_RESOURCES,
                     since + group.preemption_delay,
                     "it waits before it has others evicted",
+                    personal=True,
                 )
         return None
 

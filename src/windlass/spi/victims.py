@@ -114,11 +114,13 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The claim may take nothing. ``until``: Unix seconds from which on it may, as things stand."""
+    """The claim may take nothing. ``until``: Unix seconds from which on it may, as things stand.
+    ``personal``: this group only; others of its queue and priority that ask for the same may."""
 
     code: Reason
     until: float | None = None
     detail: str = ""
+    personal: bool = False
 
 
 Taken = Mapping[str, Mapping[str, int]]

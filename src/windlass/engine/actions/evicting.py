@@ -202,7 +202,7 @@ class Evicting:
         claim = Claim(self.name, group.spec, view.request, view.tasks, group.queue.path, step.extra, ctx.now)
         terms = self._terms(claim)
         if isinstance(terms, Denied):
-            return Outcome(until=terms.until, next_may=True)
+            return Outcome(until=terms.until, next_may=terms.personal)
         candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
         found = self._solver.solve(claim, terms, candidates, group, step)
         if found is None:
@@ -267,10 +267,17 @@ def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
     if head is None:
         return
     yield head
-    rest = heapq.nsmallest(MEMBERS, ((group.order_key, group.key) for group in bucket.members.values()))
-    for _, key in rest:
-        if key != head.key and key in bucket.members:
-            yield bucket.members[key]
+    heap, places = bucket.heap, [(bucket.heap[0], 0)]
+    seen = {head.key}
+    while places and len(seen) < MEMBERS:  # the few first of a heap, without sorting it
+        (order_key, key), at = heapq.heappop(places)
+        for below in (2 * at + 1, 2 * at + 2):
+            if below < len(heap):
+                heapq.heappush(places, (heap[below], below))
+        group = bucket.members.get(key)
+        if group is not None and group.order_key == order_key and key not in seen:
+            seen.add(key)
+            yield group
 
 
 def _is_promised(group: GroupEntry, step: Step) -> bool:
