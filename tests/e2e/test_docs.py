@@ -23,9 +23,13 @@ PROSE = {
     "docs/concepts/backfill.md",
     "docs/concepts/box.md",
     "docs/concepts/gangs.md",
+    "docs/concepts/placement.md",
     "docs/concepts/queues.md",
     "docs/concepts/reasons.md",
+    "docs/concepts/volcano-differences.md",
+    "docs/guides/scheduler-configuration.md",
     "docs/guides/volcano.md",
+    "docs/guides/write-a-policy.md",
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",
     "docs/operations/chaos.md",  # written by `make chaos`
