@@ -8,7 +8,7 @@ the informers show is compared first, so a restarted scheduler writes nothing ag
 Positions are shown too, and change whenever anything starts: those of the first ``NEAR`` of a queue are
 kept up to date, those further back are of the time of writing.
 
-Keys of the write queue: ``group NS/NAME``, ``pod NS/NAME``, ``queue NAME``.
+Keys of the write queue: ``group NS/NAME``, ``pod NS/NAME``, ``queue NAME``, ``share NAME`` (of a queue).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.writes import WriteQueue
 
 COUNTS_SECONDS = 1.0
+SHARE_SECONDS = 2.0
 NEAR = 50
 ECHO_SECONDS = 10.0
 """For so long a written status is not written again while the informers do not show it yet."""
@@ -172,10 +173,12 @@ class Publisher:
             self._renew(key)
         self._usage[usage.queue] = usage
         self._queue.wish(f"queue {usage.queue}", COUNTS_SECONDS)
+        self._queue.wish(f"share {usage.queue}", SHARE_SECONDS)
 
     def queue_gone(self, name: str) -> None:
         self._usage.pop(name, None)
         self._queue.drop(f"queue {name}")
+        self._queue.drop(f"share {name}")
 
     def _explain(self, key: str, explanation: Explanation | None) -> None:
         wait = self._waits.get(key)
@@ -255,6 +258,8 @@ class Publisher:
             await self._write_group(name)
         elif what == "pod":
             await self._write_pod(name)
+        elif what == "share":
+            await self._write_share(name)
         else:
             await self._write_queue(name)
 
@@ -382,10 +387,7 @@ class Publisher:
     async def _write_queue(self, name: str) -> None:
         usage = self._usage.get(name)
         view = self._model.queues.get(name)
-        if usage is None:
-            return
-        await self._write_share(name, usage)
-        if view is None:
+        if usage is None or view is None:
             return
         wanted = {
             resource: from_units(resource, units) for resource, units in usage.allocated.items() if units
@@ -399,11 +401,12 @@ class Publisher:
         )
         self._metrics.writes.labels("queue").inc()
 
-    async def _write_share(self, name: str, usage: QueueUsage) -> None:
+    async def _write_share(self, name: str) -> None:
         """The fair share and why it is what it is, on the queue itself: of either API."""
+        usage = self._usage.get(name)
         kai = queues.is_kai(name)
         view = (self._model.kai_queues if kai else self._model.queues).get(queues.plain(name))
-        if view is None:
+        if usage is None or view is None:
             return
         record = msgspec.json.encode(queues.share_record(usage), order="sorted").decode()
         if view.annotations.get(names.QUEUE_SHARE) == record:
