@@ -99,10 +99,18 @@ def draw(count: int, seed: int) -> list[Mutant]:
         path, name, at = rng.choice(by_line[place])
         source = path.read_text()
         changed = mutate_code(source, get_operator(name)(), at)
-        if changed is None or stripped(changed) == stripped(source):
+        if changed is None or not _differs(source, changed):
             continue
         found.append(_mutant(path, name, source, changed))
     return found
+
+
+def _differs(source: str, changed: str) -> bool:
+    """Whether the mutant is another program: no syntax error, and not the same in other words."""
+    try:
+        return stripped(changed) != stripped(source)
+    except SyntaxError:  # an operator took a bare * for a product
+        return False
 
 
 def _family(name: str) -> str:
