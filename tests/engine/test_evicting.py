@@ -450,3 +450,18 @@ def test_a_share_that_is_used_up_is_found_once_for_all(monkeypatch: pytest.Monke
         a.waits(f"mine{i}", "claims", 1)
     a.cycle()
     assert len(asked) == 1
+
+
+def test_the_explanation_says_why_nobody_is_asked_to_go() -> None:
+    a = Arena().node("n0", 2).queue("busy", deserved=2).queue("claims", deserved=0)
+    a.runs("job", "busy", "n0:2").waits("mine", "claims", 1, preemptible=False, never_preempts=False).cycle()
+    assert a.world.explain("mine").extra == {
+        "no consolidation": "only preemptible work is made room for by moving",
+        "no reclaim": "work that is not preemptible stays within quota",
+        "no preempt": "work that is not preemptible stays within quota",
+    }
+    a.waits("yours", "claims", 1).waits("ours", "busy", 1).cycle()
+    assert a.world.explain("yours").extra == {"no reclaim": "it would exceed its queue's fair share"}
+    b = preempting(1).runs("low", "q", "n0:1", priority=1).waits("high", "q", 1, priority=9)
+    b.cycle(follow=False)
+    assert b.world.explain("high").extra == {}

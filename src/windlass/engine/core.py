@@ -11,14 +11,17 @@ a hash.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from windlass.api.reasons import Explanation
+from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.allocate import Allocation, waits_for
 from windlass.engine.config import EngineConfig
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta
+from windlass.engine.denials import denials
 from windlass.engine.diagnosis import Diagnosis
 from windlass.engine.enrolment import Enrolment
 from windlass.engine.groups import GroupEntry
@@ -65,6 +68,8 @@ class Core:
             reservations=self.reservations,
         )
         self._actions = make_actions(self.config.actions, self._machinery)
+        self._claiming = tuple(action.name for action in self._actions if type(action) is Evicting)
+        """The actions in which groups claim room by the policies' word."""
         self._evicts = any(action.name != "allocate" for action in self._actions)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
@@ -137,7 +142,12 @@ class Core:
         Raises ``KeyError`` for a group that nobody has named.
         """
         group = self.world.groups[group_key]
-        return self.diagnosis.explain(group, now, in_full=True)
+        found = self.diagnosis.explain(group, now, in_full=True)
+        if found is None:
+            return None
+        why_not = denials(self.world.policies, self._claiming, group, now)
+        extra = {f"no {action}": reason for action, reason in why_not.items()}
+        return replace(found, extra={**found.extra, **extra}) if extra else found
 
     # ------------------------------------------------------------------ for ``dump``
 
