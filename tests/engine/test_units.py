@@ -105,6 +105,11 @@ def test_what_is_not_complete_goes_first() -> None:
     assert units(c) == [["b-0"], ["a-1"], ["a-0"]]
 
 
+def test_of_what_serves_nothing_as_many_stay_as_the_group_counts_on() -> None:
+    c = parted("x:0 a:0>x b:2>x", {"a": 1, "b": 1}, min_member=1, min_subgroups=0)
+    assert units(c) == [["b-0"], ["a-0"]]
+
+
 def test_parts_of_parts() -> None:
     c = parted("x:0/1 y:0 a:1>x b:1>x c:1>y d:1>y", {"a": 1, "b": 2, "c": 2, "d": 1})
     assert units(c) == [["b-1"], ["c-1"], ["b-0"], ["a-0", "c-0", "d-0"]]

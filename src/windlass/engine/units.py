@@ -77,10 +77,18 @@ class _Taking:
         for child in reversed(part.children):
             if self._complete(child):
                 unit = self._useless(child)
-            else:
-                unit = self._take_all(child)
+            else:  # if the group counts on their number, some of them at least
+                unit = self._take_all(child) or self._useless(child) or self._any(child)
             if unit:
                 return unit
+        return []
+
+    def _any(self, part: PartEntry) -> Unit:
+        """One task of a part that serves nothing as it is."""
+        for below in sorted(part.walk(), key=self._complete):
+            for entry in reversed(self._active[below]):
+                if self._dispensable([entry]):
+                    return self._take(below, [entry])
         return []
 
     def _single(self, part: PartEntry) -> Unit:
