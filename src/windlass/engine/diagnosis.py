@@ -77,6 +77,8 @@ class Diagnosis:
         self._changes = SmallestChange(world, placer, allocation, ungated)
         self._estimates = Estimates(world, Forecaster(world, allocation), self._positions)
         self._verdicts: _Verdicts = {}
+        self._plain: dict[tuple[int, int, bool], Explanation] = {}
+        """What is said where the nodes alone are in the way: by verdict, of this version of the table."""
         self._version = -1
         self._lasting: _Verdicts = {}
         self._shape = -1
@@ -108,6 +110,8 @@ class Diagnosis:
         if isinstance(step, Step):
             obstacles += self._of_limits(group, step) + _of_reservations(group)
             verdicts = self._verdicts_on_nodes(group, step)
+            if not obstacles and not in_full and len(verdicts) == 1 and (said := _says(verdicts[0])):
+                return self._of_nodes_alone(group, step, verdicts[0], said)
             obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
         elif group.pending:
             verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
@@ -128,6 +132,23 @@ class Diagnosis:
             remedies=remedies_for([o.code for o in obstacles], group, self._world, verdicts, step),
             nodes_considered=int(self._world.table.live.sum()),
         )
+
+    def _of_nodes_alone(
+        self, group: GroupEntry, step: Step, verdict: NodesVerdict, obstacle: Obstacle
+    ) -> Explanation:
+        """One explanation for all groups that the same verdict on the nodes keeps waiting, and nothing else."""
+        key = (id(verdict), group.held_members, group.timed)
+        known = self._plain.get(key)
+        if known is None:
+            known = self._plain[key] = Explanation(
+                code=obstacle.code,
+                message=obstacle.sentence,
+                blockers=tuple(dict.fromkeys(obstacle.blockers)),
+                nearest=NearMiss(*verdict.nearest) if verdict.nearest else None,
+                remedies=remedies_for([obstacle.code], group, self._world, [verdict], step),
+                nodes_considered=int(self._world.table.live.sum()),
+            )
+        return known
 
     def _completed(self, group: GroupEntry, explanation: Explanation, now: float) -> Explanation:
         """With what only the group itself is told: its position, its estimated start, what would admit it."""
@@ -260,6 +281,7 @@ class Diagnosis:
         table = self._world.table
         if self._version != table.version:
             self._verdicts.clear()
+            self._plain.clear()
             self._version = table.version
         if self._shape != table.shape:
             self._lasting.clear()
@@ -275,7 +297,7 @@ class Diagnosis:
     ) -> list[Obstacle]:
         found = []
         for verdict in verdicts:
-            obstacle = _never(verdict) or _now(verdict)
+            obstacle = _says(verdict)
             if obstacle is not None:
                 found.append(obstacle)
         if not found and not certain and group.bucket is not None and group.bucket.parked:
@@ -305,6 +327,10 @@ class Diagnosis:
         if isinstance(step, Step):
             refusals = self._allocation.refusals_of(group, whole_step(group, step))
         return self._who_holds.find(group, verdicts, refusals)
+
+
+def _says(verdict: NodesVerdict) -> Obstacle | None:
+    return _never(verdict) or _now(verdict)
 
 
 def _waits(group: GroupEntry) -> bool:
