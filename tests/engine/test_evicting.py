@@ -465,3 +465,15 @@ def test_the_explanation_says_why_nobody_is_asked_to_go() -> None:
     b = preempting(1).runs("low", "q", "n0:1", priority=1).waits("high", "q", 1, priority=9)
     b.cycle(follow=False)
     assert b.world.explain("high").extra == {}
+
+
+def test_a_moment_is_noted_once_however_often_it_is_tried() -> None:
+    a = Arena("allocate", "preempt").node("n0", 2).queue("q", deserved=9, preempt_min_runtime=500.0)
+    a.runs("low", "q", "n0:2", priority=40, started=990.0).waits("high", "q", 2, priority=60)
+    for i in range(5):
+        a.waits(f"cpu{i}", "q", 0, priority=99).cycle()  # something changes each time
+    action = a.world.engine._actions[1]
+    assert [moment for moment, _, _ in action._moments] == [1490.0]
+    a.cycle(seconds=1490.0 - a.world.now)
+    assert a.evicted == {"low-0"}
+    assert action._moments == []

@@ -56,6 +56,8 @@ class Evicting:
         self._at_best: dict[TaskClass, tuple[int, int]] = {}
         """Class → the shape of the node table and how many of it empty nodes hold."""
         self._moments: list[tuple[float, int, Bucket]] = []
+        self._until: dict[Bucket, float] = {}
+        """Bucket → the moment that stands in ``_moments`` for it."""
         self._ticket = 0
         self._new = True
         self._pool = Pool()
@@ -147,18 +149,20 @@ class Evicting:
         if ctx.stirred or self._seen != seen:
             self._affairs += 1
         while self._moments and self._moments[0][0] <= ctx.now:
-            bucket = heapq.heappop(self._moments)[-1]
+            moment, _, bucket = heapq.heappop(self._moments)
+            if self._until.get(bucket) == moment:
+                del self._until[bucket]
             if self._lives(bucket):
                 found[bucket] = None
         again = self._again
-        for _ in range(AGAIN):
-            if not again or again[0][0] == self._affairs:
-                break
+        tried = 0
+        while again and tried < AGAIN and again[0][0] != self._affairs:
             affairs, bucket = again.popleft()
             if self._failed.get(bucket) == affairs:
                 del self._failed[bucket]
                 if self._lives(bucket):
                     found[bucket] = None
+                    tried += 1
         if again and again[0][0] != self._affairs:
             ctx.wake(ctx.now)
         return list(found)
@@ -174,7 +178,8 @@ class Evicting:
     def _fail(self, bucket: Bucket, until: float | None) -> None:
         self._failed[bucket] = self._affairs
         self._again.append((self._affairs, bucket))
-        if until is not None:
+        if until is not None and self._until.get(bucket) != until:
+            self._until[bucket] = until
             self._ticket += 1
             heapq.heappush(self._moments, (until, self._ticket, bucket))
 
