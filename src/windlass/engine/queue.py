@@ -25,6 +25,7 @@ class QueueEntry:
 
     __slots__ = (
         "_cluster",
+        "_demand",
         "_known",
         "_reserved",
         "_tree",
@@ -78,6 +79,7 @@ class QueueEntry:
         self.reported: object = None
         self._cluster = cluster
         self._tree = tree
+        self._demand: tuple[int, dict[str, int]] = (-1, {})
         self._known: tuple[int, list[QueueEntry]] = (-1, [])
         self._reserved: tuple[int, dict[str, int]] = (-1, {})
         # Kept by ``turns``.
@@ -96,9 +98,12 @@ class QueueEntry:
 
     @property
     def demand(self) -> Mapping[str, int]:
-        sums = total(self.allocated, self.pending)
-        subtract(sums, self.releasing.items())
-        return sums
+        stamp = self._tree.stamp
+        if self._demand[0] != stamp:
+            sums = total(self.allocated, self.pending)
+            subtract(sums, self.releasing.items())
+            self._demand = (stamp, sums)
+        return self._demand[1]
 
     @property
     def committed(self) -> Mapping[str, int]:

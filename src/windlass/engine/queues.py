@@ -232,6 +232,7 @@ class QueueTree:
 
     def start_flavored(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """The same for what is known only now, and was never asked for: the model of the devices."""
+        self.stamp += 1
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
 
@@ -255,6 +256,7 @@ class QueueTree:
 
     def drop_flavored(self) -> None:
         """Forget the sums by device model."""
+        self.stamp += 1
         for entry in self:
             for sums in (entry.allocated, entry.releasing, entry.promised):
                 for name in [name for name in sums if FLAVOR in name]:
