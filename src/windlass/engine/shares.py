@@ -182,7 +182,7 @@ class Shares:
             return
         tree = [e for e in self._queues if not e.missing and e.spec.dialect is not Dialect.KAI]
         if total is None:
-            total = self._volcano_total(tree)
+            total = self._volcano_total()
         leaves = sorted((e for e in tree if not e.subqueues), key=_by_name)
         self._assign_all(leaves, division.divide(None, leaves, total))
         for entry in sorted(tree, key=lambda e: -len(e.path)):
@@ -193,10 +193,14 @@ class Shares:
                         fair[resource] = fair.get(resource, 0) + units
                 self._assign(entry, Share(fair))
 
-    def _volcano_total(self, tree: Iterable[QueueEntry]) -> Mapping[str, int]:
-        """What Volcano's tree has to divide: the root's share."""
-        tops = [e for e in tree if e.parent is None]
-        return tops[0].share.fair if len(tops) == 1 else self._total
+    def _volcano_total(self) -> Mapping[str, int]:
+        """What Volcano's queues have to divide: what KAI's roots leave over."""
+        left = dict(self._total)
+        for entry in self._queues.known_tops():
+            if entry.spec.dialect is Dialect.KAI:
+                for resource, units in entry.share.fair.items():
+                    left[resource] = max(0, left.get(resource, 0) - units)
+        return left
 
     def _assign_all(self, entries: Sequence[QueueEntry], shares: Sequence[Share]) -> list[QueueEntry]:
         return [entry for entry, share in zip(entries, shares, strict=True) if self._assign(entry, share)]
