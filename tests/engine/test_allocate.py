@@ -411,3 +411,37 @@ def test_devices_of_a_gang_are_distinct_and_lowest_first() -> None:
     entry = c.engine.world.tasks["ns/g-0"]
     assert {share.resource for share in entry.devices} == {GPU, "huawei.com/npu"}
     assert entry.state is TaskState.BOUND
+
+
+def test_what_depends_on_others_of_its_gang_is_placed_last_where_no_other_order_does() -> None:
+    """In task order and with the scarcest first, those who want to be near others come before them."""
+    near = needs(
+        "gpu=2",
+        affinity=(PodTerm((Expression("app", "In", ("leader",)),), "kubernetes.io/hostname"),),
+    )
+    c = Cluster().queues("default").nodes("n1 gpu=4 cpu=8", "n2 cpu=8")
+    c.gang("g", 1, "cpu=1", min=3, role="a")
+    c.add_tasks("g", 1, near, role="b")
+    c.add_tasks("g", 1, needs("gpu=1 cpu=2", labels={"app": "leader"}), role="c")
+    c.cycle()
+    assert c.placed("g") == 3
+    assert c.node_of("g-b-0") == c.node_of("g-c-0") == "n1"
+
+
+@dataclass
+class Never:
+    name: str = "never"
+
+    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Refusal | None:
+        return Refusal(Reason.MISCONFIGURED, permanent=True)
+
+
+def test_a_refusal_for_good_is_not_asked_again_whatever_happens() -> None:
+    c = Cluster(plugins=[*default_plugins(), Never()]).queues("default").nodes("n1 gpu=1")
+    c.gang("g", 1, "gpu=1")
+    c.cycle()
+    bucket = c.engine.world.groups["ns/g"].bucket
+    assert bucket is not None
+    assert bucket.parked
+    assert not bucket.waits.anything
+    assert c.code("g") == "Misconfigured"

@@ -51,6 +51,17 @@ def test_room_that_is_free_now_goes_first_and_then_nothing_is_promised() -> None
     assert decision.nominations == ()
 
 
+def test_room_that_is_free_is_given_also_to_those_who_would_wait() -> None:
+    c = full_node("n2 gpu=2").gang("g", 2, "gpu=1")
+    c.engine.settle(c.now)
+    group, machinery = c.engine.world.groups["ns/g"], c.engine._machinery
+    assert group.step is not None
+    attempt = machinery.allocation.attempt(machinery.statement, group, group.step, future=True)
+    assert (attempt.done, attempt.pipelined) == (True, False)
+    assert (c.placed("g"), group.promises) == (2, 0)
+    machinery.statement.rollback()
+
+
 def test_a_gang_that_needs_room_being_vacated_for_one_member_binds_none() -> None:
     c = full_node("n2 gpu=2").gang("g", 3, "gpu=1")
     decision = c.cycle()
@@ -153,6 +164,20 @@ def test_elastic_tasks_are_promised_room_one_by_one_beside_those_that_run() -> N
     c.remove("old")
     assert len(c.cycle().binds) == 3
     assert c.where("g") == {"n1": 3, "n2": 2, "n3": 1}
+
+
+def test_the_others_keep_their_promises_when_one_elastic_task_gets_a_place() -> None:
+    c = full_node("n2 gpu=2").gang("g", 6, "gpu=1", min=2)
+    c.cycle()
+    c.nodes("n3 gpu=1")
+    group = c.engine.world.groups["ns/g"]
+    machinery = c.engine._machinery
+    assert group.step is not None
+    assert machinery.allocation.attempt(machinery.statement, group, group.step).done
+    assert (c.placed("g"), group.promises) == (3, 3), "nobody else may come between"
+    machinery.statement.rollback()
+    assert (c.placed("g"), group.promises) == (2, 4)
+    invariants.check(c.engine)
 
 
 def test_an_elastic_gang_that_has_not_started_is_promised_its_minimum() -> None:
