@@ -69,25 +69,32 @@ def test_trying_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == 3
 
 
-def test_a_long_search_asks_first_whether_it_can_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "EAGER", 2)
+def test_whether_a_claim_can_succeed_is_asked_before_sorting_and_in_a_long_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = []
     possible = solver.Solver._possible
     monkeypatch.setattr(
         solver.Solver, "_possible", lambda self, *args: asked.append(1) or possible(self, *args)
     )
-    a = (
+    for eager, times in ((64, 1), (1, 3)):
+        monkeypatch.setattr(search, "EAGER", eager)
+        asked.clear()
+        a = preempting(8)
+        for i in range(8):
+            a.runs(f"low{i}", "q", "n0:1", priority=40)
+        a.waits("one", "q", 2, priority=60).waits("two", "q", 2, priority=60).cycle()
+        assert (len(a.evicted), len(asked)) == (4, times)
+    asked.clear()
+    b = (
         preempting(4, 4)
         .runs("firm", "q", "n0:1", preemptible=False)
         .runs("rock", "q", "n1:1", preemptible=False)
     )
     for i in range(6):
-        a.runs(f"low{i}", "q", f"n{i % 2}:1", priority=40)
-    a.waits("high", "q", 4, priority=60).cycle()
-    assert (a.evicted, len(asked)) == (set(), 1)
-    b = preempting(4).runs("low", "q", "n0:4", priority=40).waits("high", "q", 4, priority=60)
-    b.cycle()
-    assert (b.evicted, len(asked)) == ({"low-0"}, 1)
+        b.runs(f"low{i}", "q", f"n{i % 2}:1", priority=40)
+    b.waits("high", "q", 4, priority=60).cycle()
+    assert (b.evicted, len(asked)) == (set(), 1)
 
 
 def test_quota_is_made_room_in_by_as_few_as_it_takes() -> None:

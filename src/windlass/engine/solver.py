@@ -58,7 +58,7 @@ class Solver:
         counted = not bound and self._countable(step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
         possible = partial(self._possible, candidates, step)
-        if (terms.move is Move.MUST or not counted) and not possible():
+        if (terms.move is Move.MUST or not counted or candidates.unsorted) and not possible():
             return None
         attempt.possible = possible
         if attempt.without_victims():

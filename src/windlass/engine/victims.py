@@ -65,6 +65,11 @@ class Candidates:
         self.wake_at: float | None = None
         """When time alone makes another unit available, as far as units were looked at."""
 
+    @property
+    def unsorted(self) -> bool:
+        """Whether nobody has asked for units in order yet: then that costs most."""
+        return not self._offers
+
     # ------------------------------------------------------------------ who there is
 
     def queues(self) -> list[QueueEntry]:
