@@ -270,8 +270,11 @@ def complete(group: GroupEntry) -> bool:
 
 
 def _evictable(group: GroupEntry, states: tuple[TaskState, ...], only_light: bool) -> list[TaskEntry]:
+    """Of a group of which something has only just been bound, nothing: it would be broken as it starts."""
     spec = group.group
     if spec is None or not spec.preemptible:
+        return []
+    if any(entry.state is TaskState.ASSUMED for entry in group.tasks.values()):
         return []
     return [
         entry
