@@ -660,3 +660,22 @@ def test_both_apis_in_one_cluster_come_to_rest(random: Random) -> None:
     else:
         raise AssertionError("no rest after 30 cycles")
     quiet(scene, 3)
+
+
+def test_volcanos_roots_divide_what_kais_leave_over() -> None:
+    """Also when nothing but the demand below one of several roots has moved."""
+    scene = Scene(config=config("allocate", SHIPPED))
+    scene.node("n0", gpu=4)
+    scene.queue("root")
+    scene.queue("va", parent="root")
+    for name, parent in KAI_QUEUES:
+        scene.engine.apply([QueueUpserted(Queue(name, parent, deserved={GPU: 3000}, dialect=Dialect.KAI))])
+    key = f"{NAMESPACE}/kai"
+    needs = Needs(request=((GPU, 3000),), namespace=NAMESPACE, dialect=Dialect.KAI)
+    group = Group(key, queue="kai/x", uid=key, admitted=True, dialect=Dialect.KAI)
+    scene.engine.apply([GroupUpserted(group)])
+    scene._enter(Task(f"{key}-0", f"{key}-0", key, needs))
+    for n in range(3):
+        scene.gang(f"g{n}", gpu=1, queue="va")
+        scene.cycle()
+        assert scene.engine.world.queues.get("va").fair_share[GPU] == 1000
