@@ -52,7 +52,7 @@ class Policies:
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
         self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
-        self.static_findings = [p for p in self.findings if p in self.static_filters]
+        self.static_findings: list[spi.Findings] = [p for p in self.findings if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         relative = [p for p in plugins if isinstance(p, spi.RelativeScore) and p.weight > 0]
         self._scores = {dialect: Scores.of(dialect, scores, relative) for dialect in Dialect}
