@@ -108,6 +108,18 @@ def test_a_part_is_promised_room_as_a_whole() -> None:
     assert len(c.cycle().binds) == 3
 
 
+def test_extras_of_parts_are_promised_room_once_each() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4", "n2 gpu=2").running("old", "n1", "gpu=4")
+    c.change_task("old-0", state=TaskState.RELEASING)
+    c.parted("g", "a:1=3 b:1=4")
+    decision = c.cycle()
+    assert by_part(c) == {"a": 1, "b": 1}
+    assert len({nomination.task for nomination in decision.nominations}) == len(decision.nominations) == 4
+    assert c.engine.world.groups["ns/g"].promises == 4
+    c.remove("old")
+    assert len(c.cycle().binds) == 4
+
+
 def test_parts_on_different_nodes() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=2 kind=x", "n2 gpu=2 kind=y")
     c.parted("g", "a:2 b:2")
