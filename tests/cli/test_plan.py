@@ -304,3 +304,28 @@ def test_a_namespace_quota_withholds_the_pods_that_would_not_have_been_created(
     selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}]}
     file = dump(tmp_path / "d.yaml", node("n1", gpus=4), *pods, quota(**hard, scopeSelector=selector))
     assert [bind["pod"] for bind in planned(windlass, "-f", file)["binds"]] == ["b", "a"]
+
+
+def test_a_defect_in_one_plan_of_a_batch_is_told_in_full_and_costs_no_other(
+    windlass: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from windlass.cli import planbatch
+
+    whole = planbatch.plan
+
+    def defective(request: Any, warn: Any) -> dict[str, Any]:
+        if "first" in request.files[0]:
+            raise ZeroDivisionError("of a test")
+        return whole(request, warn)
+
+    monkeypatch.setattr(planbatch, "plan", defective)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        dump(tmp_path / name / "input.yaml", node("n1"))
+        (tmp_path / name / "options.json").write_text(json.dumps({"files": ["input.yaml"]}))
+    done = windlass("plan", "--batch", str(tmp_path))
+    assert "1 planned, 1 with an error" in done.err
+    told = (tmp_path / "first" / "error.txt").read_text().splitlines()
+    assert told[0].startswith("Traceback")
+    assert told[-1] == "ZeroDivisionError: of a test"
+    assert (tmp_path / "second" / "plan.json").exists()

@@ -7,6 +7,7 @@ error in ``error.txt``.
 
 from __future__ import annotations
 
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def _one(options: Path, now: float) -> bool:
     except WindlassError as error:
         (folder / "error.txt").write_text(failures.as_text(error), encoding="utf-8")
         return False
-    except Exception as error:  # a defect in one plan must not cost the others theirs
-        (folder / "error.txt").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+    except Exception:  # a defect in one plan must not cost the others theirs; it is told in full
+        (folder / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
         return False
     (folder / "plan.json").write_text(to_json(document), encoding="utf-8")
     return True
