@@ -364,8 +364,8 @@ def test_parked_groups_are_one_bucket_and_are_not_looked_at(monkeypatch: pytest.
     c.cycle()
     assert len(c.engine.lot.buckets) == 1
     tried = []
-    attempt = Allocation.attempt
-    monkeypatch.setattr(Allocation, "attempt", lambda *a: tried.append(a[2].key) or attempt(*a))
+    advance = Allocation.advance
+    monkeypatch.setattr(Allocation, "advance", lambda *a: tried.append(a[2].key) or advance(*a))
     c.running("x", "n1", "gpu=1")
     c.finish("x")
     c.cycle()

@@ -39,6 +39,8 @@ class Allocation:
 
         Promises that it has and that still hold are left alone; those that do not are given up.
         """
+        if not group.promises and step.alone and self._filling.alone(statement, group, step):
+            return Attempt(True, 1)
         attempt = self.attempt(statement, group, step)
         if attempt.done or not (statement.leaving or group.promises):
             return attempt

@@ -88,6 +88,18 @@ class Filling:
                 return Attempt(True, 1, pipelined=later)
         return Attempt(False, 0, refusals)
 
+    def alone(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
+        """:meth:`one` for a step of a single task, if nothing but the nodes decides and one takes it: what
+        most steps of a busy cluster are, without the ceremony."""
+        run = step.runs[0]
+        if self._admissions and group.queue is not None and group.group is not None:
+            view = StepView(group.group, run.cls.request, 1, step.extra, False, (run.cls.needs,))
+            path, nodes = group.queue.path, self._nodes
+            for plugin in self._admissions:
+                if plugin.admits(view, path, nodes) is not None:
+                    return False
+        return self._placer.place_plain(statement, group, run.cls, run.entries)
+
     def options(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
         """Complete the first of the step's options that can be."""
         refusals: list[Refusal] = []

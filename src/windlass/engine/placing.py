@@ -58,6 +58,22 @@ class Placer:
         finally:
             self._bound = None
 
+    def place_plain(
+        self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
+    ) -> bool:
+        """Place one task on its best node, if no policy weighs it against other pods and one takes it."""
+        number = cls.number
+        for plugin in self._domains:
+            if plugin.constrains(number):
+                return False
+        if not cls.countable or bound_of(group, cls, future=False) is not None or self._ranks.rankers(cls):
+            return False
+        row = cls.best()
+        if row < 0:
+            return False
+        statement.allocate(group, cls, row, entries)
+        return True
+
     def _place(
         self,
         statement: Statement,

@@ -66,6 +66,18 @@ class Step:
     pool: list[Part] = field(default_factory=list)
 
     @property
+    def alone(self) -> bool:
+        """Whether it asks for one certain task and nothing else."""
+        runs = self.runs
+        return (
+            len(runs) == 1
+            and len(runs[0].entries) == 1
+            and not self.roles
+            and self.root is None
+            and not self.options
+        )
+
+    @property
     def single_class(self) -> bool:
         return len({run.cls for run in self.runs}) == 1
 
