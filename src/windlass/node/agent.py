@@ -44,6 +44,7 @@ from windlass.node.simulated import SimulatedNodes, decode_simulated
 
 _log = logging.getLogger("windlass.node")
 _CHORES_SECONDS = 60.0
+_SWEEP_SECONDS = 2.0
 _STOPPED_SLACK_SECONDS, _HURRIED_SLACK_SECONDS = 8.0, 3.0
 _LOCK_TRIES, _LOCK_RETRY_SECONDS = 20, 0.05
 
@@ -143,6 +144,7 @@ class NodeAgent:
                 group.create_task(simulated.run(), name="simulated nodes")
                 group.create_task(self._after_sync(), name="orphans")
                 group.create_task(self._chores(), name="chores")
+                group.create_task(self._sweep(), name="sweep")
         finally:
             try:
                 if self._options.stop_pods and not self._stopping and self.host is not None:
@@ -262,10 +264,15 @@ class NodeAgent:
             if uid not in present:
                 worker.object_removed()
 
+    async def _sweep(self) -> None:
+        """Collect helpers that end after whoever waited for them has stopped waiting."""
+        while True:
+            spawning.sweep()
+            await self._clock.sleep(_SWEEP_SECONDS)
+
     async def _chores(self) -> None:
         assert self.host is not None
         while True:
-            spawning.sweep()
             self.host.forget_retired_names()
             logs.prune(
                 self._paths.logs,
