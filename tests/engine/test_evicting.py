@@ -8,10 +8,12 @@ import pytest
 from arena import Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
 
+from windlass.engine.actions.evicting import PATIENCE
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import EvictionFailed, TaskRemoved
 from windlass.engine.engine import Engine
+from windlass.engine.solver import Solver
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, TaskState
 
@@ -477,3 +479,31 @@ def test_a_moment_is_noted_once_however_often_it_is_tried() -> None:
     a.cycle(seconds=1490.0 - a.world.now)
     assert a.evicted == {"low-0"}
     assert action._moments == []
+
+
+# ---------------------------------------------------------------------- patience
+
+
+@pytest.mark.parametrize(("pause", "most"), [(0.0, 60), (0.25, PATIENCE + 4)])
+def test_who_has_tried_often_in_vain_pauses(pause: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something else changes all the time; the claim stays in vain, until it does not."""
+    tried = []
+    solve = Solver.solve
+    monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(a) or solve(*a))
+    world = Cluster(
+        EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=pause), default_plugins()
+    )
+    a = Arena("allocate", "preempt")
+    a.world = world
+    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
+    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    for number in range(60):
+        a.runs(f"small{number}", "q", "n1:1", priority=70)
+        world.cycle(0.05)
+        world.remove(f"small{number}")
+    assert len(tried) <= most
+    assert len(tried) >= (50 if not pause else PATIENCE)
+    world.change_group("firm", preemptible=True)
+    world.change_task("firm-0", preemptible=True)
+    world.cycle(9.0)
+    assert world.engine.world.tasks["ns/high-0"].promised >= 0

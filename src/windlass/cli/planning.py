@@ -18,6 +18,7 @@ from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.cli import manifests
+from windlass.engine.config import EngineConfig
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
 from windlass.model.dryrun import DryRun
@@ -61,7 +62,8 @@ def run(
 ) -> dict[str, Any]:
     """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
     quotas = _quotas(counted) if counted is not None else None
-    engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"))
+    still = EngineConfig(claim_pause_seconds=0.0)  # time stands still: nobody would ever end a pause
+    engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"), base=still)
     model.read_labels(engine.reads)
     dry = DryRun(model, engine, request.now, quotas)
     return record(dry.run(request.cycles, until_stable=request.until_stable))

@@ -6,7 +6,8 @@ group is decided together, once its whole step is proven to fit; otherwise nothi
 
 A group that got nothing is not tried again until something has changed that could matter: amounts on nodes,
 sums or rules of queues, nodes themselves, or a moment that a policy named. Of those that have to be tried
-again, a bounded number is in each cycle.
+again, a bounded number is in each cycle; in a busy cluster, where something changes all the time, who has
+tried often in vain pauses between his tries.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ from windlass.engine.victims import Candidates
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
 
-AGAIN = 64
+AGAIN = 16
 """How many buckets that got nothing are tried again in one cycle."""
 CLAIMS = 256
 """For how many groups one action makes room in one cycle."""
+PATIENCE = 6
+"""So often in a row a bucket may get nothing before it pauses."""
+LONGEST_PAUSE = 32
+"""The first pause is doubled with each further try in vain, up to so many times its length."""
 CACHED = 4096
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
@@ -58,6 +63,10 @@ class Evicting:
         self._moments: list[tuple[float, int, Bucket]] = []
         self._until: dict[Bucket, float] = {}
         """Bucket → the moment that stands in ``_moments`` for it."""
+        self._in_vain: dict[Bucket, int] = {}
+        """Bucket → how often in a row it got nothing."""
+        self._pauses: dict[Bucket, float] = {}
+        """Bucket → the moment until which it pauses."""
         self._ticket = 0
         self._new = True
         self._pool = Pool()
@@ -138,13 +147,16 @@ class Evicting:
     def _due(self, ctx: CycleContext) -> list[Bucket]:
         """The buckets to try: new ones, and those for which something may have changed."""
         m = self._machinery
-        found: dict[Bucket, None] = {bucket: None for bucket in ctx.parked if self._lives(bucket)}
+        found: dict[Bucket, None] = {
+            bucket: None for bucket in ctx.parked if self._lives(bucket) and not self._pausing(bucket, ctx)
+        }
         if self._new:
             # What waits since before this action began has never been tried by it.
             self._new = False
             found.update((bucket, None) for bucket in m.lot.buckets.values())
         elif m.turns.waiting:
-            found.update((bucket, None) for bucket in m.lot.buckets.values() if not bucket.parked)
+            waiting = (bucket for bucket in m.lot.buckets.values() if not bucket.parked)
+            found.update((bucket, None) for bucket in waiting if not self._pausing(bucket, ctx))
         seen, self._seen = self._seen, self._state()
         if ctx.stirred or self._seen != seen:
             self._affairs += 1
@@ -160,7 +172,7 @@ class Evicting:
             affairs, bucket = again.popleft()
             if self._failed.get(bucket) == affairs:
                 del self._failed[bucket]
-                if self._lives(bucket):
+                if self._lives(bucket) and not self._pausing(bucket, ctx):
                     found[bucket] = None
                     tried += 1
         if again and again[0][0] != self._affairs:
@@ -175,7 +187,19 @@ class Evicting:
     def _lives(self, bucket: Bucket) -> bool:
         return self._machinery.lot.buckets.get(bucket.signature) is bucket
 
-    def _fail(self, bucket: Bucket, until: float | None) -> None:
+    def _pausing(self, bucket: Bucket, ctx: CycleContext) -> bool:
+        return bool(self._pauses) and self._pauses.get(bucket, 0.0) > ctx.now
+
+    def _fail(self, ctx: CycleContext, bucket: Bucket, until: float | None) -> None:
+        times = self._in_vain[bucket] = self._in_vain.get(bucket, 0) + 1
+        first = self._machinery.world.config.claim_pause_seconds
+        if times > PATIENCE and first > 0:
+            pause = first * min(2.0 ** min(times - PATIENCE - 1, 40), LONGEST_PAUSE)
+            self._pauses[bucket] = ctx.now + pause
+            until = _sooner(until, ctx.now + pause)
+        if len(self._in_vain) > CACHED:
+            self._in_vain = {b: n for b, n in self._in_vain.items() if self._lives(b)}
+            self._pauses = {b: moment for b, moment in self._pauses.items() if moment > ctx.now}
         self._failed[bucket] = self._affairs
         self._again.append((self._affairs, bucket))
         if until is not None and self._until.get(bucket) != until:
@@ -191,11 +215,13 @@ class Evicting:
         for group in _first_members(bucket):
             outcome = self._claim(ctx, group)
             if outcome.done:
+                self._in_vain.pop(bucket, None)
+                self._pauses.pop(bucket, None)
                 return True
             until = _sooner(until, outcome.until)
             if not outcome.next_may:
                 break
-        self._fail(bucket, until)
+        self._fail(ctx, bucket, until)
         return False
 
     def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
