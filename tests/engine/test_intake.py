@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cluster_dsl import Cluster, needs, node, queue
@@ -183,12 +184,42 @@ def test_a_failure_report_that_does_not_fit_is_ignored() -> None:
     assert state(other) is TaskState.ASSUMED
 
 
-def test_a_task_moves_to_another_group() -> None:
+@pytest.mark.parametrize("other", ["f", "h"])
+def test_a_task_moves_to_another_group(other: str) -> None:
     c = one_bound()
-    c.gang("h", 0, min=0)
-    c.change_task("g-0", group="ns/h")
+    c.gang(other, 0, min=0)
+    c.change_task("g-0", group=f"ns/{other}")
     c.cycle()
-    assert (c.placed("g"), c.placed("h")) == (0, 1)
+    assert (c.placed("g"), c.placed(other)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"priority": 1}, 0),
+        ({"priority": -1}, 2),
+        ({"role": "a"}, 0),
+        ({"role": "z"}, 2),
+        ({"index": -1}, 0),
+        ({"index": 9}, 2),
+    ],
+)
+def test_a_task_changes_its_place_in_the_group(change: dict[str, Any], place: int) -> None:
+    c = Cluster().queues("default").gang("g", 3, "gpu=1", role="m")
+    group = c.engine.world.groups["ns/g"]
+    assert [entry.key for entry in group.waiting()].index("ns/g-m-1") == 1
+    c.change_task("g-m-1", **change)
+    assert [entry.key for entry in group.waiting()].index("ns/g-m-1") == place
+
+
+@pytest.mark.parametrize(("old", "new"), [("a", "b"), ("b", "a")])
+def test_a_running_task_changes_its_part(old: str, new: str) -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4").parted("g", f"{old}:0=1 {new}:0")
+    c.change_task(f"g-{old}-0", node="n1", state=TaskState.RUNNING)
+    c.change_task(f"g-{old}-0", subgroup=new)
+    parts = c.engine.world.groups["ns/g"].parts
+    assert parts is not None
+    assert (parts.of(old).held, parts.of(new).held) == (0, 1)
 
 
 def test_groups_and_tasks_that_are_gone_leave_nothing_behind() -> None:

@@ -165,6 +165,18 @@ def test_what_a_step_asks_for_in_sum() -> None:
     assert whole_step(group, step).extra
 
 
+def test_members_of_a_part_count_for_their_roles_too() -> None:
+    """The part's worker is the one worker that the group asks for: the other three may be anything."""
+    c = cluster(9).parted("g", "a:1", min=4)
+    c.change_group("g", min_task_member={"w": 1})
+    c.add_tasks("g", 1, "gpu=1", role="w").add_tasks("g", 3, "gpu=1", role="x")
+    c.change_task("g-w-0", subgroup="a")
+    group = c.engine.world.groups["ns/g"]
+    step = next_step(group)
+    assert isinstance(step, Step)
+    assert whole_step(group, step).tasks == 4
+
+
 def test_a_tree_that_bites_its_tail_hangs_from_the_group() -> None:
     parts = (SubGroup("a", "b", 1), SubGroup("b", "a", 1), SubGroup("c", "nowhere", 1))
     tree = PartTree(Group("ns/g", subgroups=parts))
