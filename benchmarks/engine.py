@@ -3,7 +3,7 @@
 ``python -m benchmarks.engine --nodes 5000 --gpus 8 --pods 40000 --gang 20 -o json``
 
 Gangs arrive in batches (``--batch`` pods), each batch followed by one cycle: what the scheduler service
-does. The time of a unit (a gang) runs from the moment its batch is handed over to the end of the cycle
+does, with the default policy and all its actions. The time of a unit (a gang) runs from the moment its batch is handed over to the end of the cycle
 that decided it; preparing the deltas is not counted. Explanations are on; afterwards every decision is
 checked by a replay that knows nothing of the engine: nothing over-committed, no device twice, no gang in
 part.
@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.engine.engine import Engine
 from windlass.kits import garbage
-from windlass.plugins.defaults import default_plugins
+from windlass.scheduler.policy import default_engine
 from windlass.spi.objects import (
     Expression,
     Group,
@@ -164,7 +163,7 @@ def run(shape: Shape) -> tuple[Figures, list[Decision]]:
     rng = random.Random(shape.seed)
     units = list(make_units(shape, rng))
     nodes, running, parked = make_nodes(shape), running_load(shape), parked_load(shape)
-    engine = Engine(plugins=default_plugins())
+    engine = default_engine()
     began = time.perf_counter()
     engine.apply([QueueUpserted(Queue(f"q{i}")) for i in range(shape.queues)])
     engine.apply([NodeUpserted(node) for node in nodes])
