@@ -80,7 +80,9 @@ def test_a_change_of_needs_keeps_an_assumed_bind_with_its_devices() -> None:
 def test_confirmation_changes_nothing_that_is_reported() -> None:
     c = one_bound()
     assert state(c) is TaskState.BOUND
+    c.cycle()
     c.change_task("g-0", state=TaskState.RUNNING)
+    assert c.engine.world.dirty == {}, "nothing to look at"
     decision = c.cycle()
     assert (decision.groups, decision.queues) == ((), ())
 

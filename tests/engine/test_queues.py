@@ -35,6 +35,18 @@ def test_a_named_queue_is_missing_until_it_comes() -> None:
     assert list(queues) == []
 
 
+def test_a_tree_of_one_queue_tells_what_is_in_it() -> None:
+    """The first change counts as one."""
+    queues = tree("a guarantee.cpu=1")
+    a = queues.get("a")
+    assert a.reserved == a.guarantees == {"cpu": 1000}
+    assert a.siblings == [a]
+    fresh = tree()
+    asked = fresh.get("a")
+    fresh.ask(asked, ITEMS, 1)
+    assert asked.demand == {"cpu": 10, "gpu": 1}
+
+
 def test_removing_what_is_not_there_does_nothing() -> None:
     queues = tree("a")
     queues.remove("b")
