@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from arena import Arena
+from cluster_dsl import GPU
 
 from windlass.engine import invariants
 from windlass.engine.deltas import EvictionFailed
@@ -75,6 +76,16 @@ def test_it_is_given_up_in_time() -> None:
     assert (len(held(a)), a.bound) == (1, {})
     a.cycle(seconds=1.0)
     assert (held(a), a.bound) == ([], {"late-0": "n0"})
+
+
+def test_it_counts_for_its_device_model_once_a_queue_speaks_of_models() -> None:
+    a = left()
+    n0 = a.world.node_specs["n0"]
+    a.world.nodes(replace(n0, labels={**n0.labels, f"{GPU}.product": "NVIDIA-H100"}))
+    a.queue("busy", deserved=3, capability={f"{GPU}@H100": 8000})
+    a.cycle()
+    busy = a.world.engine.world.queues.get("kai/busy")
+    assert (len(held(a)), busy.promised[f"{GPU}@H100"]) == (1, 1000)
 
 
 @pytest.mark.parametrize("how", ["queue", "gone"])
