@@ -41,6 +41,7 @@ def claim(
         ),
         (8, [dict(deserved=None, demand=5), dict(deserved=4, demand=9)], [5, 4]),
         (1, [dict(deserved=0, demand=1, weight=2), dict(deserved=0, demand=1)], [1, 0]),
+        (10, [dict(deserved=0, demand=9, weight=w) for w in (3, 3, 1)], [4, 4, 2]),  # 2/7, 2/7, 3/7 cut off
         (8, [dict(deserved=2, demand=9, weight=0), dict(deserved=2, demand=3)], [2, 3]),
     ],
 )

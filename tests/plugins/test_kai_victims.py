@@ -79,6 +79,12 @@ def test_within_its_quota_it_takes_from_queues_over_theirs_or_not_below_it() -> 
     assert not rules.spares_queue(asks, queue("e", held=1, fair=4, deserved=None).path)
 
 
+def test_a_queue_that_holds_nothing_is_below_its_quota() -> None:
+    ours, theirs = queue("a", fair=4, deserved=2), queue("b", deserved=1)
+    theirs.committed.clear()
+    assert rules.spares_queue(claim("reclaim", ours), theirs.path)
+
+
 def test_queues_are_compared_where_their_paths_part() -> None:
     d1, d2 = queue("d1", held=1, fair=2, deserved=2), queue("d2", held=5, fair=2, deserved=2)
     ours = queue("a", held=1, fair=2, deserved=0, parent=d1)
@@ -112,6 +118,8 @@ def test_the_order_of_queues_is_that_of_service_turned_round() -> None:
     low, high = key("l", held=5, fair=4, priority=1), key("h", held=9, fair=4, priority=2)
     assert low < high
     assert key("m", held=6, fair=4) < key("n", held=5, fair=4)
+    assert key("r", held=5, fair=4, priority=2) < key("p", held=3, fair=4, priority=1)
+    assert key("w", held=0, fair=8) < key("t", held=0, fair=4)  # the larger allocatable share
 
 
 def test_units_of_low_priority_then_extras_then_the_youngest() -> None:
@@ -167,3 +175,11 @@ def test_no_queue_ends_up_further_over_its_share_than_one_that_gave() -> None:
     asks = claim("reclaim", ours, 2)
     assert allowed(8)
     assert rules.validates(claim("preempt", ours, 2), Loot([unit(theirs, 9)], {}))
+
+
+def test_a_queue_that_held_nothing_counts_what_it_asks_for() -> None:
+    ours, theirs = queue("a", fair=4), queue("b", held=9, fair=8)
+    ours.committed.clear()
+    loot = Loot([unit(theirs, 3)], {"b": {GPU: 3}})
+    assert rules.validates(claim("reclaim", ours, 4), loot)
+    assert not rules.validates(claim("reclaim", ours, 5), loot)

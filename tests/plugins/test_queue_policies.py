@@ -105,6 +105,8 @@ def test_each_difference_decides_in_its_turn() -> None:
     # 5: the smaller dominant share with the job
     assert before(kai("a", 0, 4, 1), kai("b", 0, 2, 1), "gpu=1", "gpu=1")
     assert before(kai("small", 0, 4, 1), kai("big", 0, 4, 1), "gpu=1", "gpu=2")
+    # 6: the smaller one without it
+    assert before(kai("less", 0, 4, 1), kai("more", 0, 4, 2), "gpu=2", "gpu=1")
     # 7: the smaller allocatable share
     assert before(kai("few", 0, 2, 0), kai("many", 0, 4, 0), "gpu=1", "gpu=2")
 
@@ -161,6 +163,8 @@ def test_what_no_one_may_evict_stays_within_the_deserved_amount() -> None:
     never = asks(view, "gpu=3")
     assert never is not None
     assert (never.permanent, never.code) == (True, Reason.EXCEEDS_QUEUE_LIMIT)
+    fresh = StepView(Group("g", preemptible=False), {GPU: 2001}, 1)
+    assert NonPreemptibleQuota().admits(fresh, [kai("none-held", 2, 4, 0)], NODES) is not None
     assert asks(view, "gpu=9", preemptible=True) is None
     assert asks(view, "cpu=99") is None  # any amount deserved
     assert asks(view, "pods=9") is None
@@ -209,6 +213,12 @@ def test_what_is_guaranteed_to_another_queue_stays_free() -> None:
     c.remove("a")
     c.settle()
     assert c.engine.world.queues.entries["b"].allocated[GPU] == 5000  # one is still kept for c
+
+
+def test_any_resource_of_a_step_may_be_guaranteed_to_another_queue() -> None:
+    c = Cluster().nodes("n1 gpu=4 cpu=8").queues("root", "a parent=root", "b parent=root guarantee.gpu=3")
+    c.gang("a", 4, "cpu=1 gpu=1", min=1, queue="a")
+    assert len(c.cycle().binds) == 1
 
 
 def test_guarantees_of_a_parent_serve_all_its_children_and_hold_against_kai() -> None:
@@ -302,6 +312,9 @@ def test_orders_by_what_is_deserved() -> None:
     assert proportion_share(half) * 2 == proportion_share(full) == WHOLE
     assert proportion_share(silent) == 0
     assert capacity_share(View(queue("z"), {GPU: 1}, fair_share={GPU: 0})) == WHOLE
+    assert capacity_share(View(queue("z"), fair_share={GPU: 0})) == 0
+    more, less = (View(queue("m"), {"memory": 10**17 + n}, fair_share={"memory": 10**18}) for n in (1, 0))
+    assert proportion_share(more) > proportion_share(less)  # exact, however large
 
     def key(view: View) -> Any:
         return CapacityOrder().queue_key(view, None)

@@ -43,6 +43,9 @@ def test_only_queues_over_their_share_of_what_is_asked_for_give() -> None:
     rich.committed["cpu"], rich.fair_share["cpu"] = 9, 1
     assert rules.spares_queue(claim("reclaim", ours), rich.path)
     assert not rules.spares_queue(claim("reclaim", ours, request={GPU: 1, "cpu": 1}), rich.path)
+    idle = own("d", fair=0)
+    idle.committed.clear()
+    assert rules.spares_queue(claim("reclaim", ours), idle.path)
 
 
 def test_at_every_level_down_to_the_victim() -> None:

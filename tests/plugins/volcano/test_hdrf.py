@@ -78,6 +78,13 @@ def test_weights_count_among_siblings() -> None:
     assert (started(c, "a"), started(c, "b")) == (3, 9)
 
 
+def test_shares_that_differ_by_a_millionth_are_alike() -> None:
+    low = Fraction(1, 10)
+    alike, higher = low + Fraction(1, 10**6), low + Fraction(10_000_005, 10**13)
+    assert not before(((False, low),), ((False, alike),))
+    assert before(((False, low),), ((False, higher),))
+
+
 def test_the_tree_sums_and_scales() -> None:
     c = cluster("n cpu=10 mem=10", dev=("root/eng/dev", "1/1/1"), prod=("root/eng/prod", "1/1/2"))
     pods(c, "dev", 4, "cpu=1", "dev")
