@@ -47,6 +47,13 @@ def test_a_tree_of_one_queue_tells_what_is_in_it() -> None:
     assert asked.demand == {"cpu": 10, "gpu": 1}
 
 
+def test_a_queue_is_guaranteed_what_those_below_it_are_together_or_more() -> None:
+    queues = tree("top guarantee.cpu=2", "a parent=top guarantee.cpu=1", "b parent=top guarantee.cpu=3")
+    assert queues.get("top").reserved == {"cpu": 4000}
+    queues.upsert(queue("top guarantee.cpu=5"))
+    assert queues.get("top").reserved == {"cpu": 5000}
+
+
 def test_removing_what_is_not_there_does_nothing() -> None:
     queues = tree("a")
     queues.remove("b")
