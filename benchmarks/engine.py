@@ -3,10 +3,10 @@
 ``python -m benchmarks.engine --nodes 5000 --gpus 8 --pods 40000 --gang 20 -o json``
 
 Gangs arrive in batches (``--batch`` pods), each batch followed by one cycle: what the scheduler service
-does, with the default policy and all its actions. The time of a unit (a gang) runs from the moment its batch is handed over to the end of the cycle
-that decided it; preparing the deltas is not counted. Explanations are on; afterwards every decision is
-checked by a replay that knows nothing of the engine: nothing over-committed, no device twice, no gang in
-part.
+does, with the default policy and all its actions. The time of a unit (a gang) runs from the moment its
+batch is handed over to the end of the cycle that decided it; preparing the deltas is not counted.
+Explanations are on; afterwards every decision is checked by a replay that knows nothing of the engine:
+nothing over-committed, no device twice, no gang in part.
 """
 
 from __future__ import annotations
