@@ -181,6 +181,15 @@ def test_who_may_turn_a_no_into_a_yes(affinity: Harness) -> None:
     assert set(affinity.plugin.listens(x)) == {shy}
 
 
+def test_who_is_told_of_a_placement(affinity: Harness) -> None:
+    x = affinity.learn(needs("cpu=1", labels={"app": "x"}))
+    y = affinity.learn(needs("cpu=1", labels={"app": "y"}))
+    shy = affinity.learn(needs("cpu=1", anti_affinity=(term("x", HOST),)))
+    near = affinity.learn(needs("cpu=1", affinity=(term("y", HOST),)))
+    heard = {number: set(affinity.plugin.heard_by(number)) for number in (x, y, shy, near, 99)}
+    assert heard == {x: {shy}, y: {near}, shy: {x}, near: set(), 99: set()}
+
+
 def test_the_plugin_must_be_attached() -> None:
     plugin = PodAffinity()
     plugin.learn(0, needs("cpu=1", anti_affinity=(term("x", HOST),), labels={"app": "x"}), [])

@@ -33,6 +33,9 @@ def test_what_may_not_be_preempted_stays_within_quota_at_every_level(action: str
     leaf = queue("q", fair=9, deserved=9, parent=top)
     assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), Denied)
     assert isinstance(claims.claims(claim(action, leaf, preemptible=True)), Terms)
+    top.allocated_nonpreemptible[GPU] = 3  # of GPUs, which are not asked for
+    leaf.fair_share["cpu"] = 1
+    assert isinstance(claims.claims(claim(action, leaf, request={"cpu": 1}, preemptible=False)), Terms)
     top.allocated_nonpreemptible[GPU] = 1
     assert isinstance(claims.claims(claim(action, leaf, preemptible=False)), Terms)
 
@@ -119,6 +122,9 @@ def test_the_order_of_queues_is_that_of_service_turned_round() -> None:
     assert low < high
     assert key("m", held=6, fair=4) < key("n", held=5, fair=4)
     assert key("r", held=5, fair=4, priority=2) < key("p", held=3, fair=4, priority=1)
+    bare, zero = queue("x", fair=4), queue("z", fair=4)
+    bare.committed, zero.committed = {}, {GPU: 0, "cpu": 0, "memory": 0}
+    assert rules.victim_queue_key(asks, bare, {}) == rules.victim_queue_key(asks, zero, {})
     assert key("w", held=0, fair=8) < key("t", held=0, fair=4)  # the larger allocatable share
 
 

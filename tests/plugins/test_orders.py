@@ -98,6 +98,8 @@ def share(text: str, held: str, cluster: str = "gpu=10 cpu=10", weights: int = 4
         ("q deserved.gpu=4", "gpu=2 cpu=10", Fraction(1, 2)),  # only what is stated counts
         ("q deserved.gpu=4 deserved.cpu=2", "gpu=2 cpu=3", Fraction(3, 2)),
         ("q weight=2", "fpga=3", 0),  # the cluster has none
+        ("q weight=0", "", 0),
+        ("q deserved.gpu=0", "", 0),
     ],
 )
 def test_the_dominant_share(text: str, held: str, expected: Fraction) -> None:

@@ -16,6 +16,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.deltas import QueueUpserted
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
+from windlass.plugins.guarantees import Guarantees
 from windlass.plugins.kai_admission import NonPreemptibleQuota
 from windlass.plugins.kai_order import KaiQueueOrder, order_key
 from windlass.plugins.kai_shares import KaiDivision, entitled
@@ -165,6 +166,7 @@ def test_what_no_one_may_evict_stays_within_the_deserved_amount() -> None:
     assert (never.permanent, never.code) == (True, Reason.EXCEEDS_QUEUE_LIMIT)
     fresh = StepView(Group("g", preemptible=False), {GPU: 2001}, 1)
     assert NonPreemptibleQuota().admits(fresh, [kai("none-held", 2, 4, 0)], NODES) is not None
+    assert asks(kai("none-held", 2, 4, 0), "gpu=2") is None
     assert asks(view, "gpu=9", preemptible=True) is None
     assert asks(view, "cpu=99") is None  # any amount deserved
     assert asks(view, "pods=9") is None
@@ -219,6 +221,10 @@ def test_any_resource_of_a_step_may_be_guaranteed_to_another_queue() -> None:
     c = Cluster().nodes("n1 gpu=4 cpu=8").queues("root", "a parent=root", "b parent=root guarantee.gpu=3")
     c.gang("a", 4, "cpu=1 gpu=1", min=1, queue="a")
     assert len(c.cycle().binds) == 1
+    leaf, nodes = c.engine.world.queues.entries["a"], TableView(c.engine.world.table)
+    refusal = Guarantees().admits(StepView(Group("g"), resources("cpu=1 gpu=1"), 1), leaf.path, nodes)
+    assert refusal is not None
+    assert (refusal.queue, refusal.resource) == ("root", GPU)  # a change anywhere in the tree may help
 
 
 def test_guarantees_of_a_parent_serve_all_its_children_and_hold_against_kai() -> None:
@@ -260,6 +266,12 @@ def test_proportion_keeps_guarantees_and_real_capabilities() -> None:
     assert [share.fair["cpu"] for share in found] == [4000, 3000, 1000]
     assert [share.real_capability["cpu"] for share in found] == [8000, 4000, 1000]
     assert found[0].parts["cpu"][0].cause is Cause.GUARANTEED
+
+
+def test_what_is_guaranteed_without_an_amount_is_nothing() -> None:
+    idle = View(Queue("a", guarantee={"cpu": 0}), demand={"memory": 5})
+    (share,) = ProportionDivision().divide(None, [idle], {"cpu": 8000, "memory": 10})
+    assert share.fair.get("cpu", 0) == 0
 
 
 amounts = st.integers(0, 40_000)
@@ -324,6 +336,7 @@ def test_orders_by_what_is_deserved() -> None:
     assert key(first) < key(half)
     assert ProportionOrder().queue_key(first, None) < ProportionOrder().queue_key(half, None)
     k = kai("k", 0, 0, 5)
+    assert ProportionOrder().queue_key(View(queue("idle")), None) == ProportionOrder().queue_key(k, None)
     assert CapacityOrder().queue_key(k, None) == ProportionOrder().queue_key(k, None) == (0, 0, False)
 
 
@@ -337,6 +350,19 @@ def test_what_volcano_queues_are_entitled_to() -> None:
     children = (View(queue("x deserved.gpu=2")), View(queue("y guarantee.gpu=1")))
     assert entitled(View(queue("root"), subqueues=children)) == {}
     assert entitled(View(queue("root"), subqueues=children, mixed=True)) == resources("gpu=3")
+
+
+def test_a_share_says_of_what_it_is_made() -> None:
+    queues = [
+        View(Queue(name, surplus_weights={GPU: 0.5}, dialect=Dialect.KAI), demand={GPU: 9000})
+        for name in ("a", "b")
+    ]
+    first, second = KaiDivision().divide(None, queues, {GPU: 3000})
+    assert [(part.cause, part.units) for part in first.parts[GPU]] == [
+        (Cause.SURPLUS, 1000),
+        (Cause.ROUNDING, 1000),
+    ]
+    assert [(part.cause, part.units) for part in second.parts[GPU]] == [(Cause.SURPLUS, 1000)]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from windlass.api.reasons import Reason
 from windlass.engine.actions.registry import ACTIONS
 from windlass.engine.deltas import GroupUpserted
 from windlass.plugins import registry
+from windlass.plugins.catalogue import CATALOGUE, Wiring
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
-from windlass.spi.plugins import Refusal
+from windlass.spi.plugins import Refusal, Score
 from windlass.spi.quantities import is_device
 from windlass.spi.shares import Division
 from windlass.testing import Scene
@@ -121,6 +122,76 @@ def test_a_predicate_that_is_switched_off_stays_and_says_so() -> None:
     assert told
     assert "PodAffinityEnable is not switched off" in told[0]
     assert "PodAffinity" in {type(plugin).__name__ for plugin in plugins}
+
+
+def test_a_predicate_that_is_switched_on_needs_no_word() -> None:
+    told: list[str] = []
+    on = PluginOption("predicates", {}, {"predicate.PodAffinityEnable": "true", "cacheEnable": "false"})
+    registry.build(SchedulerConfig((), (Tier((on,)),)), told.append)
+    assert told == []
+
+
+FACETS = [
+    ("gang", "enableJobStarving", "starving"),
+    ("gang", "enablePreemptable", "preempting"),
+    ("gang", "enableReclaimable", "reclaiming"),
+    ("priority", "enableJobStarving", "starving"),
+    ("priority", "enablePreemptable", "preempting"),
+    ("conformance", "enablePreemptable", "preempting"),
+    ("conformance", "enableReclaimable", "reclaiming"),
+    ("drf", "enablePreemptable", "preempting"),
+    ("proportion", "enableReclaimable", "reclaiming"),
+    ("proportion", "enablePreemptive", "claims"),
+    ("proportion", "enabledOverused", "overuse"),
+    ("proportion", "enabledAllocatable", "allots"),
+    ("proportion", "enableJobEnqueued", "admitting"),
+    ("capacity", "enableReclaimable", "reclaiming"),
+    ("capacity", "enablePreemptive", "claims"),
+    ("capacity", "enabledAllocatable", "allots"),
+    ("capacity", "enableJobEnqueued", "admitting"),
+    ("overcommit", "enableJobEnqueued", "admitting"),
+    ("resourcequota", "enableJobEnqueued", "admitting"),
+    ("sla", "enableJobEnqueued", "admitting"),
+    ("cdp", "enablePreemptable", "preempting"),
+    ("cdp", "enableReclaimable", "reclaiming"),
+    ("tdm", "enabledVictim", "evicts"),
+]
+
+
+@pytest.mark.parametrize(("name", "switch", "facet"), FACETS)
+def test_a_switch_turns_one_vote_on_and_off(name: str, switch: str, facet: str) -> None:
+    voters = {}
+    for on in (True, False):
+        wiring = Wiring(pytest.fail)
+        wiring.open_tier()
+        CATALOGUE[name](PluginOption(name, {switch: on}), wiring)
+        voters[on] = {each: len(getattr(wiring.tier, each)) for _, _, each in FACETS}
+    assert voters[True] == {**voters[False], facet: 1}
+    assert voters[False][facet] == 0
+
+
+def test_scores_that_are_switched_off_weigh_nothing() -> None:
+    for name in ("usage", "nodegroup", "tdm"):
+        wiring = Wiring(pytest.fail)
+        CATALOGUE[name](PluginOption(name, {"enableNodeOrder": False, "enabledVictim": False}), wiring)
+        assert [getattr(plugin, "weight", 0.0) for plugin in wiring.plugins[:1]] == [0.0]
+
+
+def test_beside_tiers_only_they_score_nodes_for_volcano_queues() -> None:
+    plugins, _ = registry.build(tiered("gang", "binpack"))
+    scores = [plugin for plugin in plugins if isinstance(plugin, Score)]
+    assert [p.name for p in scores if Dialect.VOLCANO in p.dialects] == ["binpack"]
+    assert any(Dialect.KAI in plugin.dialects for plugin in scores)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [((), {"enqueue", "allocate", "backfill"}), (("allocate", "preempt"), {"allocate", "preempt"})],
+)
+def test_tiers_know_their_actions_under_volcanos_names(named: tuple[str, ...], expected: set[str]) -> None:
+    plugins, _ = registry.build(tiered("gang", actions=named))
+    (tiers,) = [plugin for plugin in plugins if isinstance(plugin, VolcanoTiers)]
+    assert tiers.actions == expected
 
 
 def test_placement_alone_leaves_the_default_policy_in_force() -> None:

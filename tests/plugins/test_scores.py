@@ -18,7 +18,7 @@ from windlass.plugins.taints import TaintToleration
 from windlass.plugins.volcano import binpack
 from windlass.plugins.volcano.nodeorder import BalancedResource, LeastRequested, MostRequested
 from windlass.plugins.volcano.resource_strategy_fit import ResourceStrategyFit, ScarceResources, Strategy
-from windlass.spi.objects import Node
+from windlass.spi.objects import Needs, Node
 from windlass.spi.plugins import Trend
 
 
@@ -132,6 +132,17 @@ def test_kai_scores_are_decades() -> None:
     assert pack.score(needs("cpu=1"), None) is None  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nodeplacement is binpack or spread, not 'tight'"):
         kai_scores.build(gpu="tight")
+
+
+def test_the_smallest_part_of_a_device_is_one() -> None:
+    table = NodeTable()
+    table.upsert(Node("n", {GPU: 1}))
+    wants = Needs(request=((GPU, 1),))
+    assert kai_scores.NodeKind().score(wants, TableView(table)) is None
+    spread = kai_scores.Density(devices=True, pack=False)
+    assert spread.score(wants, TableView(table)).tolist() == [100.0]
+    pack = kai_scores.Density(devices=True, pack=True)
+    assert pack.score(wants, TableView(table))[0] > 0
 
 
 def test_kai_packs_by_what_is_free_or_being_vacated(view) -> None:

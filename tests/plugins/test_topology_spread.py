@@ -8,7 +8,7 @@ from cluster_dsl import Cluster, needs, node
 
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
-from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
+from windlass.plugins.topology_spread import HOST, SpreadWishes, TopologySpread
 from windlass.spi.objects import Expression, Needs, SpreadTerm, Toleration
 
 APP = (Expression("app", "In", ("x",)),)
@@ -208,6 +208,16 @@ def test_soft_constraints_prefer_the_emptier_domain() -> None:
     raw = [round(3 * weight + 1), round(weight + 1), round(0 * weight + 1)]
     expected = [100 * (max(raw) + min(raw) - points) // max(raw) for points in raw]
     assert wishes.relative(x, wants(soft()), s.view, everyone).tolist() == [*expected, 0]
+
+
+def test_a_soft_constraint_counts_the_whole_domain_or_per_host_the_node() -> None:
+    s = Scene("n1 zone=a", "n2 zone=a", "n3 zone=b")
+    by_zone, by_host = s.learn(wants(soft())), s.learn(wants(soft(HOST)))
+    s.add(by_zone, "n1", 4)
+    everyone = np.ones(3, dtype=bool)
+    zones = SpreadWishes(s.plugin).relative(by_zone, wants(soft()), s.view, everyone).tolist()
+    hosts = SpreadWishes(s.plugin).relative(by_host, wants(soft(HOST)), s.view, everyone).tolist()
+    assert (zones, hosts) == ([0, 0, 100], [0, 100, 100])
 
 
 @pytest.mark.parametrize("kind", [hard, soft])

@@ -17,6 +17,7 @@ from windlass.spi.objects import (
     Dialect,
     Expression,
     Needs,
+    Node,
     NodeGroups,
     NodeTerm,
     Scoring,
@@ -78,6 +79,8 @@ def test_weights_of_packing() -> None:
     assert plugin.weight == 7
     view = nodes("n1 cpu=10 mem=10")
     assert scores(plugin, want("cpu=4 mem=9"), view) == [40.0]
+    (negative,) = binpack.build({"binpack.cpu": -3})
+    assert scores(negative, want("cpu=4 mem=9"), view) == [65.0]
     assert plugin.score(want("mem=9"), view) is None
     assert plugin.trend(want()) is Trend.RISES
 
@@ -119,6 +122,12 @@ def test_a_pod_without_requests_counts_as_a_little_of_each() -> None:
     view = nodes("n1 cpu=1 mem=1")
     found = order({"mostrequested.weight": 1})
     assert scores(found["mostrequested"], want(), view) == [(10 + 100 * (200 << 20) // GIB) // 2]
+
+
+def test_a_node_without_memory_is_judged_by_its_cpu() -> None:
+    view = nodes("n1")
+    view._table.upsert(Node("bare", {"cpu": 4000}))
+    assert scores(order({})["leastrequested"], want("cpu=1"), TableView(view._table))[1] == 75
 
 
 def test_balanced_is_one_less_the_deviation_of_the_shares_in_use() -> None:
@@ -200,6 +209,13 @@ def test_without_resources_the_emptiest_node_is_best() -> None:
     view = nodes("n1 cpu=10 mem=10")
     assert scores(plugin, want("cpu=5 mem=2"), view) == [65.0]
     assert resource_strategy_fit.build({"resourceStrategyFitWeight": 0}) == []
+    (light,) = resource_strategy_fit.build({"resourceStrategyFitWeight": 0.5})
+    assert light.weight == 0.5
+
+
+def test_a_strategy_without_a_weight_has_one() -> None:
+    (plugin,) = resource_strategy_fit.build({"resources": {"cpu": {}, "memory": {"weight": 3}}})
+    assert scores(plugin, want("cpu=5 mem=10"), nodes("n1 cpu=10 mem=10")) == [12.5]
 
 
 def test_scarce_resources_keep_others_away() -> None:
@@ -209,6 +225,8 @@ def test_scarce_resources_keep_others_away() -> None:
     assert plugin.weight == 4
     assert scores(plugin, want("cpu=1"), view) == [25.0, 75.0, 100.0, 0.0]
     assert scores(plugin, want("fpga=1"), view) == [0.0, 75.0, 0.0, 0.0]
+    for off in ({"enable": False}, {"weight": 0}):
+        assert resource_strategy_fit.build({"resourceStrategyFitWeight": 0, "sra": {**sra, **off}}) == []
 
 
 def test_a_proportion_is_kept_for_idle_devices() -> None:
@@ -226,6 +244,11 @@ def test_a_proportion_is_kept_for_idle_devices() -> None:
     assert plugin.capacity(want("cpu=5"), view)[:2].tolist() == [1, 6]
     assert plugin.capacity(want("cpu=5"), view)[2] > 1000
     assert plugin.capacity(want("gpu=1 cpu=5"), view) is None
+    assert plugin.capacity(want("cpu=20"), view)[:2].tolist() == [0, 1]
+    for used, room in ((8000, True), (8001, False)):
+        use(view, 0, "cpu", used)
+        assert bool(plugin.capacity(want("mem=1"), view)[0]) is room
+    use(view, 0, "cpu", 0)
     (finding,) = plugin.findings(want("cpu=20"), view)
     assert (finding.code, finding.blocked.tolist()) == (Reason.NODE_RESERVED, [True, False, False])
     assert finding.detail == f"up to 32 cpu are kept for idle {GPU}"
@@ -328,6 +351,7 @@ def test_limits_follow_the_labels_of_nodes() -> None:
     plugin.attach(TableView(table))
     plugin.learn(0, want("cpu=2", node_groups=limited(a=3000)), [])
     plugin.add(0, 0, 1)
+    assert plugin.touched(99, 0) == []
     assert plugin.touched(0, 0) == [(nodegroup.LABEL, TableView(table).label(nodegroup.LABEL)[0])]
     assert plugin.verdict(0, TableView(table)).tolist() == [False, True, True, True]
     table.upsert(node("n1 volcano.sh/nodegroup-name=b"))
@@ -345,6 +369,7 @@ HOUR = 3600.0
 @pytest.mark.parametrize(
     ("hours", "at", "active"),
     [
+        ("00:00-23:59", 23.98, True),
         ("10:00-21:00", 9.99, False),
         ("10:00-21:00", 10, True),
         ("10:00-21:00", 21, True),
@@ -406,6 +431,58 @@ def test_loaded_nodes_are_closed_and_empty_ones_preferred() -> None:
     assert "measured cpu load above 60 %" in str(c.explain("big").blockers)
     c.cycle(301)  # the figures are too old to say anything
     assert c.where("big") == {"n1": 1}
+
+
+def measured(arguments: dict, **loads: tuple[float, float]) -> tuple[usage.Usage, TableView]:
+    """The policy with figures (cpu, memory in percent) of its nodes; the third one has none."""
+    (plugin,) = usage.build(arguments)
+    view = nodes("n1 cpu=10 mem=10", "n2 cpu=10 mem=10", "n3 cpu=10 mem=10")
+    plugin.attach(view)
+    plugin.take_loads({name: NodeLoad(cpu, memory, 0.0) for name, (cpu, memory) in loads.items()})
+    assert plugin.changed(0.0)
+    return plugin, view
+
+
+EVERYONE = np.ones(3, dtype=bool)
+
+
+def test_the_score_is_what_is_left_of_a_node() -> None:
+    plugin, view = measured({}, n1=(30, 10), n2=(100, 40))
+    assert plugin.relative(0, want(), view, EVERYONE).round(6).tolist() == [80, 30, 0]
+    plugin, view = measured({"cpu.weight": 3}, n1=(30, 10), n2=(100, 40))
+    assert plugin.relative(0, want(), view, EVERYONE).round(6).tolist() == [75, 15, 0]
+    plugin, view = measured({"cpu.weight": 0, "memory.weight": 0}, n1=(30, 10))
+    assert plugin.relative(0, want(), view, EVERYONE).tolist() == [0, 0, 0]
+
+
+def test_what_a_young_pod_will_use_is_estimated() -> None:
+    plugin, view = measured({}, n1=(0, 0), n2=(60, 60))
+    for number, wants in enumerate((want("cpu=2"), want())):
+        plugin.learn(number, wants, [])
+        for row, factor in ((0, 1.0), (1, 1.2)):
+            before = plugin.relative(number, wants, view, EVERYONE)[row]
+            plugin.add(number, row, 1)
+            after = plugin.relative(number, wants, view, EVERYONE)[row]
+            uses = (0.7 * 2 / 10, 0) if number == 0 else (0.25 / 10, (200 << 20) / (10 * GIB))
+            assert before - after == pytest.approx(100 * factor * sum(uses) / 2)
+            plugin.add(number, row, -1)
+
+
+def test_a_node_may_be_as_small_as_it_likes() -> None:
+    (plugin,) = usage.build({})
+    table = NodeTable()
+    table.upsert(Node("n", {"cpu": 1, "memory": 1}))
+    plugin.take_loads({"n": NodeLoad(50, 50, 0.0)})
+    plugin.changed(0.0)
+    assert plugin.relative(0, want(), TableView(table), EVERYONE[:1]).tolist() == [50]
+
+
+def test_usage_has_volcanos_defaults() -> None:
+    (plugin,) = usage.build({})
+    assert plugin._rules == usage.UsageRules()
+    assert usage.UsageRules() == usage.UsageRules(
+        (80.0, 80.0), (1.0, 1.0), usage.Estimator(0.7, 0.6, 1.2, (250, 200 << 20)), 30.0
+    )
 
 
 def test_without_figures_the_policy_says_nothing() -> None:

@@ -71,13 +71,13 @@ def _weighed(
 
 
 def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:
-    """The mean over the resources of the share in use once the task is there: 0 to 1."""
+    """The mean over the resources (at least one) of the share in use once the task is there: 0 to 1."""
     total = np.zeros(nodes.size)
     for resource, units in sorted(request.items()):
         allocatable = nodes.allocatable(resource)
         after = nodes.used(resource) + units
         total += np.minimum(after, allocatable) / np.maximum(allocatable, 1)
-    return total / max(len(request), 1)
+    return total / len(request)
 
 
 def fewest_pods(nodes: NodeView) -> FloatArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
 
 from cluster_dsl import GIB, Cluster
 
@@ -11,7 +12,7 @@ from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
 from windlass.plugins.volcano.hdrf import HIERARCHY, WEIGHTS, before, key_of, tree_of
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Queue
+from windlass.spi.objects import Group, Queue
 
 ON = {"enableHierarchy": True, "enableQueueOrder": True, "enableJobOrder": True}
 
@@ -76,6 +77,14 @@ def test_weights_count_among_siblings() -> None:
         pods(c, name, 12, "cpu=1", name)
     c.settle()
     assert (started(c, "a"), started(c, "b")) == (3, 9)
+
+
+def test_who_has_nothing_of_what_it_asks_for_is_not_saturated() -> None:
+    waiting = SimpleNamespace(spec=Group("g"), holding={}, asked={"cpu": 1})
+    leaf = SimpleNamespace(spec=Queue("q", annotations={HIERARCHY: "root/q"}), gangs=[waiting])
+    tree = tree_of([leaf], {"cpu": 10}, {})  # type: ignore[list-item]
+    assert not tree.children["q"].saturated
+    assert tree_of([leaf], {"cpu": 10}, {"g": {"cpu": 1}}).children["q"].saturated  # type: ignore[list-item]
 
 
 def test_shares_that_differ_by_a_millionth_are_alike() -> None:

@@ -335,6 +335,11 @@ def test_capacity_takes_until_the_queue_holds_what_it_deserves() -> None:
     assert capacity.CapacitySpares().victims(Purpose.PREEMPT, offered[0], offered) is None
 
 
+def test_a_queue_keeps_its_guarantee() -> None:
+    rich = gang_of("rich", queue("rich", committed={GPU: 4}, guarantee={GPU: 2}))
+    assert victims(capacity.CapacitySpares(), [pod(name, rich) for name in "abcd"]) == ["a", "b"]
+
+
 def test_the_last_one_taken_may_lead_below_what_is_deserved() -> None:
     rich = gang_of("rich", queue("rich", committed={GPU: 4}, deserved={GPU: 3}))
     assert victims(capacity.CapacitySpares(), [pod("big", rich, {GPU: 4})]) == ["big"]
@@ -473,6 +478,12 @@ def test_pods_leave_revocable_nodes_as_their_budget_allows(notes: dict[str, str]
     assert NIGHT.next_due(5.0) == 125.0
 
 
+def test_a_percentage_of_the_pods_is_rounded_up() -> None:
+    """51 % of 51 is 26.01."""
+    found = gang_of(members=51, annotations={"volcano.sh/jdb-min-available": "51%"})
+    assert len(NIGHT.due([on("rz", pod(f"p{n}", found)) for n in range(51)], 12 * HOUR)) == 51 - 27
+
+
 def test_who_stays_on_revocable_nodes() -> None:
     found = gang_of("a", members=2)
     firm, unknown = on("rz", pod("firm", found, preemptible=False)), on("elsewhere", pod("u", gang_of("b")))
@@ -518,6 +529,13 @@ def test_how_victims_combine(tiers: list[list[Says]], expected: list[str]) -> No
     assert names(combined.victims(Purpose.RECLAIM, offered[0], offered)) == []
     other = VolcanoTiers([Tier(reclaiming=list(voters)) for voters in tiers])
     assert names(other.victims(Purpose.RECLAIM, offered[0], offered)) == expected
+
+
+def test_a_voter_that_names_none_ends_its_tier() -> None:
+    last = Says("a")
+    offered = [pod("a", gang_of())]
+    VolcanoTiers([Tier(preempting=[Says(), last])]).victims(Purpose.PREEMPT, offered[0], offered)
+    assert last.asked == 0
 
 
 def test_later_tiers_are_not_asked_once_one_has_named_any() -> None:

@@ -82,10 +82,7 @@ class CapacityClaims(_Capacity):
     def _within_somewhere(self, queue: QueueView, request: Resources) -> bool:
         due = self._deserved(queue)
         future = plus(queue.committed, request)
-        return any(
-            future[name] <= due.get(name, 0) and (future[name] > 0 or due.get(name, 0) > 0)
-            for name in asked(request)
-        )
+        return any(future[name] <= due.get(name, 0) for name in asked(request))
 
 
 class CapacitySpares(_Capacity):

@@ -1,0 +1,68 @@
+"""The extender's answers as the engine reads them; who asks is another matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from cluster_dsl import needs, node
+
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.plugins.volcano import extender
+from windlass.spi.extender import Opinion
+from windlass.spi.objects import Dialect, Needs
+
+BOTH = {
+    "extender.urlPrefix": "http://judge",
+    "extender.predicateVerb": "predicate",
+    "extender.prioritizeVerb": "prioritize",
+}
+WANTS = needs("cpu=1", dialect=Dialect.VOLCANO)
+
+
+class Judge:
+    """Knows what it thinks."""
+
+    def __init__(self, **opinions: Opinion) -> None:
+        self._opinions = opinions
+
+    def learned(self) -> bool:
+        return True
+
+    def opinions(self, needs: Needs, nodes: Sequence[str]) -> Mapping[str, Opinion]:
+        return self._opinions
+
+
+@pytest.fixture
+def nodes() -> TableView:
+    table = NodeTable()
+    for name in ("n1", "n2", "n3"):
+        table.upsert(node(name))
+    return TableView(table)
+
+
+def test_nobody_to_ask_is_no_opinion(nodes: TableView) -> None:
+    (plugin,) = extender.build(BOTH)
+    assert not plugin.changed(0.0)
+    assert plugin.filter(WANTS, nodes) is None
+    assert plugin.findings(WANTS, nodes) == []
+    assert not plugin.opines(0, WANTS, nodes)
+    assert plugin.relative(0, WANTS, nodes, np.ones(3, dtype=bool)).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("verb", "opines"), [("extender.prioritizeVerb", True), ("extender.predicateVerb", False)]
+)
+def test_only_a_verb_that_is_named_is_used(nodes: TableView, verb: str, opines: bool) -> None:
+    (plugin,) = extender.build({"extender.urlPrefix": "http://judge", verb: "verb"})
+    plugin.take_judge(Judge(n1=Opinion("no", 5.0)))
+    assert plugin.opines(0, WANTS, nodes) is opines
+    assert (plugin.filter(WANTS, nodes) is None) is opines
+
+
+def test_points_beyond_the_range_count_as_its_ends(nodes: TableView) -> None:
+    (plugin,) = extender.build(BOTH)
+    plugin.take_judge(Judge(n1=Opinion("", 150.0), n2=Opinion("", -5.0), n3=Opinion("", 40.0)))
+    assert plugin.relative(0, WANTS, nodes, np.ones(3, dtype=bool)).tolist() == [100, 0, 40]
