@@ -23,7 +23,7 @@ from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, Queue, SubGroup, Task
+from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, Queue, QueueState, SubGroup, Task
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -320,6 +320,18 @@ def test_two_queues_do_not_take_the_same_room_in_turns() -> None:
     quiet(scene)
 
 
+def test_who_is_at_the_limit_of_the_queue_goes_though_there_is_room_on_nodes() -> None:
+    scene = Scene(config=config("allocate preempt", "priority conformance | predicates capacity nodeorder"))
+    scene.queue("q", limit_gpu=2)
+    scene.node("n0", gpu=8)
+    scene.gang("low", pods=2, min_member=1, gpu=1, queue="q")
+    scene.cycle()
+    scene.gang("high", gpu=1, queue="q", priority=10)
+    assert len(scene.cycle().evictions) == 1
+    scene.cycle()
+    assert (scene.where("low"), scene.where("high")) == ({"n0": 1}, {"n0": 1})
+
+
 # ---------------------------------------------------------------------- gang actions
 
 
@@ -416,6 +428,23 @@ def test_sla_lets_in_after_its_time_and_wakes_for_it() -> None:
     assert admitted(scene, decision) == {"late": False}
     assert decision.wake_at == 1_003_600.0
     assert admitted(scene, scene.cycle(3600)) == {"late": True}
+
+
+def test_neither_who_is_held_nor_whose_queue_is_closed_stands_in_line() -> None:
+    """Nor is anything booked for them."""
+    scene = Scene(config=config("enqueue allocate", "priority gang | overcommit predicates"))
+    scene.node("n0", gpu=4)
+    shut = Queue("shut", state=QueueState.CLOSED)
+    scene.engine.apply([QueueUpserted(shut)])
+    waiting(scene, "held", 2, held=True)
+    waiting(scene, "away", 2, queue="shut")
+    waiting(scene, "first", 4)
+    assert admitted(scene, scene.cycle()) == {"held": False, "away": False, "first": True}
+    assert scene.engine.world.gate.lines == {}
+    waiting(scene, "held", 0)
+    scene.engine.apply([QueueUpserted(replace(shut, state=QueueState.OPEN))])
+    scene.cycle()
+    assert scene.engine.world.gate.lines.keys() == {f"{NAMESPACE}/away"}
 
 
 def test_who_goes_away_leaves_the_line() -> None:

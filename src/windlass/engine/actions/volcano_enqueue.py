@@ -95,10 +95,11 @@ class VolcanoEnqueue:
         """Take in what has become of a group."""
         world = self._m.world
         known = world.groups.get(group.key) is group and group.group is not None
+        closed = known and world.gate.closed(group)
         self._leave(group.key)
-        if known and world.gate.closed(group):
+        if closed:
             self._stand(tiers, group, now)
-        self._book(group.key, self._booking(group) if known else _Booking())
+        self._book(group.key, self._booking(group) if known and not closed else _Booking())
 
     def _stand(self, tiers: Tiers, group: GroupEntry, now: float) -> None:
         """Put the group into the line of those that ask for the same."""
@@ -129,7 +130,7 @@ class VolcanoEnqueue:
 
     def _booking(self, group: GroupEntry) -> _Booking:
         queue, wanted = group.queue, group.spec.min_resources
-        if queue is None or group.key in self._places or not (wanted or group.active):
+        if queue is None or not (wanted or group.active):
             return _Booking()
         held = GangLook(group).holding
         below = group.held_members < group.minimum
