@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
-from cluster_dsl import GPU, Cluster, needs
+from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Reason
 from windlass.engine.allocate import Allocation
@@ -445,3 +445,13 @@ def test_a_refusal_for_good_is_not_asked_again_whatever_happens() -> None:
     assert bucket.parked
     assert not bucket.waits.anything
     assert c.code("g") == "Misconfigured"
+
+
+def test_a_node_with_many_resources_that_nobody_knew() -> None:
+    """What waits already is compared with it all the same."""
+    c = Cluster().queues("default").nodes("n1 gpu=1").gang("g", 2, "gpu=2")
+    c.cycle()
+    n2 = node("n2 gpu=4")
+    c.nodes(replace(n2, allocatable={**n2.allocatable, **{f"example.com/r{i}": i for i in range(20)}}))
+    c.cycle()
+    assert c.where("g") == {"n2": 2}

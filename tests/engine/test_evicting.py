@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from arena import Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
 
-from windlass.engine.actions.evicting import PATIENCE
+from windlass.engine.actions.evicting import LONGEST_PAUSE, PATIENCE
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import EvictionFailed, TaskRemoved
@@ -507,3 +508,22 @@ def test_who_has_tried_often_in_vain_pauses(pause: float, most: int, monkeypatch
     world.change_task("firm-0", preemptible=True)
     world.cycle(9.0)
     assert world.engine.world.tasks["ns/high-0"].promised >= 0
+
+
+def test_pauses_begin_after_some_patience_and_grow_up_to_a_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    solve = Solver.solve
+    monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(world.now) or solve(*a))
+    world = Cluster(EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=1.0), default_plugins())
+    a = Arena()
+    a.world = world
+    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
+    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    for number in range(240):
+        a.runs(f"small{number}", "q", "n1:1", priority=70)
+        world.cycle(0.25 if number <= PATIENCE else 0.5)
+        world.remove(f"small{number}")
+    pauses = [round(after - before, 3) for before, after in pairwise(tried)]
+    assert pauses[:PATIENCE] == [0.25] * PATIENCE
+    assert pauses[PATIENCE:] == [min(2.0**n, LONGEST_PAUSE) for n in range(len(pauses) - PATIENCE)]
+    assert pauses.count(LONGEST_PAUSE) > 1

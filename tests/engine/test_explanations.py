@@ -9,6 +9,7 @@ import pytest
 from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Blocker, Explanation, NearMiss, Reason
+from windlass.engine import wording
 from windlass.spi.objects import Device, Expression, HostPort, Needs, NodeTerm, PodTerm, TaskState
 
 Build = Callable[[Cluster], object]
@@ -504,3 +505,17 @@ def test_a_finished_group_is_not_explained() -> None:
     c.finish("g", TaskState.FAILED)
     c.cycle()
     assert c.code("g") == ""
+
+
+def test_who_holds_the_last_pod_of_a_node_is_named() -> None:
+    c = Cluster().queues("default").nodes("n1 pods=1").running("x", "n1", "cpu=1").gang("g", 1, "cpu=1")
+    c.cycle()
+    assert c.explain("g").holders == ("ns/x",)
+
+
+@pytest.mark.parametrize(("nodes", "told"), [(5, "1 on n4)"), (6, "1 on n4 and 1 more node)"), (8, "3 more")])
+def test_room_on_many_nodes_is_not_listed_in_full(nodes: int, told: str) -> None:
+    sentence = wording.promises([(f"n{at}", 1) for at in range(nodes)])
+    assert f"Room is kept for {nodes} pods (1 on n0, " in sentence
+    assert told in sentence
+    assert "n5" not in sentence

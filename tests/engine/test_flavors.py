@@ -125,6 +125,14 @@ def test_books_by_model_are_right_when_rules_or_labels_change() -> None:
     assert held(c, H100) == 0
 
 
+def test_what_asks_for_no_device_counts_for_no_model() -> None:
+    c = cluster(H100=2)
+    c.remove_node("a")
+    c.gang("g", 2, "cpu=1", queue="q").gang("h", 1, "gpu=1", queue="q")
+    c.settle()
+    assert (c.where("g"), held(c, H100)) == ({"h": 2}, 1)
+
+
 def test_promises_count_for_their_model() -> None:
     c = cluster(H100=1, A100=0)
     c.gang("old", 1, "gpu=1", queue="q")

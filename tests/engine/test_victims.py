@@ -53,3 +53,12 @@ def test_extras_are_asked_about_one_by_one_and_the_core_after_them() -> None:
     found = dict.fromkeys((u.core, u.spare, u.members, u.request[GPU]) for u in watcher.units)
     assert list(found) == [(False, 2, 4, 1000), (False, 1, 3, 1000), (True, 0, 2, 2000)]
     assert {(unit.size, unit.started) for unit in watcher.units} == {(4, 2.0)}
+
+
+def test_of_a_core_one_task_may_move_the_last_first() -> None:
+    a = Arena("allocate", "consolidation").node("n0", 2).node("n1", 2).queue("q", deserved=4)
+    a.runs("pair", "q", "n0:1", "n1:1", min=2).waits("mine", "q", 2).cycle()
+    assert a.evicted == {"pair-1"}
+    assert a.promised == {"mine-0": "n1", "pair-1": "n0"}
+    a.rest()
+    assert a.running() == {"pair": 2, "mine": 1}
