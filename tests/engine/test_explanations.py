@@ -364,6 +364,10 @@ def test_holders_of_a_queue_limit_are_in_that_queue() -> None:
     c.gang("g", 1, "gpu=1", queue="a")
     c.cycle()
     assert c.explain("g").holders == ("ns/y", "ns/x")
+    c.remove("y")
+    c.running("w", "n1", "gpu=2", queue="b").running("v", "n1", "gpu=1", queue="b")
+    c.cycle()
+    assert c.explain("g").holders == ("ns/w", "ns/v", "ns/x")
 
 
 def test_position_and_who_is_ahead() -> None:
@@ -519,3 +523,14 @@ def test_room_on_many_nodes_is_not_listed_in_full(nodes: int, told: str) -> None
     assert f"Room is kept for {nodes} pods (1 on n0, " in sentence
     assert told in sentence
     assert "n5" not in sentence
+
+
+def test_each_role_is_judged_by_what_is_free_now() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4").running("x", "n1", "gpu=4")
+    c.gang("g", 1, "gpu=2", min=2, roles={"a": 1, "b": 1}, role="a").add_tasks("g", 1, "gpu=3", role="b")
+    c.cycle()
+    assert c.explain("g").message.startswith("Role a: ")
+    c.remove("x")
+    c.running("y", "n1", "gpu=2")
+    c.cycle()
+    assert c.explain("g").message.startswith("Role b: ")
