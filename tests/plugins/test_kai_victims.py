@@ -133,6 +133,7 @@ def test_units_of_low_priority_then_extras_then_the_youngest() -> None:
     asks = claim("reclaim", leaf)
     ordered = [
         unit(leaf, priority=1, created=1.0, spare=0),
+        unit(leaf, priority=2, created=2.0, core=False, spare=1),
         unit(leaf, priority=2, created=1.0, core=False, spare=2),
         unit(leaf, priority=2, created=9.0),
         unit(leaf, priority=2, created=1.0),

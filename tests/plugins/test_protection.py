@@ -32,6 +32,7 @@ def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> Non
         assert rule.spares(asks, one) is (until > 1050.0)
         assert rule.spared_until(claim("consolidation", leaf), one) is None
     assert not rule.spares(asks, unit(far))  # nobody knows since when it runs
+    assert rule.spared_until(asks, running(unit(queue("silent")))) is None
 
 
 def running(one: VictimUnit) -> VictimUnit:

@@ -17,7 +17,7 @@ from windlass.plugins.catalogue import CATALOGUE, Wiring
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.spi.configuration import SWITCHES, PluginOption, SchedulerConfig, Tier, canonical_switch
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
-from windlass.spi.plugins import Refusal, Score
+from windlass.spi.plugins import GroupOrder, QueueOrder, Refusal, Score, TaskOrder
 from windlass.spi.quantities import is_device
 from windlass.spi.shares import Division
 from windlass.testing import Scene
@@ -168,6 +168,30 @@ def test_a_switch_turns_one_vote_on_and_off(name: str, switch: str, facet: str) 
         voters[on] = {each: len(getattr(wiring.tier, each)) for _, _, each in FACETS}
     assert voters[True] == {**voters[False], facet: 1}
     assert voters[False][facet] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "switch", "kind"),
+    [
+        ("gang", "enableJobOrder", GroupOrder),
+        ("priority", "enableJobOrder", GroupOrder),
+        ("priority", "enableTaskOrder", TaskOrder),
+        ("drf", "enableJobOrder", GroupOrder),
+        ("drf", "enableQueueOrder", QueueOrder),
+        ("proportion", "enableQueueOrder", QueueOrder),
+        ("capacity", "enableQueueOrder", QueueOrder),
+        ("sla", "enableJobOrder", GroupOrder),
+        ("nodeorder", "enableNodeOrder", Score),
+        ("binpack", "enableNodeOrder", Score),
+        ("resource-strategy-fit", "enableNodeOrder", Score),
+    ],
+)
+def test_a_switch_turns_an_order_on_and_off(name: str, switch: str, kind: type) -> None:
+    for on in (True, False):
+        wiring = Wiring(pytest.fail)
+        wiring.open_tier()
+        CATALOGUE[name](PluginOption(name, {"enableHierarchy": True, switch: on}), wiring)
+        assert any(isinstance(plugin, kind) for plugin in wiring.plugins) is on
 
 
 def test_scores_that_are_switched_off_weigh_nothing() -> None:

@@ -139,6 +139,7 @@ def test_the_smallest_part_of_a_device_is_one() -> None:
     table.upsert(Node("n", {GPU: 1}))
     wants = Needs(request=((GPU, 1),))
     assert kai_scores.NodeKind().score(wants, TableView(table)) is None
+    assert kai_scores.NodeKind().score(Needs(request=((GPU, 0),)), TableView(table)) is not None
     spread = kai_scores.Density(devices=True, pack=False)
     assert spread.score(wants, TableView(table)).tolist() == [100.0]
     pack = kai_scores.Density(devices=True, pack=True)

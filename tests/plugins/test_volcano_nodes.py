@@ -276,6 +276,9 @@ GROUPS = (
         (None, True, ""),
         (None, False, "n4"),
         (NodeGroups(required=("a",)), False, "n1"),
+        (NodeGroups(preferred=("b",)), False, "n2"),
+        (NodeGroups(anti_required=("a",)), False, ""),
+        (NodeGroups(anti_preferred=("c",)), False, "n3"),
         (NodeGroups(required=("a",), inherited=True), False, "n4"),
     ],
 )
@@ -475,6 +478,11 @@ def test_a_node_may_be_as_small_as_it_likes() -> None:
     plugin.take_loads({"n": NodeLoad(50, 50, 0.0)})
     plugin.changed(0.0)
     assert plugin.relative(0, want(), TableView(table), EVERYONE[:1]).tolist() == [50]
+
+
+def test_a_pod_without_requests_may_count_for_nothing() -> None:
+    (plugin,) = usage.build({"estimator": {"be_cpu": 0, "be_mem": "0"}})
+    assert plugin._rules.estimator.best_effort == (0, 0)
 
 
 def test_usage_has_volcanos_defaults() -> None:

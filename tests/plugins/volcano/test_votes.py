@@ -249,6 +249,7 @@ def test_overused_means_all_that_is_deserved_is_held() -> None:
     vote = proportion.ProportionOveruse()
     assert not vote.overused(queue(committed={GPU: 4}, fair_share={GPU: 4, "cpu": 1}))
     assert vote.overused(queue(committed={GPU: 4, "cpu": 1}, fair_share={GPU: 4, "cpu": 1}))
+    assert vote.overused(queue(fair_share={GPU: 0}))
 
 
 def test_proportion_gives_while_anything_is_held_above_the_fair_share() -> None:
@@ -289,6 +290,12 @@ def test_capacity_allots_up_to_the_real_capability_at_every_level_of_a_tree() ->
     answer = capacity.CapacityAllots(hierarchy=True).allots(leaf.path, {GPU: 1})
     assert isinstance(answer, Refusal)
     assert answer.queue == "top"
+
+
+def test_a_resource_without_a_bound_hides_no_other() -> None:
+    found = queue(real_capability={GPU: 1})
+    assert capacity.CapacityAllots().allots(found.path, {"cpu": 9, GPU: 1}) is None
+    assert refused(capacity.CapacityAllots().allots(found.path, {"cpu": 9, GPU: 2}))
 
 
 def test_capacity_claims_within_what_is_deserved_on_at_least_one_resource() -> None:
