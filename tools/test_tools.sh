@@ -17,7 +17,10 @@ install() { # PACKAGE
 }
 
 case ${1:-} in
-  small) command -v slirp4netns >/dev/null || install slirp4netns ;;
+  small)
+    command -v slirp4netns >/dev/null || install slirp4netns
+    command -v mpirun >/dev/null || install openmpi-bin
+    ;;
   large) have_torch || install python3-torch ;;
   late) if ! have_torch && may_install; then echo torch; fi ;;
   *) echo "usage: $0 small|large|late" >&2; exit 2 ;;

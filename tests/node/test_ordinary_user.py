@@ -47,6 +47,13 @@ def test_pods_run_as_the_user_himself_so_that_mpirun_does_not_refuse(said: dict[
     assert hostname == "who"
 
 
+def test_mpirun_starts_ranks_on_two_pods_by_their_names(said: dict[str, Any]) -> None:
+    if shutil.which("mpirun") is None:
+        pytest.skip("no mpirun (Debian: openmpi-bin)")
+    ranks = [line for line in said["mpi-m"].splitlines() if line.startswith("mpi-")]
+    assert sorted(ranks) == ["mpi-m", "mpi-w"], said["mpi-m"]
+
+
 def test_volumes_lie_where_no_folder_is_and_belong_to_the_user(said: dict[str, Any]) -> None:
     hi, owner = said["files"].split()
     assert hi == "hi"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,26 @@ _ASK = (
     "for n in range(100):\n"
     "    try: print(urllib.request.urlopen('http://{name}:8000/', timeout=2).status); break\n"
     "    except OSError as error: time.sleep(0.05)\n"
+)
+_FAR = """
+import socketserver, subprocess
+class Run(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(subprocess.run(['sh', '-c', self.rfile.readline().decode()], capture_output=True).stdout)
+socketserver.ThreadingTCPServer(('0.0.0.0', 2222), Run).serve_forever()
+"""
+_AGENT = """#!/usr/bin/python3
+import socket, sys, time
+for n in range(200):
+    try: far = socket.create_connection((sys.argv[1], 2222)); break
+    except OSError: time.sleep(0.05)
+far.sendall(' '.join(sys.argv[2:]).encode() + b'\\n')
+while part := far.recv(65536): sys.stdout.buffer.write(part)
+"""
+"""What a remote shell is to mpirun: here a socket on the other pod. The daemons' way back is mpirun's own."""
+_MPIRUN = (
+    "timeout 40 mpirun --mca plm_rsh_agent /tmp/mpi/agent --mca orte_keep_fqdn_hostnames 1 "
+    "--host mpi-m.mpi:1,mpi-w.mpi:1 hostname"
 )
 _WHO = "import os, socket; print(os.getuid(), os.geteuid(), os.getgid(), socket.gethostname(), os.getpid())"
 
@@ -49,7 +70,11 @@ async def scenario(folder: Path) -> dict[str, Any]:
         files = "echo hi > /etc/volcano/f; cat /data/x/f; touch /data/x/g; stat -c %u /data/x/g"
         await box.create(pod("files", "sh", "-c", files, container=mounts, volumes=volumes))
         await box.create(pod("who", _PYTHON, "-c", _WHO))
-        for name in ("red-w", "blue-w", "files", "who"):
+        waited_for = ["red-w", "blue-w", "files", "who"]
+        if shutil.which("mpirun"):
+            await _mpi(box, folder)
+            waited_for.append("mpi-m")
+        for name in waited_for:
             await box.phase(name, "Succeeded", "Failed")
             said[name] = await box.log(name)
         said["reach"] = await _reach(box, "red-m")
@@ -57,6 +82,19 @@ async def scenario(folder: Path) -> dict[str, Any]:
         holder = records.read(str(box.state.node), "box.json")
     said["left"] = bool(holder and linux.start_time(holder["pid"]) is not None)
     return said
+
+
+async def _mpi(box: NodeBox, folder: Path) -> None:
+    """Two pods, and mpirun in the first, which starts a rank on each by their names."""
+    agent = folder / "mpi" / "agent"
+    agent.parent.mkdir()
+    agent.write_text(_AGENT)
+    agent.chmod(0o755)
+    container = {"volumeMounts": [{"name": "v", "mountPath": "/tmp/mpi"}]}
+    volumes = [{"name": "v", "hostPath": {"path": str(agent.parent)}}]
+    more = {"container": container, "volumes": volumes, "subdomain": "mpi"}
+    await box.create(pod("mpi-w", _PYTHON, "-c", _FAR, **more))
+    await box.create(pod("mpi-m", "sh", "-c", _MPIRUN, **more))
 
 
 async def _reach(box: NodeBox, name: str) -> str:
