@@ -119,6 +119,8 @@ def test_preferences_score_by_their_share_of_the_weights(view) -> None:
     )
     assert NodeAffinity().score(wants, nodes).tolist() == [100.0, 75.0, 0.0]
     assert NodeAffinity().score(needs(), nodes) is None
+    slight = WeightedNodeTerm(1, NodeTerm(labels=(Expression("b", "Exists"),)))
+    assert NodeAffinity().score(needs(preferred_nodes=(slight,)), nodes).tolist() == [100.0, 0.0, 0.0]
 
 
 # ---------------------------------------------------------------------- availability

@@ -104,6 +104,7 @@ def share(text: str, held: str, cluster: str = "gpu=10 cpu=10", weights: int = 4
 )
 def test_the_dominant_share(text: str, held: str, expected: Fraction) -> None:
     assert abs(share(text, held) - expected) < Fraction(1, 1 << 100)
+    assert held or share(text, held) == 0
 
 
 def test_a_queue_entitled_to_nothing_that_holds_something_comes_last() -> None:

@@ -93,6 +93,9 @@ def test_over_its_fair_share_means_over_in_cpu_memory_and_devices_alike() -> Non
     below_in_cpu = kai("below", 0, 1, 2, cpu=1000)
     assert order_key(below_in_cpu, {}, {})[0] is False
     assert order_key(over, {}, {})[0] is True
+    idle = kai("idle", 0, 1, 2)
+    idle.committed, idle.fair_share = {"memory": 11, GPU: 2000}, {"memory": 10, GPU: 1000}
+    assert order_key(idle, {}, {})[0] is False
 
 
 def test_each_difference_decides_in_its_turn() -> None:
@@ -350,6 +353,13 @@ def test_what_volcano_queues_are_entitled_to() -> None:
     children = (View(queue("x deserved.gpu=2")), View(queue("y guarantee.gpu=1")))
     assert entitled(View(queue("root"), subqueues=children)) == {}
     assert entitled(View(queue("root"), subqueues=children, mixed=True)) == resources("gpu=3")
+
+
+def test_the_root_of_the_other_api_has_kais_default_priority() -> None:
+    for priority, expected in ((0, [1000, 1000]), (1, [2000, 0]), (-1, [0, 2000])):
+        root = View(Queue("root", priority=priority), demand={GPU: 9000}, mixed=True)
+        other = View(Queue("kai/a", priority=100, dialect=Dialect.KAI), demand={GPU: 9000}, mixed=True)
+        assert [s.fair[GPU] for s in KaiDivision().divide(None, [root, other], {GPU: 2000})] == expected
 
 
 def test_a_share_says_of_what_it_is_made() -> None:

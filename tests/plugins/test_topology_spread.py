@@ -187,6 +187,16 @@ def test_forgotten_classes_leave_nothing() -> None:
     assert s.plugin._hooked_censuses._by_hook == {}
 
 
+def test_a_forgotten_constraint_takes_nothing_from_the_others() -> None:
+    s = Scene()
+    x = s.learn(needs("cpu=1", labels={"app": "x"}))
+    by_zone, by_host = s.learn(wants(hard())), s.learn(wants(hard(HOST)))
+    s.add(x, "n1")
+    s.plugin.forget(by_zone)
+    s.plugin.relabelled(s.placed.items())
+    assert s.open(by_host) == "n2 n3 n4"
+
+
 def test_findings_say_what_the_verdict_does() -> None:
     s = Scene()
     x = s.learn(wants(hard()))

@@ -214,7 +214,8 @@ def test_without_resources_the_emptiest_node_is_best() -> None:
 
 
 def test_a_strategy_without_a_weight_has_one() -> None:
-    (plugin,) = resource_strategy_fit.build({"resources": {"cpu": {}, "memory": {"weight": 3}}})
+    bad = {"a*b": {}, "*": {}}  # left out, and in nobody's way
+    (plugin,) = resource_strategy_fit.build({"resources": {**bad, "cpu": {}, "memory": {"weight": 3}}})
     assert scores(plugin, want("cpu=5 mem=10"), nodes("n1 cpu=10 mem=10")) == [12.5]
 
 

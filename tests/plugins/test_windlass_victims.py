@@ -23,6 +23,9 @@ def test_terms() -> None:
     denied = claims.claims(claim("reclaim", leaf, 2))
     assert isinstance(denied, Denied)
     assert denied.code is Reason.WAITING_FOR_SHARE
+    leaf.committed.clear()
+    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), Terms)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), Denied)
     assert claims.claims(claim("consolidation", leaf)) == Terms(Scope.ALL_QUEUES, Move.MUST, 16)
     assert claims.claims(claim("consolidation", leaf, preemptible=False)) is None
     assert claims.claims(claim("dance", leaf)) is None

@@ -213,6 +213,7 @@ def test_drf_takes_from_groups_that_keep_at_least_the_claimers_share() -> None:
 
 def test_what_the_cluster_lacks_is_left_out_of_a_share() -> None:
     assert drf.dominant_share({"fpga": 5}, TOTAL) == 0
+    assert drf.dominant_share({"fpga": 1}, {"fpga": 1}) == 1 << drf.SHIFT
     assert drf.dominant_share({"cpu": 50, GPU: 1}, TOTAL) == (1 << drf.SHIFT) // 2
 
 
@@ -725,7 +726,7 @@ def test_the_order_of_parts() -> None:
 
 def test_the_order_of_queues_that_give() -> None:
     found, mine = bundles(), claim("gangreclaim", queue("own"))
-    more = queue("more", committed={GPU: 6}, fair_share={GPU: 2})
+    more = queue("more", committed={GPU: 6, "cpu": 9}, fair_share={GPU: 2})
     less = queue("less", committed={GPU: 4}, fair_share={GPU: 2})
     first = queue("first", committed={GPU: 9}, fair_share={GPU: 1}, priority=7)
     keys = {q.name: found.victim_queue_key(mine, q, {}) for q in (more, less, first)}
