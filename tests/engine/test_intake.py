@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from arena import Arena
 from cluster_dsl import Cluster, needs, node, queue
 
 from windlass.engine import invariants
@@ -182,8 +183,20 @@ def test_a_failure_report_that_does_not_fit_is_ignored() -> None:
     c.engine.apply([BindFailed("ns/none", "u", "unknown"), EvictionFailed("ns/none", "u", "unknown")])
     assert state(c) is TaskState.BOUND
     other = one_bound(confirm=False)
-    other.engine.apply([BindFailed("ns/g-0", "wrong uid", "no")])
+    for uid in ("a wrong uid", "wrong uid"):
+        other.engine.apply([BindFailed("ns/g-0", uid, "no")])
     assert state(other) is TaskState.ASSUMED
+
+
+def test_a_failed_eviction_of_another_incarnation_is_ignored() -> None:
+    a = Arena("allocate", "preempt").node("n0", 1).queue("q", deserved=1)
+    a.runs("low", "q", "n0:1", priority=40).waits("high", "q", 1, priority=60).cycle(follow=False)
+    assert a.evicted == {"low-0"}
+    for uid in ("a wrong uid", "wrong uid"):
+        a.world.engine.apply([EvictionFailed("ns/low-0", uid, "no")])
+        assert state(a.world, "low-0") is TaskState.RELEASING
+    a.world.engine.apply([EvictionFailed("ns/low-0", a.world.tasks["ns/low-0"].uid, "no")])
+    assert state(a.world, "low-0") is TaskState.RUNNING
 
 
 @pytest.mark.parametrize("other", ["f", "h"])
