@@ -455,3 +455,24 @@ def test_a_node_with_many_resources_that_nobody_knew() -> None:
     c.nodes(replace(n2, allocatable={**n2.allocatable, **{f"example.com/r{i}": i for i in range(20)}}))
     c.cycle()
     assert c.where("g") == {"n2": 2}
+
+
+class Asked:
+    """Admits everything, and notes what it is asked."""
+
+    name = "asked"
+
+    def __init__(self) -> None:
+        self.steps: list[StepView] = []
+
+    def admits(self, step: StepView, path: list[QueueView], nodes: NodeView) -> Refusal | None:
+        self.steps.append(step)
+        return None
+
+
+def test_policies_are_told_how_many_tasks_a_step_would_place() -> None:
+    for pods, tasks in ((1, 1), (3, 3)):
+        asked = Asked()
+        c = Cluster(plugins=[*default_plugins(), asked]).queues("default").nodes("n1 gpu=4")
+        c.gang("g", pods, "gpu=1").cycle()
+        assert {(step.tasks, step.request[GPU]) for step in asked.steps} == {(tasks, tasks * 1000)}

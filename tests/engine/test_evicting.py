@@ -527,3 +527,10 @@ def test_pauses_begin_after_some_patience_and_grow_up_to_a_longest(monkeypatch: 
     assert pauses[:PATIENCE] == [0.25] * PATIENCE
     assert pauses[PATIENCE:] == [min(2.0**n, LONGEST_PAUSE) for n in range(len(pauses) - PATIENCE)]
     assert pauses.count(LONGEST_PAUSE) > 1
+
+
+def test_who_is_preempted_is_promised_no_other_place() -> None:
+    """It goes back to its queue, though another node has room for it."""
+    a = preempting(2, 1)
+    a.runs("low", "q", "n0:1", priority=40).waits("high", "q", 2, priority=60).cycle()
+    assert (a.evicted, a.promised) == ({"low-0"}, {"high-0": "n0"})
