@@ -190,3 +190,6 @@ def test_a_queue_that_held_nothing_counts_what_it_asks_for() -> None:
     loot = Loot([unit(theirs, 3)], {"b": {GPU: 3}})
     assert rules.validates(claim("reclaim", ours, 4), loot)
     assert not rules.validates(claim("reclaim", ours, 5), loot)
+    theirs.committed["cpu"], theirs.fair_share["cpu"] = 9, 5
+    loot = Loot([unit(theirs, request={GPU: 3, "cpu": 1})], {"b": {GPU: 3, "cpu": 1}})
+    assert rules.validates(claim("reclaim", ours, 4), loot)

@@ -326,6 +326,7 @@ def test_orders_by_what_is_deserved() -> None:
     silent = View(queue("d"), {"cpu": 9000})
     assert proportion_share(half) * 2 == proportion_share(full) == WHOLE
     assert proportion_share(silent) == 0
+    assert proportion_share(View(queue("one"), {GPU: 1}, fair_share={GPU: 1})) == WHOLE
     assert capacity_share(View(queue("z"), {GPU: 1}, fair_share={GPU: 0})) == WHOLE
     assert capacity_share(View(queue("z"), fair_share={GPU: 0})) == 0
     more, less = (View(queue("m"), {"memory": 10**17 + n}, fair_share={"memory": 10**18}) for n in (1, 0))
