@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.api.reasons import Reason
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import (
     GroupRemoved,
@@ -23,7 +25,9 @@ from windlass.engine.dump import dump
 from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, Queue, QueueState, SubGroup, Task
+from windlass.spi.plugins import QueueView, Refusal, StepView
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -327,6 +331,29 @@ def test_who_is_at_the_limit_of_the_queue_goes_though_there_is_room_on_nodes() -
     scene.gang("low", pods=2, min_member=1, gpu=1, queue="q")
     scene.cycle()
     scene.gang("high", gpu=1, queue="q", priority=10)
+    assert len(scene.cycle().evictions) == 1
+    scene.cycle()
+    assert (scene.where("low"), scene.where("high")) == ({"n0": 1}, {"n0": 1})
+
+
+class TwoAtMost:
+    """A queue may hold two GPUs."""
+
+    name = "two-at-most"
+
+    def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+        held = path[0].committed.get(GPU, 0) + step.request.get(GPU, 0)
+        return None if held <= 2000 else Refusal(Reason.WAITING_FOR_QUOTA)
+
+
+def test_policies_of_the_sites_own_are_asked_before_anybody_goes() -> None:
+    scene = Scene(
+        TwoAtMost(), config=config("allocate preempt", "priority conformance | predicates nodeorder")
+    )
+    scene.node("n0", gpu=8)
+    scene.gang("low", pods=2, min_member=1, gpu=1)
+    scene.cycle()
+    scene.gang("high", gpu=1, priority=10)
     assert len(scene.cycle().evictions) == 1
     scene.cycle()
     assert (scene.where("low"), scene.where("high")) == ({"n0": 1}, {"n0": 1})
