@@ -534,3 +534,13 @@ def test_who_is_preempted_is_promised_no_other_place() -> None:
     a = preempting(2, 1)
     a.runs("low", "q", "n0:1", priority=40).waits("high", "q", 2, priority=60).cycle()
     assert (a.evicted, a.promised) == ({"low-0"}, {"high-0": "n0"})
+
+
+def test_after_a_restart_every_claim_is_tried_again() -> None:
+    """When to look again is not in the dump: the new engine finds out by itself."""
+    a = Arena("allocate", "preempt").node("n0", 2).queue("q", deserved=9, preempt_min_runtime=500.0)
+    a.runs("low", "q", "n0:2", priority=40, started=990.0).waits("high", "q", 2, priority=60).cycle()
+    assert a.evicted == set()
+    twin = Engine.load(a.world.engine.dump(), default_plugins())
+    assert twin.cycle(1400.0).wake_at == 1490.0
+    assert [e.task for e in twin.cycle(1490.0).evictions] == [f"{NAMESPACE}/low-0"]
