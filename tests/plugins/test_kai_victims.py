@@ -21,6 +21,13 @@ def test_reclaim_stays_within_the_leafs_fair_share() -> None:
     assert denied.code is Reason.WAITING_FOR_SHARE
 
 
+def test_a_leaf_that_holds_nothing_may_have_its_fair_share() -> None:
+    leaf = queue("q", fair=2)
+    leaf.committed.clear()
+    assert isinstance(claims.claims(claim("reclaim", leaf, 2)), Terms)
+    assert isinstance(claims.claims(claim("reclaim", leaf, 3)), Denied)
+
+
 def test_a_share_of_what_is_not_asked_for_counts_too() -> None:
     leaf = queue("q", held=1, fair=2)
     leaf.committed["cpu"], leaf.fair_share["cpu"] = 5, 4
@@ -190,6 +197,10 @@ def test_a_queue_that_held_nothing_counts_what_it_asks_for() -> None:
     loot = Loot([unit(theirs, 3)], {"b": {GPU: 3}})
     assert rules.validates(claim("reclaim", ours, 4), loot)
     assert not rules.validates(claim("reclaim", ours, 5), loot)
+    six = queue("c", held=6, fair=4)  # gives other things: still 6/4 against 5/4
+    assert rules.validates(
+        claim("reclaim", ours, 5), Loot([unit(six, request={"cpu": 1})], {"c": {"cpu": 1}})
+    )
     theirs.committed["cpu"], theirs.fair_share["cpu"] = 9, 5
     loot = Loot([unit(theirs, request={GPU: 3, "cpu": 1})], {"b": {GPU: 3, "cpu": 1}})
     assert rules.validates(claim("reclaim", ours, 4), loot)

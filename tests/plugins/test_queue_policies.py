@@ -272,6 +272,8 @@ def test_proportion_keeps_guarantees_and_real_capabilities() -> None:
 
 
 def test_what_is_guaranteed_without_an_amount_is_nothing() -> None:
+    (least,) = ProportionDivision().divide(None, [View(Queue("b"), demand={"cpu": 1})], {"cpu": 8000})
+    assert least.fair == {"cpu": 1}
     idle = View(Queue("a", guarantee={"cpu": 0}), demand={"memory": 5})
     (share,) = ProportionDivision().divide(None, [idle], {"cpu": 8000, "memory": 10})
     assert share.fair.get("cpu", 0) == 0

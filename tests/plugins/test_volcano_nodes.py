@@ -128,6 +128,10 @@ def test_a_node_without_memory_is_judged_by_its_cpu() -> None:
     view = nodes("n1")
     view._table.upsert(Node("bare", {"cpu": 4000}))
     assert scores(order({})["leastrequested"], want("cpu=1"), TableView(view._table))[1] == 75
+    view._table.upsert(Node("bare", {"cpu": 1}))
+    assert (
+        scores(order({"mostrequested.weight": 1})["mostrequested"], want(), TableView(view._table))[1] == 100
+    )
 
 
 def test_balanced_is_one_less_the_deviation_of_the_shares_in_use() -> None:
@@ -393,6 +397,18 @@ def test_hours(hours: str, at: float, active: bool) -> None:
 @pytest.mark.parametrize("text", ["", "10-11", "25:00-26:00", "10:00", "10:60-11:00"])
 def test_what_is_no_span_of_hours_is_none(text: str) -> None:
     assert revocable.parse_hours(text) is None
+
+
+def test_hours_that_close_nothing_still_score() -> None:
+    (plugin,) = revocable.build({"tdm.revocable-zone.rz": "00:00-23:59"}, closes=False)
+    view = nodes("n1 volcano.sh/revocable-zone=rz", "n2 volcano.sh/revocable-zone=other", "n3")
+    plugin.changed(0.0)
+    assert plugin.filter(want(), view) is None
+    assert plugin.findings(want(), view) == []
+    assert scores(plugin, want(revocable_zone="*"), view) == [100, 0, 0]
+    (closing,) = revocable.build({})
+    assert closing.filter(needs(), view) is None
+    assert closing.filter(want(), view).tolist() == [False, False, True]
 
 
 def test_revocable_nodes_open_and_close_with_the_time() -> None:

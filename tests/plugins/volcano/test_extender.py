@@ -62,6 +62,17 @@ def test_only_a_verb_that_is_named_is_used(nodes: TableView, verb: str, opines: 
     assert (plugin.filter(WANTS, nodes) is None) is opines
 
 
+def test_nodes_are_open_once_it_has_nothing_against_them(nodes: TableView) -> None:
+    (plugin,) = extender.build(BOTH)
+    plugin.take_judge(Judge(n1=Opinion("too old"), n2=Opinion()))
+    assert plugin.filter(WANTS, nodes).tolist() == [False, True, False]
+    assert {finding.detail: finding.blocked.tolist() for finding in plugin.findings(WANTS, nodes)} == {
+        "too old": [True, False, False],
+        extender.UNANSWERED: [False, False, True],
+    }
+    assert plugin.filter(needs("cpu=1"), nodes) is None
+
+
 def test_points_beyond_the_range_count_as_its_ends(nodes: TableView) -> None:
     (plugin,) = extender.build(BOTH)
     plugin.take_judge(Judge(n1=Opinion("", 150.0), n2=Opinion("", -5.0), n3=Opinion("", 40.0)))

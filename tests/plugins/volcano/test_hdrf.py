@@ -5,14 +5,25 @@ from __future__ import annotations
 from fractions import Fraction
 from types import SimpleNamespace
 
+import pytest
 from cluster_dsl import GIB, Cluster
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
-from windlass.plugins.volcano.hdrf import HIERARCHY, WEIGHTS, before, key_of, tree_of
+from windlass.plugins.keeping import KeptQueueOrder, kept
+from windlass.plugins.volcano.hdrf import (
+    HIERARCHY,
+    WEIGHTS,
+    HdrfOrder,
+    HdrfSpares,
+    before,
+    key_of,
+    tree_of,
+)
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
-from windlass.spi.objects import Group, Queue
+from windlass.spi.objects import Dialect, Group, Queue
+from windlass.spi.tiers import Purpose
 
 ON = {"enableHierarchy": True, "enableQueueOrder": True, "enableJobOrder": True}
 
@@ -85,6 +96,31 @@ def test_who_has_nothing_of_what_it_asks_for_is_not_saturated() -> None:
     tree = tree_of([leaf], {"cpu": 10}, {})  # type: ignore[list-item]
     assert not tree.children["q"].saturated
     assert tree_of([leaf], {"cpu": 10}, {"g": {"cpu": 1}}).children["q"].saturated  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("held", "goes"), [(6, True), (5, True), (4, False)])
+def test_who_keeps_more_than_the_claimer_gives(held: int, goes: bool) -> None:
+    """The claimer would hold 3 of 10."""
+    root = SimpleNamespace(spec=Queue("root"))
+    pods = {}
+    queues: list[SimpleNamespace] = []
+    for name, units in (("a", 2), ("b", held)):
+        notes = {HIERARCHY: f"root/{name}"}
+        leaf = SimpleNamespace(spec=Queue(name, annotations=notes), siblings=queues, cluster={"cpu": 10})
+        gang = SimpleNamespace(spec=Group(name), holding={"cpu": units}, asked={"cpu": 20}, path=[leaf, root])
+        leaf.gangs = [gang]
+        queues.append(leaf)
+        pods[name] = SimpleNamespace(gang=gang, request={"cpu": 1})
+    rule = HdrfSpares()
+    found = rule.victims(Purpose.RECLAIM, pods["a"], [pods["b"]])  # type: ignore[arg-type]
+    assert found == ([pods["b"]] if goes else [])
+    assert rule.victims(Purpose.PREEMPT, pods["a"], [pods["b"]]) is None  # type: ignore[arg-type]
+
+
+def test_a_placement_anywhere_may_move_any_queue() -> None:
+    (order,) = kept(HdrfOrder(), Dialect.VOLCANO, inside=True)
+    assert isinstance(order, KeptQueueOrder)
+    assert order.entangled
 
 
 def test_shares_that_differ_by_a_millionth_are_alike() -> None:

@@ -744,3 +744,8 @@ def test_a_part_goes_only_if_each_of_its_pods_may(taken: int, may: bool) -> None
     for found in (bundles(), bundles(capacity.CapacitySpares())):
         assert found.may_take(mine, part, {"rich": {GPU: taken}}) is may
         assert found.may_take(claim("gangpreempt", rich), part, {"rich": {GPU: 4}})
+
+
+def test_a_queue_below_its_fair_share_gives_no_part() -> None:
+    poor = queue("poor", committed={GPU: 1}, fair_share={GPU: 2})
+    assert not bundles().may_take(claim("gangreclaim", queue("own")), unit(poor, {GPU: 1}), {})
