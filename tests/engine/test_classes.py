@@ -186,9 +186,13 @@ def test_equal_needs_are_one_class() -> None:
     assert len(index) == 2
 
 
-def test_classes_without_tasks_are_forgotten_oldest_first_when_there_are_too_many() -> None:
-    table = NodeTable()
-    index = ClassIndex(table, Policies(default_plugins()), keep=3)
+def test_classes_without_tasks_are_forgotten_oldest_first_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, policies = NodeTable(), Policies(default_plugins())
+    forgotten: list[int] = []
+    monkeypatch.setattr(type(policies.domains[0]), "forget", lambda self, number: forgotten.append(number))
+    index = ClassIndex(table, policies, keep=3)
     wants = [needs(f"cpu={i + 1}") for i in range(5)]
     classes = [index.get(want) for want in wants]
     classes[0].tasks = 1
@@ -196,6 +200,7 @@ def test_classes_without_tasks_are_forgotten_oldest_first_when_there_are_too_man
         index.touch(cls)
     index.trim(())
     assert [cls.needs for cls in index] == [wants[0], wants[2], wants[4]]
+    assert forgotten == [classes[3].number, classes[1].number], "the domain policies forget them too"
     assert index.get(wants[1]) is not classes[1]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster_dsl import Cluster, needs
+from cluster_dsl import GPU, Cluster, needs
 
 from windlass.engine.steps import Shortage, Step, next_step
 from windlass.spi.objects import TaskState
@@ -64,6 +64,20 @@ def test_running_and_succeeded_members_count_and_failed_ones_do_not() -> None:
     assert (group.active, group.succeeded, group.held_members) == (2, 1, 3)
     assert not group.ready()
     assert shape(step(c)) == (1, False, [("", 1)])
+
+
+def test_what_a_group_holds_and_asks_for_in_sum() -> None:
+    """What terminates is held no more, what is promised already is; gated tasks ask for nothing yet."""
+    c = Cluster().queues("default").nodes("n1 gpu=4").gang("g", 3, "gpu=1", min=0)
+    group = c.engine.world.groups["ns/g"]
+    c.settle()
+    c.add_tasks("g", 1, "gpu=2").add_tasks("g", 1, "gpu=9", role="late", gated=True)
+    assert (group.holding, group.asked) == ({GPU: 3000, "pods": 3}, {GPU: 5000, "pods": 4})
+    c.change_task("g-0", state=TaskState.RELEASING)
+    assert (group.holding, group.asked) == ({GPU: 2000, "pods": 2}, {GPU: 4000, "pods": 3})
+    c.cycle()
+    assert group.promises == 1
+    assert group.holding == group.asked == {GPU: 4000, "pods": 3}
 
 
 def test_terminating_members_do_not_count() -> None:
