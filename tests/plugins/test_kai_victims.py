@@ -125,6 +125,7 @@ def test_the_order_of_queues_is_that_of_service_turned_round() -> None:
     assert over < under
     assert key("o", held=5, fair=4, deserved=4, taken=1) == under
     assert key("b", held=5, fair=8, deserved=4) < key("c", held=4, fair=8, deserved=4)
+    assert key("b", held=5, fair=8, deserved=4, priority=2) < key("c", held=4, fair=8, deserved=4, priority=1)
     low, high = key("l", held=5, fair=4, priority=1), key("h", held=9, fair=4, priority=2)
     assert low < high
     assert key("m", held=6, fair=4) < key("n", held=5, fair=4)
@@ -189,6 +190,13 @@ def test_no_queue_ends_up_further_over_its_share_than_one_that_gave() -> None:
     asks = claim("reclaim", ours, 2)
     assert allowed(8)
     assert rules.validates(claim("preempt", ours, 2), Loot([unit(theirs, 9)], {}))
+
+
+def test_only_siblings_are_compared() -> None:
+    top1, top2 = queue("t1", fair=9), queue("t2", held=9, fair=9)
+    ours, cousin = queue("a", fair=1, parent=top1), queue("b", held=9, fair=9, parent=top2)
+    taken = {"b": {GPU: 2}, "t2": {GPU: 2}}
+    assert rules.validates(claim("reclaim", ours, 2), Loot([unit(cousin, 2)], taken))
 
 
 def test_a_queue_that_held_nothing_counts_what_it_asks_for() -> None:

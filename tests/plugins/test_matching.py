@@ -21,6 +21,8 @@ CASES = [
     ("DoesNotExist", (), "x", False),
     ("Gt", ("4",), "5", True),
     ("Gt", ("4",), "4", False),
+    ("Gt", ("4",), "3", False),
+    ("Lt", ("4",), "5", False),
     ("Gt", ("4",), "x", False),
     ("Gt", ("4",), None, False),
     ("Gt", (), "5", False),

@@ -271,6 +271,20 @@ def test_proportion_keeps_guarantees_and_real_capabilities() -> None:
     assert found[0].parts["cpu"][0].cause is Cause.GUARANTEED
 
 
+def test_what_nobody_is_guaranteed_is_everybodys() -> None:
+    (share,) = ProportionDivision().divide(
+        None, views(("a guarantee.cpu=1", "cpu=1")), resources("cpu=8 gpu=1")
+    )
+    assert share.real_capability == resources("cpu=8 gpu=1")
+
+
+def test_a_limit_of_a_model_holds_for_who_asks_for_any() -> None:
+    c = Cluster().nodes(f"h gpu=8 {GPU}.product=NVIDIA-H100")
+    c.engine.apply([QueueUpserted(Queue("q", capability={f"{GPU}@H100": 0}))])
+    c.gang("cpus", 1, "cpu=1", queue="q").gang("gpus", 1, "gpu=1", queue="q").cycle()
+    assert (c.placed("cpus"), c.placed("gpus")) == (1, 0)
+
+
 def test_what_is_guaranteed_without_an_amount_is_nothing() -> None:
     (least,) = ProportionDivision().divide(None, [View(Queue("b"), demand={"cpu": 1})], {"cpu": 8000})
     assert least.fair == {"cpu": 1}

@@ -212,6 +212,7 @@ def test_soft_constraints_prefer_the_emptier_domain() -> None:
     s.add(x, "n1", 3)
     s.add(x, "n2", 1)
     wishes = SpreadWishes(s.plugin)
+    assert wishes.weight == 2.0  # kube-scheduler's
     assert wishes.opines(x, wants(soft()), s.view)
     everyone = np.ones(4, dtype=bool)
     weight = np.log(3 + 2)

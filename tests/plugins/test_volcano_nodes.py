@@ -81,6 +81,7 @@ def test_weights_of_packing() -> None:
     assert scores(plugin, want("cpu=4 mem=9"), view) == [40.0]
     (negative,) = binpack.build({"binpack.cpu": -3})
     assert scores(negative, want("cpu=4 mem=9"), view) == [65.0]
+    assert scores(negative, Needs(request=(("cpu", 0), ("memory", 9 * GIB))), view) == [90.0]
     assert plugin.score(want("mem=9"), view) is None
     assert plugin.trend(want()) is Trend.RISES
 

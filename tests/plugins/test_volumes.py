@@ -121,6 +121,16 @@ def test_a_node_attaches_so_many_and_a_shared_one_once() -> None:
     assert s.open(vol[2]) == "n1 n2 n3"
 
 
+def test_a_node_attaches_as_many_as_its_limit() -> None:
+    s = Scene()
+    s.table.upsert(Node("n1", {"cpu": 64000, LIMIT: 5}, {"zone": "a"}))
+    volumes = [s.learn(VolumeNeed(f"ns/{i}", limit=LIMIT, identity=f"disk^{i}")) for i in range(6)]
+    for volume in volumes[:5]:
+        assert s.open(volume) == "n1 n2 n3"
+        s.plugin.add(volume, 0, 1)
+    assert s.open(volumes[5]) == "n2 n3"
+
+
 def test_a_gang_takes_one_local_volume_each() -> None:
     c = Cluster().queues("default").nodes("n1", "n2", "n3")
     options = tuple(VolumeOption(f"v{i}", host(f"n{i}")) for i in (1, 2))

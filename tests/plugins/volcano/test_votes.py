@@ -428,7 +428,7 @@ def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
     """Of 10 GPUs 3 are used and 2 booked; 1.2 times 10 leaves 7."""
     vote = overcommit.Overcommit({} if factor is None else {"overcommit-factor": factor})
     asking = Admission(
-        gang_of(min_resources={GPU: wanted, "cpu": 0}), 0.0, cluster_booked={GPU: 2}, cluster_used={GPU: 3}
+        gang_of(min_resources={"cpu": 0, GPU: wanted}), 0.0, cluster_booked={GPU: 2}, cluster_used={GPU: 3}
     )
     answer = vote.admit(asking)
     assert (answer is Vote.PERMIT) is permitted
