@@ -98,6 +98,8 @@ def test_the_selector_and_one_of_the_terms_must_hold(view) -> None:
         False,
     ]
     assert blocked(plugin, needs(node_terms=()), nodes) == [True] * 4
+    for terms, detail in ((either, "b=2 or !b"), ((), "nothing")):
+        assert [f.detail for f in plugin.findings(needs(node_terms=terms), nodes)] == [detail]
 
 
 def test_each_entry_of_the_selector_is_a_finding_of_its_own(view) -> None:

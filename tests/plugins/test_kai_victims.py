@@ -130,6 +130,9 @@ def test_the_order_of_queues_is_that_of_service_turned_round() -> None:
     assert low < high
     assert key("m", held=6, fair=4) < key("n", held=5, fair=4)
     assert key("r", held=5, fair=4, priority=2) < key("p", held=3, fair=4, priority=1)
+    nowhere, everywhere = queue("y", held=5, deserved=None), queue("y", held=100, deserved=None)
+    nowhere.cluster, everywhere.cluster = {}, {GPU: 1}
+    assert rules.victim_queue_key(asks, nowhere, {}) < rules.victim_queue_key(asks, everywhere, {})
     bare, zero = queue("x", fair=4), queue("z", fair=4)
     bare.committed, zero.committed = {}, {GPU: 0, "cpu": 0, "memory": 0}
     assert rules.victim_queue_key(asks, bare, {}) == rules.victim_queue_key(asks, zero, {})

@@ -65,6 +65,10 @@ def test_spread_is_the_room_left(view) -> None:
     assert Spread().score(needs("cpu=5"), nodes).tolist() == [50.0, 50.0]
 
 
+def test_wishes_about_nodes_weigh_twice_what_packing_does() -> None:
+    assert (Binpack().weight, Spread().weight, NodeAffinity().weight) == (1.0, 1.0, 2.0)
+
+
 AMOUNT = st.integers(0, 8)
 EVERY = [
     Binpack(),

@@ -379,6 +379,7 @@ HOUR = 3600.0
     ("hours", "at", "active"),
     [
         ("00:00-23:59", 23.98, True),
+        ("23:00-00:30", 23.5, True),
         ("10:00-21:00", 9.99, False),
         ("10:00-21:00", 10, True),
         ("10:00-21:00", 21, True),
@@ -395,7 +396,9 @@ def test_hours(hours: str, at: float, active: bool) -> None:
     assert revocable.is_active(parsed, 86_400 * 5 + at * HOUR) is active
 
 
-@pytest.mark.parametrize("text", ["", "10-11", "25:00-26:00", "10:00", "10:60-11:00"])
+@pytest.mark.parametrize(
+    "text", ["", "10-11", "24:00-01:00", "01:00-24:00", "10:00", "10:60-11:00", "10:00-11:60"]
+)
 def test_what_is_no_span_of_hours_is_none(text: str) -> None:
     assert revocable.parse_hours(text) is None
 

@@ -129,6 +129,10 @@ def test_a_node_attaches_as_many_as_its_limit() -> None:
         assert s.open(volume) == "n1 n2 n3"
         s.plugin.add(volume, 0, 1)
     assert s.open(volumes[5]) == "n2 n3"
+    s.plugin.add(volumes[5], 0, 1)  # it runs there already, whatever the limit
+    extra = s.learn(VolumeNeed("ns/x", limit=LIMIT, identity="disk^x"))
+    (finding,) = s.plugin.findings(s.known[extra], s.view)
+    assert finding.available.tolist()[0] == 0
 
 
 def test_a_gang_takes_one_local_volume_each() -> None:

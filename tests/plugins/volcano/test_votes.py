@@ -346,6 +346,7 @@ def test_capacity_takes_until_the_queue_holds_what_it_deserves() -> None:
 def test_a_queue_keeps_its_guarantee() -> None:
     rich = gang_of("rich", queue("rich", committed={GPU: 4}, guarantee={GPU: 2}))
     assert victims(capacity.CapacitySpares(), [pod(name, rich) for name in "abcd"]) == ["a", "b"]
+    assert victims(capacity.CapacitySpares(), [pod("big", rich, {GPU: 3})]) == []
 
 
 def test_the_last_one_taken_may_lead_below_what_is_deserved() -> None:
