@@ -312,7 +312,7 @@ CATALOGUE: dict[str, Enter] = {
     "nodegroup": _nodegroup,
     "tdm": _tdm,
     "extender": _extender,
-    "network-topology-aware": _nothing,
+    "network-topology-aware": _not_offered,
     "pdb": _at_eviction,
     "rescheduling": _not_offered,
     "task-topology": _not_offered,
