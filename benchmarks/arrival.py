@@ -10,13 +10,13 @@ nothing over-committed.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
 import time
 from collections.abc import Sequence
 
 from benchmarks.engine import GIB, GPU, percentile
+from benchmarks.report import add_output, show
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.kits import garbage
 from windlass.scheduler.policy import default_engine
@@ -85,15 +85,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--members", type=int, default=6)
     parser.add_argument("--gpus-each", type=int, default=4)
     parser.add_argument("--gangs", type=int, default=100)
-    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+    add_output(parser)
     options = parser.parse_args(arguments)
     record = run(options)
-    if options.output == "json":
-        print(json.dumps(record))
-    else:
-        width = max(len(name) for name in record)
-        for name, value in record.items():
-            print(f"{name:<{width}}  {value}")
+    show(record, options.output)
     return 0
 
 

@@ -12,7 +12,6 @@ Every bind is replayed: nothing over-committed.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import resource
 import sys
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.engine import GIB, GPU, percentile
+from benchmarks.report import add_output, show
 from windlass.engine.decision import Bind
 from windlass.engine.deltas import (
     Delta,
@@ -172,16 +172,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--tick", type=float, default=0.02, help="seconds of arrivals per cycle")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+    add_output(parser)
     options = vars(parser.parse_args(arguments))
     output = options.pop("output")
     record = run(Shape(**options))
-    if output == "json":
-        print(json.dumps(record))
-    else:
-        width = max(len(name) for name in record)
-        for name, value in record.items():
-            print(f"{name:<{width}}  {value}")
+    show(record, output)
     return 0
 
 

@@ -12,7 +12,6 @@ nothing over-committed, no device twice, no gang in part.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import resource
 import sys
@@ -21,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.report import add_output, show
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.kits import garbage
@@ -272,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--anti-affinity", choices=list(KEYS), default="", help="of the pods of one gang")
     parser.add_argument("--spread", choices=list(KEYS), default="", help="of the pods of one gang, required")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+    add_output(parser)
     options = parser.parse_args(arguments)
     if options.topology:
         parser.error("--topology: placement inside racks is not served yet")
@@ -282,12 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures, decisions = run(shape)
     check(shape, decisions)
     record = {name: getattr(figures, name) for name in Figures.__slots__}
-    if options.output == "json":
-        print(json.dumps(record))
-    else:
-        width = max(len(name) for name in record)
-        for name, value in record.items():
-            print(f"{name:<{width}}  {value}")
+    show(record, options.output)
     return 0
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.__main__ import run
+from benchmarks.goals import cells
 
 Found = Any
 """What a scene printed, decoded."""
@@ -138,22 +139,10 @@ def rows(scene: Scene, found: Sequence[Found]) -> list[str]:
     lines = []
     for at, figure in enumerate(scene.figures):
         value = statistics.median(float(figure.read(one)) for one in found)
-        unit = figure.unit if figure.unit.startswith("/") else f" {figure.unit}"
-        goal = ratio = ""
-        if figure.goal is not None:
-            goal = f"{'≥' if figure.more_is_better else '≤'} {shown(figure.goal)}{unit}"
-            part = value / figure.goal if figure.more_is_better else figure.goal / max(value, 1e-9)
-            ratio = f"{part:.2f}"
-        first = at == 0
-        name, anchor = (scene.name, scene.anchor) if first else ("", "")
-        lines.append(f"| {name} | {figure.what} | {shown(value)}{unit} | {goal} | {ratio} | {anchor} |")
+        measured, goal, ratio = cells(value, figure.unit, figure.goal, figure.more_is_better)
+        name, anchor = (scene.name, scene.anchor) if at == 0 else ("", "")
+        lines.append(f"| {name} | {figure.what} | {measured} | {goal} | {ratio} | {anchor} |")
     return lines
-
-
-def shown(value: float) -> str:
-    if abs(value) >= 100:
-        return f"{value:,.0f}".replace(",", " ")
-    return f"{value:.3g}"
 
 
 def main() -> int:

@@ -114,17 +114,22 @@ def table(results: Iterable[tuple[str, Found]]) -> list[str]:
 
 def _line(goal: Goal, runs: Sequence[Found]) -> str:
     values = [float(goal.read(found)) for found in runs]
-    value = statistics.median(values)
-    span = f"{_shown(min(values))} to {_shown(max(values))}" if len(values) > 1 else ""
-    unit = f" {goal.unit}" if goal.unit and not goal.unit.startswith("/") else goal.unit
-    asked = ratio = ""
-    if goal.goal is not None:
-        asked = f"{'≥' if goal.more_is_better else '≤'} {_shown(goal.goal)}{unit}"
-        ratio = f"{value / goal.goal if goal.more_is_better else goal.goal / max(value, 1e-9):.2f}"
-    return f"| {goal.what} | {_shown(value)}{unit} | {span} | {asked} | {ratio} |"
+    span = f"{shown(min(values))} to {shown(max(values))}" if len(values) > 1 else ""
+    measured, asked, ratio = cells(statistics.median(values), goal.unit, goal.goal, goal.more_is_better)
+    return f"| {goal.what} | {measured} | {span} | {asked} | {ratio} |"
 
 
-def _shown(value: float) -> str:
-    if value >= 100:
+def cells(value: float, unit: str, goal: float | None, more_is_better: bool) -> tuple[str, str, str]:
+    """The figure, the goal and the ratio as a table shows them; the last two are empty without a goal."""
+    unit = f" {unit}" if unit and not unit.startswith("/") else unit
+    measured = f"{shown(value)}{unit}"
+    if goal is None:
+        return measured, "", ""
+    part = value / goal if more_is_better else goal / max(value, 1e-9)
+    return measured, f"{'≥' if more_is_better else '≤'} {shown(goal)}{unit}", f"{part:.2f}"
+
+
+def shown(value: float) -> str:
+    if abs(value) >= 100:
         return f"{value:,.0f}".replace(",", " ")
     return f"{value:.3g}"

@@ -10,7 +10,6 @@ divided by that without. Both place the same pods.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -18,6 +17,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.engine import Shape, make_nodes, make_units, parked_load
+from benchmarks.report import add_output, show
 from windlass.engine.deltas import Delta, NodeUpserted, QueueUpserted
 from windlass.kits import garbage
 from windlass.scheduler.policy import default_engine
@@ -72,15 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pods", type=int, default=20_000)
     parser.add_argument("--parked", type=int, default=10_000)
     parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+    add_output(parser)
     options = parser.parse_args(arguments)
     record = run(options)
-    if options.output == "json":
-        print(json.dumps(record))
-    else:
-        width = max(len(name) for name in record)
-        for name, value in record.items():
-            print(f"{name:<{width}}  {value}")
+    show(record, options.output)
     return 0
 
 

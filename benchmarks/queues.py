@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import resource
 import sys
 import time
@@ -22,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from benchmarks.report import add_output, show
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import (
@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--api", choices=["kai", "volcano"], default="kai")
     parser.add_argument("--actions", default="allocate", help="of a cycle, in order")
     parser.add_argument("--tick", type=float, default=0.1, help="virtual seconds between cycles")
-    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+    add_output(parser)
     options = parser.parse_args(arguments)
     if options.workloads < options.queues or options.queues < options.cohorts:
         parser.error("every cohort needs a queue, and every queue a workload")
@@ -243,12 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.tick,
         )
     )
-    if options.output == "json":
-        print(json.dumps(record))
-    else:
-        width = max(len(name) for name in record)
-        for name, value in record.items():
-            print(f"{name:<{width}}  {value}")
+    show(record, options.output)
     return 0
 
 

@@ -9,7 +9,6 @@ and the first cycle with its explanations: everything but the network.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
 import time
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from benchmarks.report import add_output, show
 from windlass.api import views
 from windlass.kits import garbage
 from windlass.model.cluster import ClusterModel
@@ -111,15 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=150_000)
     parser.add_argument("--waiting", type=int, default=100, help="of the pods, those without a node")
-    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+    add_output(parser)
     options = parser.parse_args(arguments)
     record = run(options.nodes, options.pods, options.waiting)
-    if options.output == "json":
-        print(json.dumps(record))
-    else:
-        width = max(len(name) for name in record)
-        for name, value in record.items():
-            print(f"{name:<{width}}  {value}")
+    show(record, options.output)
     return 0
 
 

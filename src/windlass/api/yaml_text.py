@@ -112,6 +112,24 @@ class _Builder:
                 merged.setdefault(key, item)
 
 
+def positions(node: Node) -> dict[str, int]:
+    """Path of every key and item below ``node`` (``spec.tasks[0].name``) → its line, from 1."""
+    lines: dict[str, int] = {}
+    _note_positions(node, "", lines)
+    return lines
+
+
+def _note_positions(node: Node, path: str, lines: dict[str, int]) -> None:
+    below: list[tuple[str, Node, Node]] = []
+    if isinstance(node, MappingNode):
+        below = [(f"{path}.{key.value}" if path else str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, SequenceNode):
+        below = [(f"{path}[{at}]", value, value) for at, value in enumerate(node.value)]
+    for inner, marked, value in below:
+        lines[inner] = marked.start_mark.line + 1
+        _note_positions(value, inner, lines)
+
+
 def _key(node: ScalarNode) -> str:
     value = scalar(node)
     if isinstance(value, bool):

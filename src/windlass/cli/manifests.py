@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from windlass.api.errors import WindlassError
-from windlass.api.yaml_text import YamlError, build
+from windlass.api.yaml_text import YamlError, build, positions
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -123,8 +123,7 @@ def _documents(node: Any, source: str) -> Iterator[Document]:
         return  # nothing between two separators
     if not isinstance(node, yaml.MappingNode):
         raise _bad(source, node, "a manifest is a mapping with apiVersion, kind and metadata")
-    lines: dict[str, int] = {}
-    _positions(node, "", lines)
+    lines = positions(node)
     obj, duplicates = build(node)
     if isinstance(obj.get("items"), list) and str(obj.get("kind", "")).endswith("List"):
         for at, item in enumerate(obj["items"]):
@@ -154,19 +153,6 @@ def _checked(document: Document, node: Any) -> Document:
     if not isinstance(obj.get("metadata", {}), dict):
         raise _bad(document.source, node, "metadata is not a mapping")
     return document
-
-
-def _positions(node: Any, path: str, lines: dict[str, int]) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            inner = f"{path}.{key.value}" if path else str(key.value)
-            lines[inner] = key.start_mark.line + 1
-            _positions(value, inner, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for at, value in enumerate(node.value):
-            inner = f"{path}[{at}]"
-            lines[inner] = value.start_mark.line + 1
-            _positions(value, inner, lines)
 
 
 def _bad(source: str, node: Any, why: str) -> WindlassError:

@@ -8,11 +8,13 @@ there is kept for it, until it starts.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation
-from windlass.engine.groups import OCCUPYING, GroupEntry
+from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry
 from windlass.engine.positions import hopeless
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
@@ -115,10 +117,13 @@ class Aging:
         done = self._allocation.attempt(statement, group, step, future=True).done
         placements = statement.placements(before) if done else []
         statement.rollback(mark)
-        if not done:
-            return None
-        found: dict[int, NDArray[np.int64]] = {}
-        for entry, row in placements:
-            entry.cls.fit_vector()
-            found[row] = found.get(row, 0) + entry.cls.vector
-        return found
+        return by_row(placements) if done else None
+
+
+def by_row(placements: Iterable[tuple[TaskEntry, int]]) -> dict[int, NDArray[np.int64]]:
+    """What tasks hold together by the row on which they are placed, or would be."""
+    found: dict[int, NDArray[np.int64]] = {}
+    for entry, row in placements:
+        entry.cls.fit_vector()
+        found[row] = found.get(row, 0) + entry.cls.vector
+    return found

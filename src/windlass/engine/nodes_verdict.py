@@ -18,6 +18,7 @@ from windlass.engine.placing import Placer
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.engine.world import World
+from windlass.spi.objects import Needs
 from windlass.spi.plugins import Finding
 from windlass.spi.quantities import from_units, is_device
 
@@ -77,7 +78,7 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     domains = placer.constraints(cls)
     mask = placer.domain_mask(cls, domains) if domains else None
     count = cls.count[live] if mask is None else cls.count[live] * mask[live]
-    ever = _empty_count(world, cls, matching)
+    ever = room_for(world, cls.needs, matching, empty=True)
     verdict = NodesVerdict(
         cls,
         wanted.tasks,
@@ -103,11 +104,14 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     return verdict
 
 
-def _empty_count(world: World, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    view = TableView(world.table, rows, empty=True)
+def room_for(
+    world: World, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
+) -> NDArray[np.int64]:
+    """How many tasks of such needs each row takes, on amounts alone; ``empty``: if nothing ran there."""
+    view = TableView(world.table, rows, empty=empty)
     count = np.full(len(rows), UNLIMITED, dtype=np.int64)
     for plugin in world.policies.capacities:
-        limit = plugin.capacity(cls.needs, view)
+        limit = plugin.capacity(needs, view)
         if limit is not None:
             np.minimum(count, limit, out=count)
     return np.maximum(count, 0)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.aging import Aging
+from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.forecast import Forecaster, end_of
 from windlass.engine.groups import GroupEntry, run_time
@@ -172,12 +172,8 @@ class Reservations:
         ranked = sorted(groups, key=_rank)
         forecasts = self._forecaster.plan(statement, ranked, now) if self._world.timed else {}
         for key, forecast in forecasts.items():
-            rows: dict[int, Amounts] = {}
-            for entry, row in forecast.placements:
-                entry.cls.fit_vector()
-                rows[row] = rows.get(row, 0) + entry.cls.vector
             if forecast.start > now:
-                self.slots[key] = self._reservation(key, forecast.start, rows)
+                self.slots[key] = self._reservation(key, forecast.start, by_row(forecast.placements))
         aged = {group.key for group in self.aging.due(now)}
         waiting = next((one for one in ranked if one.key in aged and one.key not in forecasts), None)
         if waiting is not None:

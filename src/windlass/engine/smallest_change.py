@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Change, ChangeKind, Reason
 from windlass.engine.allocate import Allocation, Attempt
-from windlass.engine.classes import UNLIMITED, TaskClass
+from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
 from windlass.engine.groups import GroupEntry
+from windlass.engine.nodes_verdict import room_for
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Run, Shortage, Step
+from windlass.engine.steps import Run, Shortage, Step, runs_of, whole_step
 from windlass.engine.table import PODS
 from windlass.engine.view import TableView
 from windlass.engine.world import World
-from windlass.spi.objects import Needs
 from windlass.spi.plugins import Finding, StepView
 from windlass.spi.quantities import from_units, is_device
 
@@ -78,7 +78,7 @@ class SmallestChange:
         if group.roles_enforced and spec.min_member != sum(group.roles_enforced.values()):
             return None
         if isinstance(step, Shortage):
-            runs, missing = _runs(group), spec.min_member - group.held_members
+            runs, missing = runs_of(group.waiting()), spec.min_member - group.held_members
             least = min(missing - 1, len(group.pending))
         elif step.extra:
             return None
@@ -116,7 +116,7 @@ class SmallestChange:
 
     def _higher_limit(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
         """The limits that would have to be raised, if nothing but limits is in the way."""
-        view = self._asked(group, step)
+        view = whole_step(group, step)
         refusals = self._allocation.refusals_of(group, view)
         if not refusals or any(refusal.code not in _LIMITS for refusal in refusals):
             return None
@@ -143,19 +143,6 @@ class SmallestChange:
             f"Raise the limit on {' and on '.join(words)}.",
         )
 
-    def _asked(self, group: GroupEntry, step: Step) -> StepView:
-        request: dict[str, int] = {}
-        left = _members(step)
-        for run in step.runs:
-            n = min(left, len(run.entries))
-            left -= n
-            for name, units in run.cls.items:
-                request[name] = request.get(name, 0) + units * n
-            if not left:
-                break
-        needs = tuple(dict.fromkeys(run.cls.needs for run in step.runs))
-        return StepView(group.spec, request, _members(step), step.extra, needs=needs)
-
     # ------------------------------------------------------------------ the nodes
 
     def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
@@ -168,7 +155,7 @@ class SmallestChange:
             return []
         cls.refresh()
         found: list[Change | None] = [self._smaller_request(group, cls, step, name) for name, _ in cls.items]
-        if cls.total >= _members(step) or self._allocation.refusals_of(group, self._asked(group, step)):
+        if cls.total >= _members(step) or self._allocation.refusals_of(group, whole_step(group, step)):
             return found
         lacking = _members(step) - cls.total
         found.append(self._more_nodes(cls, lacking))
@@ -186,7 +173,7 @@ class SmallestChange:
         def does(n: int) -> bool:
             request = {**cls.request, resource: n * unit}
             needs = replace(cls.needs, request=tuple(sorted(request.items())))
-            if int(np.minimum(self._count(needs, rows), members).sum()) < members:
+            if int(np.minimum(room_for(self._world, needs, rows), members).sum()) < members:
                 return False
             whole = {name: each * members for name, each in request.items()}
             view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
@@ -211,7 +198,7 @@ class SmallestChange:
         rows = self._rows(cls)
         if not len(rows):
             return None
-        holds = self._count(cls.needs, rows, empty=True)
+        holds = room_for(self._world, cls.needs, rows, empty=True)
         each = int(holds.max())
         if each <= 0:
             return None
@@ -238,7 +225,7 @@ class SmallestChange:
         if not findings:
             return []
         obstacles = np.sum([finding.blocked for finding in findings], axis=0)
-        holds = self._count(cls.needs, live)
+        holds = room_for(world, cls.needs, live)
         found: list[Change | None] = []
         for finding in findings:
             alone = np.flatnonzero(finding.blocked & (obstacles == 1) & (holds > 0))
@@ -274,16 +261,6 @@ class SmallestChange:
         live = np.flatnonzero(self._world.table.live[: self._world.table.height])
         return live[cls.static[live]]
 
-    def _count(self, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False) -> NDArray[np.int64]:
-        """How many tasks of such needs each of the rows takes, on its amounts alone."""
-        view = TableView(self._world.table, rows, empty=empty)
-        count = np.full(len(rows), UNLIMITED, dtype=np.int64)
-        for plugin in self._world.policies.capacities:
-            limit = plugin.capacity(needs, view)
-            if limit is not None:
-                np.minimum(count, limit, out=count)
-        return np.maximum(count, 0)
-
 
 def _members(step: Step) -> int:
     """How many tasks the step would place at least."""
@@ -306,13 +283,3 @@ def _largest(does: Callable[[int], bool], most: int) -> int:
         else:
             high = middle
     return low
-
-
-def _runs(group: GroupEntry) -> list[Run]:
-    runs: list[Run] = []
-    for entry in group.waiting():
-        if runs and runs[-1].cls is entry.cls:
-            runs[-1].entries.append(entry)
-        else:
-            runs.append(Run(entry.cls, "", [entry]))
-    return runs

@@ -115,7 +115,7 @@ def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage
             have = group.roles_enforced[role] - lacking
             return Shortage(role, group.roles_enforced[role], have + there, _gated(group, role=role))
     if group.parts is None:
-        return Step(_runs(group.candidates(), by_role=bool(group.roles_enforced)), max(missing, 0), roles)
+        return Step(runs_of(group.candidates(), by_role=bool(group.roles_enforced)), max(missing, 0), roles)
     return _parted_step(group, group.parts, max(missing, 0), roles)
 
 
@@ -150,7 +150,8 @@ def _extra_step(group: GroupEntry, *, unpromised: bool) -> Step | None:
     return Step(runs, 1, {}, extra=True) if runs else None
 
 
-def _runs(entries: Iterable[TaskEntry], *, by_role: bool) -> list[Run]:
+def runs_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[Run]:
+    """Neighbours of one class (and role, if asked for) together."""
     runs: list[Run] = []
     for entry in entries:
         role = entry.task.role if by_role else ""
@@ -183,11 +184,11 @@ def _parted_step(group: GroupEntry, tree: PartTree, missing: int, roles: dict[st
         return _short_part(group, tree.root, waiting)
     members = max(missing, sum(roles.values()), root.least())
     pool = [
-        Part(part.name, max(0, part.minimum - part.held), _runs(own, by_role=by_role))
+        Part(part.name, max(0, part.minimum - part.held), runs_of(own, by_role=by_role))
         for part in tree.root.walk()
         if (own := waiting.get(part))
     ]
-    return Step(_runs(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
+    return Step(runs_of(group.candidates(), by_role=by_role), members, roles, root=root, pool=pool)
 
 
 def _lack(part: PartEntry, waiting: _Waiting, by_role: bool) -> Part | None:
@@ -204,7 +205,7 @@ def _lack(part: PartEntry, waiting: _Waiting, by_role: bool) -> Part | None:
         if len(children) < needed:
             return None
         children.sort(key=Part.least)
-    return Part(part.name, members, _runs(own, by_role=by_role), children, needed)
+    return Part(part.name, members, runs_of(own, by_role=by_role), children, needed)
 
 
 def _short_part(group: GroupEntry, root: PartEntry, waiting: _Waiting) -> Shortage:

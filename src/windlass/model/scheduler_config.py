@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
-from windlass.api.yaml_text import YamlError, build
+from windlass.api.yaml_text import YamlError, build, positions
 from windlass.kits import durations
 from windlass.spi.configuration import (
+    ACTIONS,
     AGING,
     BACKFILLS,
     RESERVATIONS,
@@ -32,18 +33,6 @@ from windlass.spi.configuration import (
     canonical_switch,
 )
 
-ACTIONS = (
-    "enqueue",
-    "allocate",
-    "backfill",
-    "preempt",
-    "reclaim",
-    "gangpreempt",
-    "gangreclaim",
-    "consolidation",
-    "stalegangeviction",
-    "shuffle",
-)
 PLACEMENT = ("nodeplacement", "gpupack", "gpuspread", "gpusharingorder")
 """KAI's plugins that say only where work is placed."""
 _TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
@@ -145,8 +134,7 @@ def _compose(text: str) -> tuple[Any, dict[str, int], Any]:
         node = loader.get_single_node()
         if node is None:
             raise ConfigError("the file is empty", remedy='write at least: actions: "allocate"')
-        lines: dict[str, int] = {}
-        _positions(node, "", lines)
+        lines = positions(node)
         value, duplicates = build(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -160,18 +148,6 @@ def _compose(text: str) -> tuple[Any, dict[str, int], Any]:
     if duplicates:
         raise ConfigError("is given twice", line=_line_of(lines, duplicates[0]), field=duplicates[0])
     return value, lines, node
-
-
-def _positions(node: Any, path: str, lines: dict[str, int]) -> None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            inner = f"{path}.{key.value}" if path else str(key.value)
-            lines[inner] = key.start_mark.line + 1
-            _positions(value, inner, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for at, value in enumerate(node.value):
-            lines[f"{path}[{at}]"] = value.start_mark.line + 1
-            _positions(value, f"{path}[{at}]", lines)
 
 
 def _child(node: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
@@ -20,7 +21,22 @@ MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 MOVABLE = "windlass.dev/movable"
 
 
-class MinRuntime:
+class SparedUntil(ABC):
+    """A protection that ends at a certain moment for each unit, and speaks of no queue as a whole."""
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return False
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        until = self.spared_until(claim, unit)
+        return until is not None and claim.now < until
+
+    @abstractmethod
+    def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
+        """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
+
+
+class MinRuntime(SparedUntil):
     """A core is not taken before its group has run for the time its queue states.
 
     For preemption the nearest value above the victim counts; for reclaim that of the queue in which the
@@ -29,13 +45,6 @@ class MinRuntime:
     """
 
     name = "min-runtime"
-
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        return False
-
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        until = self.spared_until(claim, unit)
-        return until is not None and claim.now < until
 
     def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
         """When the unit's protection ends or ended, Unix seconds; ``None`` if it has none."""
@@ -80,17 +89,10 @@ class Patience:
         return None
 
 
-class Cooldown:
+class Cooldown(SparedUntil):
     """A unit of which a pod has run for less than its ``volcano.sh/cooldown-time`` stays."""
 
     name = "cooldown"
-
-    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
-        return False
-
-    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
-        until = self.spared_until(claim, unit)
-        return until is not None and claim.now < until
 
     def spared_until(self, claim: Claim, unit: VictimUnit) -> float | None:
         """When the last of its pods has cooled down, Unix seconds; ``None`` if none says anything."""

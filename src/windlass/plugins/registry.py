@@ -22,7 +22,7 @@ from windlass.plugins.keeping import ClaimsFor, VictimsFor, kept
 from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
-from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.configuration import ACTIONS, PluginOption, SchedulerConfig, Tier
 from windlass.spi.objects import Dialect
 from windlass.spi.shares import Division
 from windlass.spi.victims import Claims, VictimFilter
@@ -34,20 +34,6 @@ DEFAULT_ACTIONS = ("allocate", "backfill", "consolidation", "reclaim", "preempt"
 
 KAI_ACTIONS = ("consolidation", "reclaim", "preempt", "stalegangeviction")
 """Beside ``allocate``: what runs for KAI queues, whatever is configured for Volcano's."""
-
-ACTIONS = (
-    "enqueue",
-    "allocate",
-    "backfill",
-    "preempt",
-    "reclaim",
-    "gangpreempt",
-    "gangreclaim",
-    "shuffle",
-    "consolidation",
-    "stalegangeviction",
-)
-"""The names that a configuration may use."""
 
 _OF_TIERS: Mapping[str, tuple[str, ...]] = {
     "enqueue": ("volcano-enqueue",),

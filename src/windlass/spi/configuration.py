@@ -40,6 +40,20 @@ SWITCHES: Mapping[str, bool] = {
 }
 """Every switch of a plugin, under Volcano's spelling, with its default."""
 
+ACTIONS = (
+    "enqueue",
+    "allocate",
+    "backfill",
+    "preempt",
+    "reclaim",
+    "gangpreempt",
+    "gangreclaim",
+    "consolidation",
+    "stalegangeviction",
+    "shuffle",
+)
+"""The names of actions that a configuration may use."""
+
 RESERVATIONS = "reservations"
 BACKFILLS = ("easy", "conservative", "none")
 """The argument of action ``backfill`` that says for whom room is kept, and its values, the default first."""

@@ -1,0 +1,21 @@
+"""How a benchmark prints its figures: one JSON object for programs, aligned lines for people."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The option ``-o json|text``."""
+    parser.add_argument("-o", "--output", choices=["json", "text"], default="text")
+
+
+def show(record: Mapping[str, object], output: str) -> None:
+    if output == "json":
+        print(json.dumps(record))
+        return
+    width = max(len(name) for name in record)
+    for name, value in record.items():
+        print(f"{name:<{width}}  {value}")
