@@ -67,8 +67,8 @@ class NodeTable:
         self.improved: set[int] = set()
         """Rows on which something became possible since the engine last looked."""
         self.epoch = 0
-        self._asked_carried: set[str] = set()
         """Counts the events after which every cached array is void."""
+        self._asked_carried: set[str] = set()
         self.relabelled: set[int] = set()
         self.version = 0
         """Counts all changes."""
