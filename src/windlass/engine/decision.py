@@ -13,11 +13,18 @@ from windlass.spi.shares import Part
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """A device handed to a task. ``milli`` 1000 is the whole device."""
+    """A device handed to a task, or a part of it.
+
+    ``milli``: of its compute, 1000 for the whole device. A share of it has ``memory_mib`` of its memory (0:
+    no claim on memory); a slice a ``profile`` and the memory slice that it ``start``s at.
+    """
 
     index: int
     resource: str
     milli: int = 1000
+    memory_mib: int = 0
+    profile: str = ""
+    start: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from windlass.spi.devices import CardMode, DeviceNeed, SliceProfile
+from windlass.spi.quantities import is_device
+
 Resources = Mapping[str, int]
 NOTHING: Resources = {}
 
@@ -157,7 +160,12 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator of a node. ``index`` is what ``windlass.dev/devices`` speaks of."""
+    """One accelerator of a node. ``index`` is what ``windlass.dev/devices`` speaks of.
+
+    ``compute``: its CUDA compute capability, (0, 0) where it is not known. ``geometry``: the profiles that it
+    can be sliced into, as the node says; without them those of its model count (by name, or by model and
+    memory; :mod:`windlass.engine.mig`).
+    """
 
     index: int
     resource: str
@@ -167,6 +175,17 @@ class Device:
     healthy: bool = True
     numa: int = -1
     link_group: int = -1
+    mode: CardMode = CardMode.PLAIN
+    compute: tuple[int, int] = (0, 0)
+    geometry: tuple[SliceProfile, ...] = ()
+
+
+class HeldSlice(NamedTuple):
+    """A MIG instance that a task has: on which card, of which profile, from which memory slice on."""
+
+    index: int
+    profile: str
+    start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +354,25 @@ class Needs:
     revocable_zone: str = ""
     """Volcano's ``volcano.sh/revocable-zone``: ``*`` for a pod that may use nodes only for a time."""
     scoring: Scoring | None = None
+    devices: tuple[DeviceNeed, ...] = ()
+    """Parts of cards, and whole cards that must be of a kind. Each need stands for itself: two of them may be
+    served by one card, the cards of one are distinct."""
+    by_card: tuple[str, ...] = ()
+    """Names in ``request`` that only queues are charged for, beside the resources of ``devices``: on the
+    node, ``devices`` says what is taken."""
+
+    @property
+    def node_request(self) -> tuple[tuple[str, int], ...]:
+        """``request`` without what is counted card by card."""
+        if not self.devices:
+            return self.request
+        skipped = {need.resource for need in self.devices}.union(self.by_card)
+        every = "" in skipped
+        return tuple(
+            (name, units)
+            for name, units in self.request
+            if name not in skipped and not (every and is_device(name))
+        )
 
     def node_part(self) -> Needs:
         """What filters, capacities and scores see: all but what relates the pod to other pods.
@@ -396,3 +434,5 @@ class Task:
     """Its own ``preemptionPolicy`` is Never: nothing is evicted for it."""
     annotations: tuple[tuple[str, str], ...] = ()
     """Only those that a policy reads (cooldown time, disruption budgets)."""
+    slices: tuple[HeldSlice, ...] = ()
+    """The MIG instances it has, as far as the world says."""
