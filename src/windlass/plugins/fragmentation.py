@@ -1,0 +1,218 @@
+"""How much of a node's free accelerators is of no use to the pods that usually come.
+
+*Fragmentation-gradient descent*, Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads
+with Fragmentation Gradient Descent", USENIX ATC 2023. For a node whose cards have ``r_1 … r_k`` milli free
+(``R`` in sum) and a kind ``t`` of pods, the fragmented amount ``F_t`` is
+
+* ``R``, if ``t`` cannot run there (too little CPU, too few cards with as much free as it asks of each, a
+  model that it does not take) or asks for no card at all;
+* else the sum of those ``r_i`` that are smaller than what ``t`` asks of a card.
+
+``F`` is the mean of ``F_t`` over the *typical* pods, weighed by how many there are of each kind. Memory is
+left out. A placement has the score ``⌊100·σ((F before − F after)/1000)⌋``, ``σ`` being the logistic
+function: about 40 milli of fragmentation are one point. **The rounding is part of the method**: without it
+a node a hair better wins over the first of many equally good ones, and far more is stranded.
+
+Everything is counted in whole numbers: amounts times how many pods there are of a kind, over the fixed
+number of typical pods. So equal placements have equal scores to the last bit. The sums over kinds stand in
+tables over (free CPU, free share), so that a node costs its cards, not its cards times the kinds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.spi.nodes import BoolArray, IntArray
+
+WHOLE = 1000
+"""Milli of a whole card."""
+COVERED = 0.95
+"""The typical pods are the most frequent kinds, until they are this part of all pods."""
+NO_PLACE = -1
+"""Score of a card that does not take the pod."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Demand:
+    """What one kind of pod asks of a node. ``milli`` of each of ``count`` distinct cards; none: 0 of 0.
+
+    ``models``: any of these, as parts of the card's model, whatever the case (none: any);
+    ``models_not`` excludes.
+    """
+
+    cpu: int
+    milli: int = 0
+    count: int = 0
+    models: tuple[str, ...] = ()
+    models_not: tuple[str, ...] = ()
+
+    def allows(self, model: str) -> bool:
+        name = model.casefold()
+        if any(part.casefold() in name for part in self.models_not):
+            return False
+        return not self.models or any(part.casefold() in name for part in self.models)
+
+
+def typical(pods: Mapping[Demand, int], covered: float = COVERED) -> tuple[tuple[Demand, int], ...]:
+    """The most frequent kinds with their numbers, until ``covered`` of all pods are among them.
+
+    Of equally frequent kinds the one with more CPU goes first, then more milli, cards, and the larger names
+    of models.
+    """
+    order = sorted(
+        pods.items(), key=lambda item: (item[1], item[0].cpu, item[0].milli, item[0].count, item[0].models)
+    )
+    whole, sum_ = sum(pods.values()), 0
+    found: list[tuple[Demand, int]] = []
+    for demand, number in reversed(order):
+        if number <= 0 or sum_ >= covered * whole:
+            break
+        found.append((demand, number))
+        sum_ += number
+    return tuple(found)
+
+
+class Mix:
+    """Typical pods, and the fragmentation that they see. Immutable but for what it remembers of models."""
+
+    def __init__(self, kinds: Sequence[tuple[Demand, int]]) -> None:
+        """``kinds``: as of :func:`typical`."""
+        self.kinds = tuple(kinds)
+        self.total = sum(number for _, number in kinds)
+        asking = [(demand, number) for demand, number in kinds if demand.count > 0]
+        self._asking = asking
+        self._cpus = np.array(sorted({demand.cpu for demand, _ in asking}), dtype=np.int64)
+        self._millis = np.array(sorted({d.milli for d, _ in asking if d.count == 1}), dtype=np.int64)
+        self._shapes = sorted({demand.milli for demand, _ in asking if demand.count > 1})
+        self._most = max((demand.count for demand, _ in asking), default=0)
+        self._codes: dict[str, int] = {}
+        self._groups: dict[tuple[bool, ...], int] = {}
+        self._singles: NDArray[np.int64] = np.zeros((0, len(self._cpus) + 1, len(self._millis) + 1), np.int64)
+        self._several: NDArray[np.int64] = np.zeros(
+            (0, len(self._shapes), len(self._cpus) + 1, self._most + 1), np.int64
+        )
+        self._steps = _steps(max(self.total, 1))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody asks for cards, so that everything is fragmented alike."""
+        return not self._asking
+
+    def group(self, model: str) -> int:
+        """A number for all models that the same kinds of pods take."""
+        code = self._codes.get(model)
+        if code is None:
+            allowed = tuple(demand.allows(model) for demand, _ in self._asking)
+            known = self._groups.get(allowed)
+            code = self._codes[model] = self._enter(allowed) if known is None else known
+        return code
+
+    def _enter(self, allowed: tuple[bool, ...]) -> int:
+        code = self._groups[allowed] = len(self._groups)
+        single = np.zeros(self._singles.shape[1:], dtype=np.int64)
+        several = np.zeros(self._several.shape[1:], dtype=np.int64)
+        for (demand, number), takes in zip(self._asking, allowed, strict=True):
+            if not takes:
+                continue
+            cpu = int(np.searchsorted(self._cpus, demand.cpu)) + 1
+            if demand.count == 1:
+                single[cpu:, : int(np.searchsorted(self._millis, demand.milli)) + 1] += number
+            else:
+                several[self._shapes.index(demand.milli), cpu:, demand.count :] += number
+        self._singles = np.concatenate([self._singles, single[None]])
+        self._several = np.concatenate([self._several, several[None]])
+        return code
+
+    def fragments(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:
+        """``total · F`` of nodes: of which group of models each is, its free CPU (milli), and nodes × slots
+        what is free of each card (milli, 0 where there is none)."""
+        enough = np.searchsorted(self._cpus, cpu, side="right")
+        level = np.searchsorted(self._millis, free, side="right")
+        summed = free.sum(axis=1)
+        table = self._singles[groups, enough]
+        out_of_reach = np.take_along_axis(table, level.max(axis=1, keepdims=True), axis=1)
+        larger = np.take_along_axis(table, level, axis=1) - out_of_reach
+        found: IntArray = summed * (self.total - table[:, 0] + out_of_reach[:, 0]) + (free * larger).sum(
+            axis=1
+        )
+        for at, milli in enumerate(self._shapes):
+            fits = free >= milli
+            runs = self._several[groups, at, enough, np.minimum(fits.sum(axis=1), self._most)]
+            found -= runs * (free * fits).sum(axis=1)
+        return found
+
+    def score(self, gain: IntArray) -> IntArray:
+        """``⌊100·σ(gain/total/1000)⌋``; ``gain`` is ``total`` times a change of ``F``."""
+        return np.searchsorted(self._steps, gain, side="right")
+
+
+def _steps(total: int) -> IntArray:
+    """The least gain at which each score from 1 to 100 is reached."""
+    edges = [math.ceil(WHOLE * total * math.log(s / (100 - s))) for s in range(1, 100)]
+    return np.array([*edges, np.iinfo(np.int64).max], dtype=np.int64)
+
+
+def descent(
+    mix: Mix, demand: Demand, groups: IntArray, cpu: IntArray, free: IntArray, milli: IntArray | None = None
+) -> IntArray:
+    """The score of placing a pod on each card of each node: nodes × slots, :data:`NO_PLACE` where the card
+    does not take it. For a pod that asks for other than one card: nodes × 1.
+
+    ``free``: of cards that the pod may use, 0 elsewhere is *not* allowed: what the others have free counts
+    for fragmentation, so cards that it may not use are said by ``milli``. ``milli``: what it takes of each
+    card, nodes × slots, where that is not ``demand.milli`` everywhere (memory of cards of other sizes); a
+    card that it may not use has more than :data:`WHOLE`.
+    """
+    before = mix.fragments(groups, cpu, free)
+    asked = np.full(free.shape, demand.milli, dtype=np.int64) if milli is None else milli
+    left = cpu - demand.cpu
+    if demand.count == 1:
+        return _on_each(mix, groups, left, free, asked, before)
+    if demand.count == 0:
+        return mix.score(before - mix.fragments(groups, left, free))[:, None]
+    fits, taken = choose(free, asked, demand.count)
+    after = mix.fragments(groups, left, free - np.where(taken, asked, 0))
+    return np.where(fits, mix.score(before - after), NO_PLACE)[:, None]
+
+
+def _on_each(
+    mix: Mix, groups: IntArray, left: IntArray, free: IntArray, asked: IntArray, before: IntArray
+) -> IntArray:
+    nodes, slots = free.shape
+    row, slot = np.nonzero(free >= asked)
+    score = np.full((nodes, slots), NO_PLACE, dtype=np.int64)
+    if len(row):
+        after = free[row]
+        after[np.arange(len(row)), slot] -= asked[row, slot]
+        gain = before[row] - mix.fragments(groups[row], left[row], after)
+        score[row, slot] = mix.score(gain)
+    return score
+
+
+def choose(free: IntArray, asked: IntArray, count: int) -> tuple[BoolArray, BoolArray]:
+    """Which cards several are taken of: the fullest that fit, the first of equals. Per node whether there
+    are enough, and per card whether it is taken."""
+    fits = free >= asked
+    if (asked[fits] >= WHOLE).all():  # only whole cards are left to choose from: the first ones
+        taken = fits & (np.cumsum(fits, axis=1) <= count)
+    else:
+        rank = np.argsort(
+            np.argsort(np.where(fits, free, np.iinfo(np.int64).max), axis=1, kind="stable"), axis=1
+        )
+        taken = fits & (rank < count)
+    return fits.sum(axis=1) >= count, taken
+
+
+def by_model(
+    mix: Mix, codes: IntArray, names: Sequence[str], seen: Collection[int] | None = None
+) -> IntArray:
+    """The group of each entry of ``codes``, codes of the models ``names``."""
+    groups = np.zeros(len(names), dtype=np.int64)
+    for code in seen if seen is not None else range(len(names)):
+        groups[code] = mix.group(names[code])
+    return groups[codes]
