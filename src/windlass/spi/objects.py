@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from windlass.spi.devices import CardMode, DeviceNeed, SliceProfile
 from windlass.spi.quantities import is_device
+from windlass.spi.topology import TopologyNeed
 
 Resources = Mapping[str, int]
 NOTHING: Resources = {}
@@ -260,6 +261,8 @@ class SubGroup:
     parent: str = ""
     min_members: int = 0
     min_subgroups: int | None = None
+    topology: TopologyNeed | None = None
+    """How near to one another its tasks, and those of the parts below it, are to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,8 @@ class Group:
     waiting_limit: float | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only those that a policy reads (disruption budgets, revocable zones)."""
+    topology: TopologyNeed | None = None
+    """How near to one another its tasks are to be; parts may ask for more."""
 
 
 @dataclass(frozen=True, slots=True)
