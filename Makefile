@@ -38,7 +38,7 @@ chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 ro
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
 
 mutate: $(STAMP)  ## 300 random mutants of the engine and its policies: do the tests notice? writes docs/operations/mutants.md
-	@$(BIN)/python -m pip install -q "cosmic-ray>=8.7,<9"
+	@$(BIN)/python -m pip install -q "cosmic-ray>=8.7,<9" "coverage>=7"
 	@$(BIN)/python tools/mutate.py --report docs/operations/mutants.md
 
 docs: $(STAMP)  ## write the generated reference pages anew

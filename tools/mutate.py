@@ -1,10 +1,12 @@
 """`make mutate`: do the tests notice when the engine is wrong?
 
 Seeded random mutants of ``engine`` and ``plugins`` (operators of cosmic-ray, one site each), every one tried in
-a copy of the committed tree: first the tests of the module's own name, then those of the engine and the
-plugins, then the scheduling cases and the properties. A mutant that no test notices *survives*; each survivor
-is listed with its reason from ``tools/mutants.toml``, or as one that still wants a test. What differs
-only in annotations, docstrings or ``is``/``==`` is no mutant.
+a copy of the committed tree. A first run of all the tests that matter tells which lines each of them executes
+and how long it takes (``mutant_bench``). A mutant is then met by the tests that execute its statement (its
+function, where it is part of a definition; its module, where it runs at the import), the quickest first, until
+one fails; where possible in a fork of a process that has loaded everything already. A mutant that no test
+notices *survives*; each survivor is listed with its reason from ``tools/mutants.toml``, or as one that still
+wants a test. What differs only in annotations, docstrings or ``is``/``==`` is no mutant.
 
 Exit status 1 if less than ``--goal`` of the mutants are killed.
 """
@@ -14,24 +16,30 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
+import json
 import os
 import queue
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 REASONS = ROOT / "tools" / "mutants.toml"
 FOLDERS = ("src/windlass/engine", "src/windlass/plugins")
-WIDER = (("tests/engine", "tests/plugins", "tests/spi"), ("tests/cases", "tests/properties", "tests/model"))
-MARGIN_SECONDS = 30.0
+TESTS = ("tests/engine", "tests/plugins", "tests/spi", "tests/cases", "tests/properties", "tests/model")
+SLOWER = 10.0
+MARGIN_SECONDS = 5.0
+"""A test that takes so many times as long, and so much more, is one that does not end."""
 LEFT_OUT = ("ReplaceBinaryOperator_BitOr", "Variable", "ExceptionReplacer", "RemoveDecorator")
 EQUIVALENT = ("_Is_Eq", "_IsNot_NotEq", "_Eq_Is", "_NotEq_IsNot")
 """Operators that change nothing a test could see, or nothing but types."""
@@ -144,6 +152,54 @@ def _mutant(path: Path, name: str, source: str, changed: str) -> Mutant:
     raise ValueError(f"{path}: {name} changes nothing")
 
 
+class Survey:
+    """Which tests execute what, and how long each takes, from one run of all of them without a mutant."""
+
+    def __init__(self, told: dict[str, Any], folder: Path) -> None:
+        self.seconds: dict[str, float] = told["seconds"]
+        self._lines = {
+            str(Path(path).relative_to(folder)): {int(line): names for line, names in lines.items()}
+            for path, lines in told["lines"].items()
+        }
+
+    def tests_of(self, path: str, source: str, line: int) -> list[tuple[str, float]]:
+        """Those that may notice a change of that line, the quickest first, each with its limit in seconds."""
+        lines = self._lines.get(path, {})
+        for first, last in around(source, line):
+            if found := {name for at in range(first, last + 1) for name in lines.get(at, ())}:
+                break
+        else:
+            found = {name for names in lines.values() for name in names}
+        return self._limited(found)
+
+    def all_tests(self) -> list[tuple[str, float]]:
+        return self._limited(self.seconds)
+
+    def _limited(self, found: Iterable[str]) -> list[tuple[str, float]]:
+        ordered = sorted(found, key=lambda name: (self.seconds.get(name, 0.0), name))
+        return [(name, SLOWER * self.seconds.get(name, 0.0) + MARGIN_SECONDS) for name in ordered]
+
+
+def around(source: str, line: int) -> list[tuple[int, int]]:
+    """First and last line of the statement a line is part of, then those of its function.
+
+    Of a statement with a body the lines before that. What runs at the import outside any function is in neither.
+    """
+    statement: tuple[int, int] | None = None
+    function: tuple[int, int] | None = None
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.stmt) or not node.lineno <= line <= (node.end_lineno or node.lineno):
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function, statement = (node.body[0].lineno, node.end_lineno or node.lineno), None
+            continue
+        body = getattr(node, "body", None)
+        last = max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
+        if function is not None and node.lineno <= line <= last:
+            statement = (node.lineno, last)
+    return [span for span in (statement, function) if span is not None]
+
+
 class Bench:
     """A copy of the committed tree in which mutants are tried one after the other."""
 
@@ -151,58 +207,81 @@ class Bench:
         self.folder = folder
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
-        self.limits: dict[tuple[str, ...], float] = {}
+        self._warm: subprocess.Popen[bytes] | None = None
 
-    def baseline(self) -> None:
-        """How long the tests take without a mutant; they have to pass."""
-        for tests in WIDER:
-            begun = time.monotonic()
-            if self.run(tests, 3600.0):
-                raise SystemExit(f"without any mutant these tests fail: {' '.join(tests)}")
-            self.limits[tests] = 5 * (time.monotonic() - begun) + MARGIN_SECONDS
+    def survey(self) -> Survey:
+        """One run without a mutant; the tests have to pass."""
+        told = self.folder / "survey.json"
+        if why := self._run({"WINDLASS_COVERAGE": str(told)}, ["-x", *TESTS], 3600.0):
+            raise SystemExit(f"without any mutant a test fails: {why}")
+        return Survey(json.loads(told.read_text()), self.folder)
 
-    def try_out(self, mutant: Mutant) -> Outcome:
+    def start(self) -> None:
+        """The process that has loaded everything, of which the mutants are forks."""
+        ours, theirs = os.pipe(), os.pipe()
+        command = self._command(TESTS)
+        environment = {**self._environment(), "WINDLASS_JOBS": f"{theirs[0]},{ours[1]}"}
+        self._warm = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=environment,
+            pass_fds=(theirs[0], ours[1]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(theirs[0])
+        os.close(ours[1])
+        self._jobs, self._answers = os.fdopen(theirs[1], "w"), os.fdopen(ours[0])
+
+    def check(self, survey: Survey) -> None:
+        """A fork without a mutant passes every test, in the order of their speed."""
+        told = self._ask({"tests": survey.all_tests()})
+        if told["killed_by"]:
+            raise SystemExit(f"in a fork without any mutant this test fails: {told['killed_by']}")
+
+    def _ask(self, job: dict[str, object]) -> dict[str, Any]:
+        self._jobs.write(json.dumps(job) + "\n")
+        self._jobs.flush()
+        if not (answer := self._answers.readline()):
+            raise SystemExit("the warm process of the tests has ended")
+        return json.loads(answer)
+
+    def stop(self) -> None:
+        if self._warm is not None:
+            self._jobs.close()
+            self._warm.wait(60)
+
+    def try_out(self, mutant: Mutant, survey: Survey) -> Outcome:
+        begun = time.monotonic()
         path = self.folder / mutant.path
         original = path.read_text()
-        begun = time.monotonic()
+        tests = survey.tests_of(mutant.path, original, mutant.line)
+        if not tests:
+            return Outcome(mutant, "", 0.0)
+        told = self._ask({"path": str(path), "was": original, "source": mutant.source, "tests": tests})
+        why = self._anew(mutant, tests) if told.get("anew") else told["killed_by"]
+        return Outcome(mutant, why, time.monotonic() - begun)
+
+    def _anew(self, mutant: Mutant, tests: list[tuple[str, float]]) -> str:
+        path = self.folder / mutant.path
+        original = path.read_text()
+        chosen = self.folder / "tests.json"
+        chosen.write_text(json.dumps(tests))
         path.write_text(mutant.source)
+        files = sorted({name.split("::")[0] for name, _ in tests})
         try:
-            return Outcome(mutant, self._killer(mutant), time.monotonic() - begun)
+            limit = 2 * sum(seconds for _, seconds in tests)
+            return self._run({"WINDLASS_MUTANT_TESTS": str(chosen)}, ["-x", *files], limit)
         finally:
             path.write_text(original)
 
-    def _killer(self, mutant: Mutant) -> str:
-        stem = Path(mutant.path).stem
-        own = tuple(
-            str(found.relative_to(self.folder))
-            for room in ("engine", "plugins")
-            for found in sorted((self.folder / "tests" / room).glob(f"test_{stem}*.py"))
-        )
-        first = self.limits[WIDER[0]]
-        for tests, limit in ((own, first), *((tests, self.limits[tests]) for tests in WIDER)):
-            if tests and (why := self.run(tests, limit)):
-                return why
-        return ""
-
-    def run(self, tests: tuple[str, ...], limit: float) -> str:
+    def _run(self, environment: dict[str, str], arguments: list[str], limit: float) -> str:
         """Run tests until one fails; who failed, "" if none did."""
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "--no-header",
-            "-p",
-            "no:cacheprovider",
-            *tests,
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "CI": "1"}
         try:
             done = subprocess.run(
-                command,
+                self._command(arguments),
                 cwd=self.folder,
-                env=environment,
+                env={**self._environment(), **environment},
                 capture_output=True,
                 text=True,
                 timeout=limit,
@@ -213,12 +292,25 @@ class Bench:
         if done.returncode == 0:
             return ""
         failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return failed[0].split(" - ")[0] if failed else f"pytest ends with {done.returncode}"
+        if failed:
+            return failed[0].split(" - ")[0]
+        return "time is up" if done.returncode == -signal.SIGPROF else f"pytest ends with {done.returncode}"
+
+    def _command(self, arguments: Iterable[str]) -> list[str]:
+        start = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "mutant_bench"]
+        return [*start, "-o", "timeout=600", *arguments]
+
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join((str(self.folder / "src"), str(ROOT / "tools")))
+        return {**os.environ, "PYTHONPATH": path, "CI": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def work(todo: queue.SimpleQueue[Mutant | None], done: queue.SimpleQueue[Outcome], bench: Bench) -> None:
+def work(
+    todo: queue.SimpleQueue[Mutant | None], done: queue.SimpleQueue[Outcome], bench: Bench, survey: Survey
+) -> None:
     while (mutant := todo.get()) is not None:
-        done.put(bench.try_out(mutant))
+        done.put(bench.try_out(mutant, survey))
+    bench.stop()
 
 
 def report(outcomes: list[Outcome], seed: int, commit: str) -> list[str]:
@@ -277,16 +369,20 @@ def _run_all(mutants: list[Mutant], workers: int, folder: Path) -> list[Outcome]
         place = folder / str(number)
         place.mkdir()
         benches.append(Bench(place))
-    benches[0].baseline()
+    begun = time.monotonic()
+    survey = benches[0].survey()
+    print(f"{len(survey.seconds)} tests, surveyed in {time.monotonic() - begun:.0f} s", flush=True)
+    for bench in benches:
+        bench.start()
+    benches[0].check(survey)
     todo: queue.SimpleQueue[Mutant | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     for mutant in mutants:
         todo.put(mutant)
     threads = []
     for bench in benches:
-        bench.limits = benches[0].limits
         todo.put(None)
-        threads.append(threading.Thread(target=work, args=(todo, done, bench), daemon=True))
+        threads.append(threading.Thread(target=work, args=(todo, done, bench, survey), daemon=True))
         threads[-1].start()
     outcomes: list[Outcome] = []
     for number in range(1, len(mutants) + 1):
