@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
-from windlass.spi import victims
+from windlass.spi import scoring, victims
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
 
@@ -50,6 +50,10 @@ class Policies:
         self.row_filters = [p for p in filters if p.footprint is Footprint.ROW]
         self.capacities = [p for p in plugins if isinstance(p, spi.Capacity)]
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
+        self.learning = [p for p in plugins if isinstance(p, scoring.Learns)]
+        self.card_ranks = [p for p in plugins if isinstance(p, scoring.CardRanks)]
+        self.reads_cards = any(getattr(p, "reads_cards", False) for p in plugins)
+        """Whether what a policy says of a node depends on its cards, not on sums over them alone."""
         self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
         self.static_findings: list[spi.Findings] = [p for p in self.findings if p in self.static_filters]

@@ -1,0 +1,88 @@
+"""What a pod asks of accelerator cards, beside what the cards of the nodes have: arrays nodes × slots.
+
+One measure for compute and memory: thousandths of a card (milli). A card has as much free as the scarcer of
+the two; a pod takes as much as the larger of the two.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import numpy as np
+
+from windlass.spi.accelerators import known
+from windlass.spi.devices import CardView, DeviceNeed
+from windlass.spi.nodes import BoolArray, IntArray
+from windlass.spi.objects import Needs
+from windlass.spi.quantities import is_device
+
+WHOLE = 1000
+BARRED = WHOLE + 1
+"""More than any card has: what a card that the pod may not use is said to be asked for."""
+COMPUTE_SLICES = 7
+"""Of a card that can be sliced; a profile ``3g.40gb`` has three of them."""
+_PROFILE = re.compile(r"(\d+)g\.")
+
+
+@lru_cache(maxsize=4096)
+def asked_of(needs: Needs) -> tuple[DeviceNeed, ...]:
+    """All cards and parts of cards that a pod asks for, plain whole ones included."""
+    whole = tuple(
+        DeviceNeed(name, units // WHOLE, WHOLE)
+        for name, units in needs.node_request
+        if units >= WHOLE and is_device(name)
+    )
+    return (*needs.devices, *whole)
+
+
+@lru_cache(maxsize=4096)
+def part_of(profile: str) -> int:
+    """What a slice of a profile takes of a card, in milli, by its compute slices; a whole card if unclear."""
+    found = _PROFILE.match(profile)
+    return -(-int(found[1]) * WHOLE // COMPUTE_SLICES) if found and int(found[1]) <= COMPUTE_SLICES else WHOLE
+
+
+def free_milli(cards: CardView) -> IntArray:
+    """What is left of each card: the scarcer of compute and memory; 0 where there is no healthy card."""
+    memory = cards.memory_mib
+    by_memory = np.where(memory > 0, cards.free_mib * WHOLE // np.maximum(memory, 1), WHOLE)
+    return np.where(cards.exists & cards.healthy, np.minimum(cards.free_milli, by_memory), 0)
+
+
+def asked_milli(need: DeviceNeed, cards: CardView) -> IntArray:
+    """What the need takes of each card, in milli: the larger of compute and memory. :data:`BARRED` where it
+    may not use the card."""
+    if need.profile:
+        amount = np.full(cards.exists.shape, part_of(need.profile), dtype=np.int64)
+    else:
+        amount = np.full(cards.exists.shape, max(need.milli, need.memory_milli), dtype=np.int64)
+        if need.memory_mib:
+            memory = cards.memory_mib
+            by_memory = np.where(memory > 0, -(-need.memory_mib * WHOLE // np.maximum(memory, 1)), WHOLE)
+            amount = np.maximum(amount, by_memory)
+    return np.where(usable(need, cards), amount, BARRED)
+
+
+def usable(need: DeviceNeed, cards: CardView) -> BoolArray:
+    """Which cards are of the kind that is asked for. Names of single cards (uuids) are left out."""
+    models = np.array([_model_serves(need, name) for name in cards.models], dtype=np.bool_)
+    found = cards.exists & cards.healthy & models[cards.model]
+    if need.resource:
+        named = np.array([name == need.resource for name in cards.resources], dtype=np.bool_)
+        found &= named[cards.resource]
+    if need.min_memory_mib:
+        found &= cards.memory_mib >= need.min_memory_mib
+    return found
+
+
+def _model_serves(need: DeviceNeed, model: str) -> bool:
+    name = model.casefold()
+    if any(part.casefold() in name for part in need.models_not):
+        return False
+    if need.models and not any(part.casefold() in name for part in need.models):
+        return False
+    if need.min_compute == (0, 0):
+        return True
+    entry = known(model)
+    return entry is None or entry.compute >= need.min_compute

@@ -1,0 +1,91 @@
+"""``fgd``: the node and the card on which a pod leaves the least stranded for those that usually come.
+
+The score is that of :mod:`windlass.plugins.fragmentation`, rounded down to whole points; of nodes with
+equal points the first by name is taken, of cards the lowest index. What usually comes is learned from the
+pods that exist (:mod:`windlass.plugins.mix`), unless a mix is given.
+
+Learned, it stays silent as long as no pod asks for a part of a card: whole cards of one size are packed as
+well without it. A node with cards of several models counts as one of the first card's model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+import numpy as np
+
+from windlass.plugins.cards import asked_milli, asked_of, free_milli
+from windlass.plugins.fragmentation import Mix, by_model, descent, typical
+from windlass.plugins.mix import PATIENCE_SECONDS, Moment, demand_of, observe
+from windlass.spi.devices import CardView, DeviceNeed
+from windlass.spi.nodes import FloatArray, IntArray, NodeView
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Footprint, Trend
+
+
+class Fgd:
+    name = "fgd"
+    footprint = Footprint.ROW
+    reads_cards = True
+
+    def __init__(
+        self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect), mix: Mix | None = None
+    ) -> None:
+        """``mix``: what usually comes, once and for all; without it, that is learned."""
+        self.weight = weight
+        self.dialects = dialects
+        self._given = mix is not None
+        self._mix = mix
+        self._moment = Moment()
+        self._learned_at = float("-inf")
+        self._seen_nodes = -1
+
+    # ------------------------------------------------------------------ what usually comes
+
+    def learn(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
+        """See :class:`~windlass.spi.plugins.Learns`."""
+        if self._given or (now - self._learned_at < PATIENCE_SECONDS and self._seen_nodes == nodes.version):
+            return False
+        moment = observe(kinds(), nodes)
+        if not moment.pods:
+            return False
+        self._learned_at, self._seen_nodes = now, nodes.version
+        if not moment.differs(self._moment):
+            return False
+        before, self._moment = self._mix, moment
+        self._mix = Mix(typical(dict(moment.pods))) if moment.shared else None
+        return before is not None or self._mix is not None
+
+    # ------------------------------------------------------------------ scores
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.RISES if self._mix is None else Trend.ANY
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        found = self._points(needs, nodes)
+        return None if found is None else np.maximum(found.max(axis=1), 0).astype(np.float64)
+
+    def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
+        """See :class:`~windlass.spi.devices.CardRanks`: of a need of one card, the points of each."""
+        asked = asked_of(needs)
+        if need.count != 1 or len(asked) != 1:
+            return None
+        found = self._points(needs, nodes)
+        return None if found is None else found.astype(np.float64)
+
+    def _points(self, needs: Needs, nodes: NodeView) -> IntArray | None:
+        mix = self._mix
+        if mix is None or mix.idle:
+            return None
+        cards = nodes.cards()
+        if not cards.exists.shape[1]:
+            return None
+        asked = asked_of(needs)
+        cpu, free = nodes.available("cpu"), free_milli(cards)
+        demand = demand_of(needs, self._moment.memory_mib)
+        milli = asked_milli(asked[0], cards) if asked else None
+        return descent(mix, demand, _groups(mix, cards), cpu, free, milli)
+
+
+def _groups(mix: Mix, cards: CardView) -> IntArray:
+    return by_model(mix, cards.model[:, 0], cards.models)

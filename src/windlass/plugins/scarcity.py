@@ -1,0 +1,124 @@
+"""``scarcity``: the least precious card that serves, and no idle cards without CPU beside them.
+
+Two parts of 50 points each, on clusters with more than one model of cards; else it is silent.
+
+* **model**: for pods with accelerators. A model costs what it is worth (its value in the table of models,
+  against the most valuable one of the cluster) and how much it is *wanted*: of the pods that exist, how many
+  cards those ask for that take only some of the models, over the cards of these models. The dearer of the two
+  counts. So a pod that could go anywhere keeps off what others cannot do without.
+* **cpu**: the part of a node's idle cards that keeps enough CPU once the pod is there, by the CPU that pods of
+  the cluster usually ask for beside a card. A node without cards has all points for a pod without any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import numpy as np
+
+from windlass.plugins.cards import WHOLE, asked_of, free_milli
+from windlass.plugins.fragmentation import Demand
+from windlass.plugins.mix import PATIENCE_SECONDS, Moment, observe
+from windlass.spi.accelerators import known
+from windlass.spi.nodes import FloatArray, NodeView
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Footprint, Trend
+
+MODEL, CPU = "model", "cpu"
+POINTS = 50.0
+
+
+class Scarcity:
+    name = "scarcity"
+    footprint = Footprint.ROW
+    reads_cards = True
+
+    def __init__(self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
+        self.weight = weight
+        self.dialects = dialects
+        self._moment = Moment()
+        self._costs: Mapping[str, float] = {}
+        self._cpu_per_card = 0.0
+        self._learned_at = float("-inf")
+        self._seen_nodes = -1
+
+    def learn(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
+        """See :class:`~windlass.spi.plugins.Learns`."""
+        if now - self._learned_at < PATIENCE_SECONDS and self._seen_nodes == nodes.version:
+            return False
+        moment = observe(kinds(), nodes)
+        if not moment.models:
+            return False
+        self._learned_at, self._seen_nodes = now, nodes.version
+        if not moment.differs(self._moment):
+            return False
+        before, self._moment = self._moment, moment
+        self._costs = costs(moment)
+        self._cpu_per_card = cpu_per_card(moment)
+        return before.mixed or moment.mixed
+
+    def trend(self, needs: Needs) -> Trend:
+        if not self._moment.mixed or not self._cpu_per_card:
+            return Trend.RISES
+        return Trend.ANY
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        found = self.parts(needs, nodes)
+        return sum((points for _, points in found.values()), np.zeros(nodes.size)) if found else None
+
+    def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
+        """Name of a part → its weight and its points, up to 50 each."""
+        if not self._moment.mixed:
+            return {}
+        cards = nodes.cards()
+        found: dict[str, tuple[float, FloatArray]] = {}
+        if asked_of(needs):
+            cost = np.array([self._costs.get(name, 0.0) for name in cards.models])
+            found[MODEL] = (self.weight, POINTS * (1.0 - cost[cards.model[:, 0]]))
+        if self._cpu_per_card:
+            cpu = next((units for name, units in needs.request if name == "cpu"), 0)
+            idle = free_milli(cards).sum(axis=1) - sum(
+                need.count * max(need.milli, 1) for need in asked_of(needs)
+            )
+            wanted = np.maximum(idle, 0) * (self._cpu_per_card / WHOLE)
+            left = np.maximum(nodes.available("cpu") - cpu, 0)
+            found[CPU] = (
+                self.weight,
+                POINTS * np.where(wanted > 0, np.minimum(left / np.maximum(wanted, 1.0), 1.0), 1.0),
+            )
+        return found
+
+
+def costs(moment: Moment) -> dict[str, float]:
+    """Model → from 0 to 1: the larger of its worth and of how much it is wanted."""
+    values = {name: entry.value if (entry := known(name)) else 0 for name, _ in moment.models}
+    dearest = max(values.values(), default=0)
+    wanted = demand_by_model(moment)
+    return {name: max(values[name] / dearest if dearest else 0.0, wanted.get(name, 0.0)) for name in values}
+
+
+def demand_by_model(moment: Moment) -> dict[str, float]:
+    """Model → the cards that pods ask for which take only some of the models, over those there are of these
+    models; 1 at most."""
+    cards = dict(moment.models)
+    found = dict.fromkeys(cards, 0.0)
+    for demand, number in moment.pods:
+        if demand.count and (demand.models or demand.models_not):
+            for name, share in _spread(demand, number, cards).items():
+                found[name] = min(1.0, found[name] + share)
+    return found
+
+
+def _spread(demand: Demand, number: int, cards: Mapping[str, int]) -> dict[str, float]:
+    allowed = [name for name in cards if demand.allows(name)]
+    if len(allowed) == len(cards):
+        return {}
+    there = sum(cards[name] for name in allowed)
+    return {name: number * demand.count * demand.milli / WHOLE / there for name in allowed}
+
+
+def cpu_per_card(moment: Moment) -> float:
+    """The mean CPU (milli) that pods ask for beside each whole card; 0 if none asks for cards."""
+    cpu = sum(demand.cpu * number for demand, number in moment.pods if demand.count)
+    cards = sum(demand.count * demand.milli * number for demand, number in moment.pods if demand.count)
+    return cpu * WHOLE / cards if cards else 0.0

@@ -1,0 +1,51 @@
+"""More that a score may offer beside :class:`~windlass.spi.plugins.Score`: what it learns, how it is made up,
+which card it prefers.
+
+A score of footprint ``ROW`` that looks at :meth:`~windlass.spi.nodes.NodeView.cards` says so by an attribute
+``reads_cards`` that is true: its answer for a node is then kept only as long as the node's cards stay as they
+are, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, runtime_checkable
+
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.nodes import FloatArray, NodeView
+from windlass.spi.objects import Needs
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """A score that goes by what pods usually ask for."""
+
+    def learn(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
+        """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend``
+        included. ``kinds()`` has every kind of pods with how many exist, waiting or placed; ``nodes`` are
+        all nodes. To be quick where nothing is to be learned."""
+        ...
+
+
+@runtime_checkable
+class ScoreParts(Protocol):
+    """A score that is a sum of parts with names of their own: what a table of scores shows."""
+
+    def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
+        """Name → weight and points per node. The sum of weight times points is the plugin's own weight
+        times its score; empty where it has no opinion."""
+        ...
+
+
+@runtime_checkable
+class CardRanks(Protocol):
+    """Which card of a node is best, by the state of the whole node."""
+
+    name: str
+    weight: float
+
+    def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
+        """Points per node and slot of ``nodes.cards()``; what it says of cards that do not take the pod does
+        not matter. ``None``: no opinion. Counts beside :class:`~windlass.spi.devices.CardChoice`, before the
+        lowest index."""
+        ...
