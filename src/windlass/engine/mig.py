@@ -1,0 +1,259 @@
+"""Slices of a card (MIG): which are possible, and where the next one goes.
+
+A card has memory slices in a row and a number of compute slices; an instance of a profile takes a stretch of
+the former, from one of the profile's starts on, and some of the latter. What has been placed is not moved.
+So the state of a card is the set of taken memory slices, the sum of taken compute slices and whether its
+media extensions are taken; all else about it follows:
+
+* ``more``: how many further instances of a profile it holds, and nothing else.
+* ``best``: where the next one goes: where afterwards ``more`` of the same is least diminished, and then of
+  the largest profiles, the next largest, and so on, most remain; then where the most combinations of
+  profiles remain possible; then as far right as can be. Where one place keeps all that another one does,
+  and more, it is never the other (a test over all states holds it).
+
+The table of models is from NVIDIA's and users' listings of real cards. What a node says about its cards
+(NVML's possible placements) goes before it. Memory is never computed from a profile's name; where it is not
+known it is 0, and no claim on memory is served there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from windlass.spi.devices import SliceProfile
+from windlass.spi.objects import Device
+
+Placed = frozenset[tuple[str, int]]
+"""Instances on one card: (profile, start)."""
+
+_MEDIA = "+me"
+_SLOTS = (
+    ("1g", 1, 1, (0, 1, 2, 3, 4, 5, 6)),
+    ("1g.double", 1, 2, (0, 2, 4, 6)),
+    ("2g", 2, 2, (0, 2, 4)),
+    ("3g", 3, 4, (0, 4)),
+    ("4g", 4, 4, (0,)),
+    ("7g", 7, 8, (0,)),
+)
+"""Profile slots of the cards with seven compute and eight memory slices."""
+_AMPERE = (14, 14, 28, 42, 56, 98)
+_HOPPER = (16, 26, 32, 60, 64, 132)
+_UNKNOWN = (0, 0, 0, 0, 0, 0)
+
+
+def _common(
+    names: str, memory: tuple[int, ...] = _UNKNOWN, sms: tuple[int, ...] = _UNKNOWN
+) -> tuple[SliceProfile, ...]:
+    """The profiles of a card of seven compute slices: ``names`` in the order of the slots, after 1g the same
+    with the media extensions."""
+    found: list[SliceProfile] = []
+    for name, (_, compute, size, starts), mib, units in zip(names.split(), _SLOTS, memory, sms, strict=True):
+        found.append(SliceProfile(name, compute, size, starts, mib, units))
+        if compute == size == 1:
+            found.append(SliceProfile(name + _MEDIA, compute, size, starts, mib, units, media=True))
+    return tuple(found)
+
+
+FAMILIES: dict[str, tuple[SliceProfile, ...]] = {
+    "A30": (
+        SliceProfile("1g.6gb", 1, 1, (0, 1, 2, 3)),
+        SliceProfile("1g.6gb+me", 1, 1, (0, 1, 2, 3), media=True),
+        SliceProfile("2g.12gb", 2, 2, (0, 2)),
+        SliceProfile("2g.12gb+me", 2, 2, (0, 2), media=True),
+        SliceProfile("4g.24gb", 4, 4, (0,)),
+    ),
+    "A100-40": _common(
+        "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",
+        (4_864, 9_856, 9_856, 19_968, 19_968, 40_192),
+        _AMPERE,
+    ),
+    "A100-80": _common(
+        "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb",
+        (9_856, 19_968, 19_968, 40_192, 40_192, 80_384),
+        _AMPERE,
+    ),
+    "H100-80": _common(
+        "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb",
+        (9_984, 20_090, 20_090, 40_448, 40_448, 81_152),
+        _HOPPER,
+    ),
+    "H100-94": _common(
+        "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb",
+        (11_008, 22_138, 22_138, 47_493, 47_493, 95_354),
+        _HOPPER,
+    ),
+    "H100-96": _common("1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb"),
+    "H200": _common(
+        "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
+        (16_384, 33_280, 33_280, 71_475, 71_475, 143_360),
+        _HOPPER,
+    ),
+    "B200": _common("1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb"),
+    "GB200": _common("1g.23gb 1g.47gb 2g.47gb 3g.93gb 4g.93gb 7g.186gb"),
+}
+_BY_MODEL: tuple[tuple[str, int, int, str], ...] = (
+    ("A30", 0, 0, "A30"),
+    ("A100", 0, 50_000, "A100-40"),
+    ("A100", 50_000, 0, "A100-80"),
+    ("GH200", 90_000, 100_000, "H100-96"),
+    ("H20", 90_000, 100_000, "H100-96"),
+    ("H20", 130_000, 0, "H200"),
+    ("H100", 50_000, 90_000, "H100-80"),
+    ("H100", 90_000, 97_000, "H100-94"),
+    ("H200", 130_000, 0, "H200"),
+    ("GB200", 0, 0, "GB200"),
+    ("B200", 0, 0, "B200"),
+)
+"""A word of the model's name, its memory in MiB from … to (0: any), the family."""
+_WORD = re.compile(r"[A-Z0-9]+")
+
+
+class Geometry:
+    """What can be carved of cards of one kind. States are numbered as they are met; 0 is the free card."""
+
+    def __init__(self, profiles: Sequence[SliceProfile]) -> None:
+        self.profiles = tuple(profiles)
+        self.codes = {profile.name: at for at, profile in enumerate(self.profiles)}
+        self.compute = max((profile.compute for profile in profiles), default=0)
+        self.size = max((start + p.size for p in profiles for start in p.starts), default=0)
+        self._order = sorted(range(len(profiles)), key=lambda at: self._precious(at), reverse=True)
+        self._ids: dict[tuple[int, int, bool], int] = {}
+        self._states: list[tuple[int, int, bool]] = []
+        self._more: dict[int, tuple[int, ...]] = {}
+        self._best: dict[tuple[int, int], tuple[int, int]] = {}
+        self._futures: dict[int, frozenset[int]] = {}
+        self.state(0, 0, media=False)
+
+    def _precious(self, at: int) -> tuple[int, int]:
+        return self.profiles[at].compute, self.profiles[at].size
+
+    # ------------------------------------------------------------------ states
+
+    def __len__(self) -> int:
+        """How many states have been met."""
+        return len(self._states)
+
+    def state(self, mask: int, compute: int, *, media: bool) -> int:
+        """The number of a state: taken memory slices (bits), taken compute slices, media extensions taken."""
+        key = (mask, compute, media)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = len(self._states)
+            self._states.append(key)
+        return found
+
+    def then(self, state: int, profile: int, start: int) -> int:
+        """The state after an instance has been placed."""
+        mask, compute, media = self._states[state]
+        p = self.profiles[profile]
+        return self.state(mask | self.mask(profile, start), compute + p.compute, media=media or p.media)
+
+    def mask(self, profile: int, start: int) -> int:
+        """The memory slices that an instance takes, as bits."""
+        return ((1 << self.profiles[profile].size) - 1) << start
+
+    def starts(self, state: int, profile: int) -> list[int]:
+        """Where an instance can be placed."""
+        mask, compute, media = self._states[state]
+        p = self.profiles[profile]
+        if compute + p.compute > self.compute or (media and p.media):
+            return []
+        return [start for start in p.starts if not mask & self.mask(profile, start)]
+
+    def free_slices(self, state: int) -> int:
+        """How many memory slices are not taken."""
+        return self.size - self._states[state][0].bit_count()
+
+    # ------------------------------------------------------------------ tables
+
+    def more(self, state: int) -> tuple[int, ...]:
+        """By profile, how many further instances of it alone the card holds."""
+        found = self._more.get(state)
+        if found is None:
+            found = self._more[state] = tuple(self._most(state, at) for at in range(len(self.profiles)))
+        return found
+
+    def _most(self, state: int, profile: int) -> int:
+        """The most instances of one profile: earliest end first is optimal for stretches of one size."""
+        mask, compute, media = self._states[state]
+        p = self.profiles[profile]
+        if p.media:
+            return int(bool(self.starts(state, profile)))
+        n, edge = 0, 0
+        for start in sorted(p.starts):
+            if start >= edge and not mask & self.mask(profile, start):
+                n, edge = n + 1, start + p.size
+        return max(0, min(n, (self.compute - compute) // p.compute)) if p.compute else n
+
+    def best(self, state: int, profile: int) -> tuple[int, int] | None:
+        """The start of the next instance and the state after it; ``None`` if there is no place."""
+        found = self._best.get((state, profile))
+        if found is None:
+            starts = self.starts(state, profile)
+            if not starts:
+                return None
+            start = max(
+                starts, key=lambda start: self._worth(self.then(state, profile, start), profile, start)
+            )
+            found = self._best[state, profile] = (start, self.then(state, profile, start))
+        return found
+
+    def _worth(self, after: int, profile: int, start: int) -> tuple[int, tuple[int, ...], int, int]:
+        more = self.more(after)
+        return more[profile], tuple(more[at] for at in self._order), len(self.future(after)), start
+
+    def future(self, state: int) -> frozenset[int]:
+        """Every combination of profiles that can still be placed, the empty one included: four bits per
+        profile, how many of it. Media extensions do not count."""
+        mask, compute, _ = self._states[state]
+        plain = self.state(mask, compute, media=False)
+        found = self._futures.get(plain)
+        if found is None:
+            combinations = {0}
+            for at, p in enumerate(self.profiles):
+                if not p.media:
+                    one = 1 << 4 * at
+                    for start in self.starts(plain, at):
+                        combinations.update(one + rest for rest in self.future(self.then(plain, at, start)))
+            found = self._futures[plain] = frozenset(combinations)
+        return found
+
+    # ------------------------------------------------------------------ for tests and reports
+
+    def layouts(self) -> Iterator[Placed]:
+        """Every way in which instances can stand on the card, the free card included."""
+        return self._layouts(frozenset(), 0, 0)
+
+    def _layouts(self, placed: Placed, state: int, first: int) -> Iterator[Placed]:
+        yield placed
+        places = [(start, at) for at, p in enumerate(self.profiles) for start in p.starts]
+        for rank, (start, at) in enumerate(sorted(places)):
+            if rank >= first and start in self.starts(state, at):
+                name = self.profiles[at].name
+                yield from self._layouts(placed | {(name, start)}, self.then(state, at, start), rank + 1)
+
+
+@lru_cache(maxsize=256)
+def geometry(profiles: tuple[SliceProfile, ...]) -> Geometry:
+    """The geometry of these profiles, one for all cards."""
+    return Geometry(profiles)
+
+
+def family_of(model: str, memory_mib: int) -> str:
+    """The name of the family of a model; empty if it is not in the table."""
+    words = set(_WORD.findall(model.upper()))
+    for word, least, most, family in _BY_MODEL:
+        if word in words and memory_mib >= least and (not most or memory_mib < most):
+            return family
+    return ""
+
+
+def geometry_of(device: Device) -> Geometry | None:
+    """What a card can be sliced into: by what its node says, else by its model; ``None`` if nothing is
+    known."""
+    if device.geometry:
+        return geometry(device.geometry)
+    family = family_of(device.model, device.memory_mib)
+    return geometry(FAMILIES[family]) if family else None
