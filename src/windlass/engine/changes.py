@@ -1,36 +1,36 @@
-"""A log of row numbers that many readers follow, each at its own pace."""
+"""Which rows have changed, for many readers that follow at their own pace."""
 
 from __future__ import annotations
 
 
 class ChangeLog:
-    """Append-only; readers keep a mark. Old entries are dropped once the log is long: a reader that
-    lags behind the dropped part is told so (``None``) and looks at everything again."""
+    """Every row once, with the number of its latest change, the latest last. Readers keep a mark; what
+    they read is as long as the number of rows that changed, however often each did."""
 
-    __slots__ = ("base", "entries", "limit")
+    __slots__ = ("_last", "mark", "stamps")
 
-    def __init__(self, limit: int = 65_536) -> None:
-        self.entries: list[int] = []
-        self.base = 0
-        self.limit = limit
-
-    @property
-    def mark(self) -> int:
-        """The position after the newest entry."""
-        return self.base + len(self.entries)
+    def __init__(self) -> None:
+        self.mark = 0
+        """The number of changes so far."""
+        self.stamps: dict[int, int] = {}
+        """Row → the number of its latest change."""
+        self._last = -1
 
     def add(self, row: int) -> None:
-        self.entries.append(row)
+        """The row has changed."""
+        self.mark += 1
+        if row != self._last:
+            self._last = row
+            self.stamps.pop(row, None)
+        self.stamps[row] = self.mark
 
-    def since(self, mark: int) -> list[int] | None:
-        """The rows logged after ``mark``, with repetitions; ``None`` if part of them was dropped."""
-        if mark < self.base:
-            return None
-        return self.entries[mark - self.base :]
-
-    def trim(self) -> None:
-        """Drop the older half once the log is over its limit."""
-        if len(self.entries) > self.limit:
-            dropped = len(self.entries) // 2
-            del self.entries[:dropped]
-            self.base += dropped
+    def since(self, mark: int) -> list[int]:
+        """The rows that changed after ``mark``, the latest first."""
+        if self.mark - mark == 1:
+            return [self._last]
+        found = []
+        for row, stamp in reversed(self.stamps.items()):
+            if stamp <= mark:
+                break
+            found.append(row)
+        return found

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cells import RowCells
 from windlass.engine.devices import WHOLE
 from windlass.engine.fit import SCORE_UNITS, TIE_BITS, UNLIMITED, MemoBudget, NodeFit
 from windlass.engine.policies import Policies
@@ -55,7 +56,9 @@ class TaskClass:
         self.number = number
         self.needs = needs
         self.request: Mapping[str, int] = request_of(needs)
-        self.fit = fit or NodeFit(needs.node_part(), self.request, table, policies, MemoBudget())
+        self.fit = fit or NodeFit(
+            needs.node_part(), self.request, table, policies, MemoBudget(), RowCells(table)
+        )
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
         """Whether its tasks ask for no amount of anything (best effort)."""
         self.items = tuple(sorted(self.request.items()))
@@ -133,6 +136,7 @@ class ClassIndex:
         self._by_needs: dict[Needs, TaskClass] = {}
         self._fits: dict[Needs, NodeFit] = {}
         self._budget = MemoBudget()
+        self._cells = RowCells(table)
         self._trim_at = keep
         self._by_identity: dict[int, tuple[Needs, TaskClass]] = {}
         self._next = 0
@@ -168,7 +172,7 @@ class ClassIndex:
         part = needs.node_part()
         fit = self._fits.get(part)
         if fit is None:
-            fit = NodeFit(part, request_of(part), self._table, self._policies, self._budget)
+            fit = NodeFit(part, request_of(part), self._table, self._policies, self._budget, self._cells)
             self._fits[part] = fit
             self._budget.share(len(self._fits))
         fit.users += 1

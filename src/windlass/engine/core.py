@@ -106,8 +106,6 @@ class Core:
             self._machinery.running.note(touched)
         touched.update(self.reviews.tell(ctx.parked, now))
         touched.update(self.reviews.review(now))
-        self.world.table.amounts.trim()
-        self.world.table.statics.trim()
         self.world.classes.trim(self.lot.by_class)
         ctx.wake(self.enrolment.next_due())
         ctx.wake(self.world.ledger.holds.next_due())

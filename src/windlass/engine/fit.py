@@ -3,18 +3,20 @@
 Per node: the static mask, ``count`` (how many more tasks the node takes) and ``key``, one integer that
 ranks the node: score in the high bits, name order in the low ones, -1 where nothing fits. The best node is
 ``argmax(key)``. The arrays are brought up to date from the table's change logs, so a bind costs one row.
-Answers for a row are remembered by the row's bytes: nodes in equal states are evaluated once.
+A few rows are judged in plain integers (:mod:`windlass.engine.cells`), where every policy can be asked
+like that; else answers are remembered by the row's bytes: nodes in equal states are evaluated once.
 
 Task classes that differ only in how their pods relate to other pods share one :class:`NodeFit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cells import Cells, PlainScores, RowCells, plain_scores
 from windlass.engine.policies import Policies
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.view import TableView
@@ -28,6 +30,9 @@ TIE_BITS = 32
 _FEW = 48
 _CLEAR = 3
 """More changed rows than this are first tested together for what they lack."""
+_PLAIN = 96
+_PLAIN_OPEN = 16
+"""More rows, or more that may take a task, are faster judged as arrays."""
 
 
 class MemoBudget:
@@ -51,8 +56,11 @@ class NodeFit:
         "_asked",
         "_budget",
         "_built_epoch",
+        "_cells",
         "_least",
         "_memo",
+        "_plain",
+        "_plain_asked",
         "_policies",
         "_request",
         "_scores",
@@ -61,12 +69,12 @@ class NodeFit:
         "_static_score",
         "_table",
         "_tie_epoch",
+        "_total",
         "built",
         "count",
         "key",
         "needs",
         "static",
-        "total",
         "used_at",
         "users",
         "vector",
@@ -79,8 +87,9 @@ class NodeFit:
         table: NodeTable,
         policies: Policies,
         budget: MemoBudget,
+        cells: RowCells,
     ) -> None:
-        """``request``: all that a task takes of a node, ``pods`` included."""
+        """``request``: all that a task takes of a node, ``pods`` included. ``cells``: shared by all."""
         self.needs = needs
         self.users = 0
         """Task classes."""
@@ -92,6 +101,8 @@ class NodeFit:
         self._budget = budget
         self.vector = table.request_vector(request)
         self._note_asked()
+        self._cells = cells
+        self._plain = plain_scores(policies, needs, table)
         self.drop()
 
     def drop(self) -> None:
@@ -102,8 +113,7 @@ class NodeFit:
         self.key: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._static_score: NDArray[np.float64] = np.zeros(0)
         self._memo: dict[bytes, tuple[int, float]] = {}
-        self.total = 0
-        """The sum of ``count``: how many such tasks the cluster takes now, on their own."""
+        self._total = 0
         self._built_epoch = -1
         self._tie_epoch = -1
         self._seen_amounts = 0
@@ -118,6 +128,14 @@ class NodeFit:
     def _note_asked(self) -> None:
         self._asked = np.flatnonzero(self.vector)
         self._least = np.where(self.vector > 0, self.vector, -UNBOUNDED)
+        self._plain_asked = [(at, int(self.vector[at])) for at in reversed(self._asked.tolist())]
+
+    @property
+    def total(self) -> int:
+        """The sum of ``count``: how many such tasks the cluster takes now, on their own."""
+        if self._total < 0:
+            self._total = int(self.count.sum())
+        return self._total
 
     # ------------------------------------------------------------------ bringing up to date
 
@@ -128,25 +146,19 @@ class NodeFit:
             self._build()
             return
         log, statics = table.amounts, table.statics
-        if (
-            self._seen_statics != statics.base + len(statics.entries)
-            or self._tie_epoch != table.ranking.epoch
-        ):
+        if self._seen_statics != statics.mark or self._tie_epoch != table.ranking.epoch:
             self._refresh_statics()
-        entries = log.entries
-        behind = log.base + len(entries) - self._seen_amounts
-        if not behind:
+        if self._seen_amounts == log.mark:
             return
-        if behind == 1:
-            self._refresh_few((entries[-1],))
+        changed = log.since(self._seen_amounts)
+        self._seen_amounts = log.mark
+        self._total = -1
+        if 2 * len(changed) > table.height > _FEW:
+            self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
+        elif self._plain is not None and len(changed) <= _PLAIN:
+            self._refresh_plain(changed, self._plain)
         else:
-            changed = log.since(self._seen_amounts)
-            if changed is None or len(changed) > 4 * table.height:
-                self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
-            else:
-                rows = set(changed)
-                self._refresh_some(rows)
-        self._seen_amounts = log.base + len(entries)
+            self._refresh_some(changed)
 
     def _build(self) -> None:
         table = self._table
@@ -172,10 +184,10 @@ class NodeFit:
         table = self._table
         table.ranking.settle()
         changed = table.statics.since(self._seen_statics)
-        if changed is None or self._tie_epoch != table.ranking.epoch:
+        if self._tie_epoch != table.ranking.epoch:
             rows = np.arange(table.height, dtype=np.int64)
         else:
-            rows = np.array(sorted(set(changed)), dtype=np.int64)
+            rows = np.array(changed, dtype=np.int64)
         self._tie_epoch = table.ranking.epoch
         self._seen_statics = table.statics.mark
         if len(rows):
@@ -225,8 +237,7 @@ class NodeFit:
             return
         count, score = self._evaluate(TableView(self._table, None if everything else rows))
         count[~self.static[rows]] = 0
-        before = self.count[rows]
-        self.total += int(count.sum()) - int(before.sum())
+        self._total = -1
         self.count[rows] = count
         self.key[rows] = self._keys(rows, count, score)
 
@@ -252,12 +263,44 @@ class NodeFit:
         planes = self._table.planes[rows]
         kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
         fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self._least).all(axis=1)
-        full = rows[~fits]
-        self.total -= int(self.count[full].sum())
-        self.count[full] = 0
-        self.key[full] = -1
+        self._close(rows[~fits])
         found: list[int] = rows[fits].tolist()
         return found
+
+    def _close(self, rows: NDArray[np.int64] | list[int]) -> None:
+        """They take no task."""
+        self.count[rows] = 0
+        self.key[rows] = -1
+
+    def _refresh_plain(self, rows: Sequence[int], scores: PlainScores) -> None:
+        """As :meth:`_refresh_rows`, in plain integers."""
+        static, asked = self.static, self._plain_asked
+        known, stamps = self._cells.known(), self._table.amounts.stamps
+        full: list[int] = []
+        opened: list[tuple[int, Cells]] = []
+        for row in rows:
+            if not static[row]:
+                continue
+            cells = known.get(row)
+            if cells is None or cells[0] != stamps[row]:
+                cells = self._cells.read(row, stamps[row])
+            free = cells[1]
+            for column, units in asked:
+                if free[column] < units:
+                    full.append(row)
+                    break
+            else:
+                opened.append((row, cells))
+        if full:
+            self._close(full)
+        if len(opened) > _PLAIN_OPEN:
+            self._refresh_rows(np.array([row for row, _ in opened], dtype=np.int64))
+            return
+        for row, (_, free, allocatable, used, releasing) in opened:
+            score = 0.0
+            for weight, of in scores:
+                score += weight * of(allocatable, used, releasing)
+            self._set_row(row, min([free[column] // units for column, units in asked]), score)
 
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
@@ -285,10 +328,7 @@ class NodeFit:
                 self._set_row(row, count, score)
 
     def _set_row(self, row: int, count: int, score: float) -> None:
-        before = int(self.count[row])
-        if count != before:
-            self.total += count - before
-            self.count[row] = count
+        self.count[row] = count
         if count > 0:
             whole = float(self._static_score[row]) + score
             ranked = round(whole / self._scores.weight * SCORE_UNITS)

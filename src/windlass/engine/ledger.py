@@ -48,8 +48,7 @@ class Ledger:
         table = self.table
         cells = table.planes[row, USED]
         cells += cls.vector if n == 1 else cls.vector * n
-        table.version += 1
-        table.amounts.entries.append(row)
+        table.touch(row)
         cls.placed[row] = cls.placed.get(row, 0) + n
         queue = group.queue
         if queue is not None:

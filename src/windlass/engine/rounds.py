@@ -141,7 +141,7 @@ class Round:
         cls.refresh()
         changed = log.since(self._mark)
         self._mark = log.mark
-        if self._height != self._table.height or changed is None:
+        if self._height != self._table.height:
             raise RuntimeError("the nodes have changed in the middle of a round")
         dirty = set(changed)
         self._renew_later(dirty)

@@ -213,13 +213,14 @@ class NodeTable:
                     self.total.pop(resource, None)
 
     def _touch(self, row: int, *, static: bool) -> None:
-        self.version += 1
-        (self.statics if static else self.amounts).add(row)
+        self.touch(row)
+        if static:
+            self.statics.add(row)
 
     def touch(self, row: int) -> None:
         """The amounts of the row were written."""
         self.version += 1
-        self.amounts.entries.append(row)
+        self.amounts.add(row)
 
     # ------------------------------------------------------------------ amounts
 

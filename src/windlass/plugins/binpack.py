@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
-from windlass.spi.plugins import Footprint, Trend
+from windlass.spi.plugins import Footprint, PlainScorer, Trend
 from windlass.spi.quantities import is_device
 
 ORDINARY = ("cpu", "memory")
@@ -47,6 +47,32 @@ class Binpack:
             score += points * shares[:, at]
         return score if devices else score + 40.0 * _no_idle_device(nodes)
 
+    def plain(self, needs: Needs, resources: Sequence[str]) -> PlainScorer | None:
+        weighed = _weighed(needs.request)
+        if weighed is None:
+            pods = resources.index("pods")
+            return lambda _, used, __: 100.0 / (1.0 + max(used[pods], 0))
+        counted, units, weights, devices = weighed
+        columns = [resources.index(resource) for resource in counted]
+        parts = list(zip(columns, units.tolist(), weights, strict=True))
+
+        def share(allocatable: Sequence[int], used: Sequence[int], _: Sequence[int]) -> float:
+            total = 0.0
+            for column, asked, points in parts:
+                whole, taken = allocatable[column], used[column] + asked
+                total += points * ((taken if taken < whole else whole) / (whole if whole > 1 else 1))
+            return total
+
+        if devices:
+            return share
+        columns_of = DeviceColumns(resources)
+
+        def share_and_idle(allocatable: Sequence[int], used: Sequence[int], gone: Sequence[int]) -> float:
+            idle = any([allocatable[at] > used[at] for at in columns_of.now()])
+            return share(allocatable, used, gone) + 40.0 * (not idle)
+
+        return share_and_idle
+
 
 @lru_cache(maxsize=4096)
 def _weighed(
@@ -83,6 +109,21 @@ def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:
 def fewest_pods(nodes: NodeView) -> FloatArray:
     """From 100 on an empty node down with every pod; below 1 beyond 100 of them."""
     return 100.0 / (1.0 + np.maximum(nodes.used("pods"), 0))
+
+
+class DeviceColumns:
+    """Which of ``resources``, which may grow, are devices."""
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        self._resources = resources
+        self._seen = 0
+        self._found: list[int] = []
+
+    def now(self) -> list[int]:
+        if self._seen != len(self._resources):
+            self._seen = len(self._resources)
+            self._found = [at for at, resource in enumerate(self._resources) if is_device(resource)]
+        return self._found
 
 
 def _no_idle_device(nodes: NodeView) -> FloatArray:

@@ -6,12 +6,15 @@ density of packing 0 to 9. Here a weight is that of 100 points: 0.09 stands for 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from windlass.plugins.binpack import DeviceColumns
 from windlass.plugins.dialects import KAI
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import Footprint, Trend
+from windlass.spi.plugins import Footprint, PlainScorer, Trend
 from windlass.spi.quantities import is_device
 
 AFFINITY = 1e6
@@ -43,6 +46,12 @@ class NodeKind:
                 devices |= nodes.allocatable(resource) > 0
         return np.where(devices, 0.0, 100.0)
 
+    def plain(self, needs: Needs, resources: Sequence[str]) -> PlainScorer | None:
+        if any(units > 0 and is_device(resource) for resource, units in needs.request):
+            return None
+        devices = DeviceColumns(resources)
+        return lambda has, _, __: 0.0 if any([has[at] > 0 for at in devices.now()]) else 100.0
+
 
 class Density:
     """Up to 9 points for the fullest node, or up to 1 for the emptiest, by one resource: devices for a pod
@@ -73,6 +82,26 @@ class Density:
         if self._pack:
             return np.where(allocatable > 0, 100.0 * (1.0 - np.minimum(free, SPAN) / SPAN), 0.0)
         return 100.0 * np.minimum(free / np.maximum(allocatable, 1), 1.0)
+
+    def plain(self, needs: Needs, resources: Sequence[str]) -> PlainScorer | None:
+        resource = self._resource(needs)
+        if resource is None:
+            return None
+        column, pack = -1, self._pack
+
+        def density(allocatable: Sequence[int], used: Sequence[int], releasing: Sequence[int]) -> float:
+            nonlocal column
+            if column < 0:
+                if resource not in resources:
+                    return 0.0  # a pod that does not ask for any: no node has said yet how much it has
+                column = resources.index(resource)
+            whole = allocatable[column]
+            free = max(whole - used[column] + releasing[column], 0)
+            if pack:
+                return 100.0 * (1.0 - min(free, SPAN) / SPAN) if whole > 0 else 0.0
+            return 100.0 * min(free / max(whole, 1), 1.0)
+
+        return density
 
     def _resource(self, needs: Needs) -> str | None:
         asked = [resource for resource, units in needs.request if units > 0 and is_device(resource)]
