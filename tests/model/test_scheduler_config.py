@@ -82,7 +82,13 @@ def test_scorers_on_their_own_and_arguments_as_json() -> None:
     )
     assert parsed.config.actions == ("enqueue", "allocate", "backfill")
     assert parsed.config.plugins == (PluginOption("gpu-aware", {}, {"w": 0.5}),)
-    assert len(parsed.notes) == 3
+    assert set(parsed.notes) == {
+        "default: no actions -> enqueue, allocate, backfill",
+        "alias: args as a JSON text -> arguments as a map",
+        "alias: top-level nodeorder list -> node scorer gpu-aware with w 0.5",
+        "default: no gang plug-in in the tiers -> gang stays on "
+        "(all-or-nothing is never switched off by omission)",
+    }
 
 
 def test_flags_in_the_place_of_a_policy_change_no_policy() -> None:

@@ -182,6 +182,11 @@ class ClassIndex:
         """Every class that is placed anywhere, with its tasks by row."""
         return ((cls.number, cls.placed) for cls in self._by_needs.values() if cls.placed)
 
+    def judge_trends(self) -> None:
+        """Scores move differently from now on: look again which classes may be placed by counting."""
+        for cls in self._by_needs.values():
+            cls.countable = self._policies.countable and self._policies.rises(cls.needs)
+
     def touch(self, cls: TaskClass) -> None:
         """The class was used: it is kept longest."""
         self._clock += 1

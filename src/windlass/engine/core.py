@@ -10,7 +10,7 @@ a hash.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
@@ -35,8 +35,9 @@ from windlass.engine.reviews import Reviews
 from windlass.engine.running import RunningGroups
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
+from windlass.engine.view import TableView
 from windlass.engine.world import World
-from windlass.spi.objects import Task, TaskState
+from windlass.spi.objects import Needs, Task, TaskState
 
 
 class Core:
@@ -47,6 +48,7 @@ class Core:
         self.config = config or EngineConfig()
         policies = Policies(plugins)
         self.world = World(self.config, policies)
+        self._nodes = TableView(self.world.table)
         self._intake = Intake(self.world)
         self._placer = Placer(self.world.table, policies)
         self._statement = Statement(self.world.ledger)
@@ -127,12 +129,23 @@ class Core:
         )
 
     def _look_at_varying(self, now: float) -> None:
-        """Where a policy answers otherwise than before, everything is asked anew and tried again."""
+        """Where a policy answers otherwise than before, everything is asked anew; and tried again, unless it is
+        scores alone."""
         changed = [plugin.changed(now) for plugin in self.world.policies.varying]
+        learned = [
+            plugin.take_stock(now, self._kinds, self._nodes) for plugin in self.world.policies.learning
+        ]
+        table = self.world.table
+        if any(learned):
+            self.world.classes.judge_trends()
+            table.epoch += 1
         if any(changed):
-            table = self.world.table
             table.epoch += 1
             table.improved.update(row for row in range(table.height) if table.live[row])
+
+    def _kinds(self) -> Iterator[tuple[Needs, int]]:
+        """Every kind of pods, with how many exist."""
+        return ((cls.needs, cls.tasks) for cls in self.world.classes if cls.tasks)
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
         """Why the group waits, as things stand; ``None`` if nothing of it waits.

@@ -35,6 +35,7 @@ from windlass.spi.configuration import (
 
 PLACEMENT = ("nodeplacement", "gpupack", "gpuspread", "gpusharingorder")
 """KAI's plugins that say only where work is placed."""
+ARGUMENTS_NOTE = "alias: args as a JSON text -> arguments as a map"
 _TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
 _COMPATIBILITIES = ("", "windlass", "volcano")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -177,6 +178,11 @@ def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
     extra = [option for _, option in reader.options(value.get("plugins"), "plugins")]
     extra += reader.scorers(value.get("nodeorder"))
     named = [option.name for tier in tiers for option in tier.plugins]
+    if named and "gang" not in named and compatibility != "volcano" and not set(named) <= set(PLACEMENT):
+        reader.notes.append(
+            "default: no gang plug-in in the tiers -> gang stays on "
+            "(all-or-nothing is never switched off by omission)"
+        )
     if named and all(name in PLACEMENT for name in named):
         extra = [option for tier in tiers for option in tier.plugins] + extra
         tiers = ()
@@ -230,7 +236,7 @@ class _Reader:
     def actions(self, value: Any, tiers: bool) -> tuple[str, ...]:
         if value is None:
             if tiers:
-                self.notes.append("no actions: enqueue, allocate, backfill, as in Volcano")
+                self.notes.append("default: no actions -> enqueue, allocate, backfill")
                 return ("enqueue", "allocate", "backfill")
             return ()
         if isinstance(value, str):
@@ -299,14 +305,19 @@ class _Reader:
                 text = json.loads(text)
             except ValueError:
                 raise self.wrong(f"{field}.args", "is no JSON", "write arguments as a mapping") from None
-        self.notes.append(f"{field}: args are read as arguments")
+        if ARGUMENTS_NOTE not in self.notes:
+            self.notes.append(ARGUMENTS_NOTE)
         return self.mapping(text, f"{field}.args")
 
     def scorers(self, value: Any) -> list[PluginOption]:
         """The top-level list ``nodeorder``: node scorers by name."""
         found = []
         for field, option in self.options(value, "nodeorder"):
-            self.notes.append(f"{field}: read as the plugin {option.name}")
+            given = ", ".join(f"{name} {setting}" for name, setting in option.arguments.items())
+            self.notes.append(
+                f"alias: top-level nodeorder list -> node scorer {option.name}"
+                + (f" with {given}" if given else "")
+            )
             found.append(option)
         return found
 

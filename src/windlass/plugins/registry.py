@@ -18,7 +18,9 @@ from importlib import metadata
 
 from windlass.plugins.catalogue import CATALOGUE, PLACEMENT, Wiring
 from windlass.plugins.defaults import default_plugins
+from windlass.plugins.dialects import NOT_KAI, VOLCANO
 from windlass.plugins.keeping import ClaimsFor, VictimsFor, kept
+from windlass.plugins.on_top import ON_TOP
 from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.tiers import VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
@@ -83,7 +85,7 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
 
 def known_plugins() -> Sequence[str]:
     """The names that a configuration may use, those of entry points included; sorted."""
-    return sorted({*CATALOGUE, *PLACEMENT, *(point.name for point in _entry_points())})
+    return sorted({*CATALOGUE, *PLACEMENT, *ON_TOP, *(point.name for point in _entry_points())})
 
 
 # ---------------------------------------------------------------------- parts
@@ -157,6 +159,10 @@ def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:
     if factory is not None:
         factory(option, wiring)
         return
+    if option.name in ON_TOP:
+        if option.enabled("enableNodeOrder"):
+            wiring.plugins += ON_TOP[option.name](option, VOLCANO)
+        return
     found = _from_entry_point(option)
     if found is None:
         warn(f"plugin {option.name!r} is unknown and left out")
@@ -170,6 +176,8 @@ def _extra(option: PluginOption, wiring: Wiring, warn: Warn) -> list[object]:
     if option.name in PLACEMENT:
         PLACEMENT[option.name](option, wiring)
         return []
+    if option.name in ON_TOP:
+        return ON_TOP[option.name](option, NOT_KAI)
     found = _from_entry_point(option)
     if found is not None:
         return found

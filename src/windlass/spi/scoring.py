@@ -20,7 +20,7 @@ from windlass.spi.objects import Needs
 class Learns(Protocol):
     """A score that goes by what pods usually ask for."""
 
-    def learn(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
+    def take_stock(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
         """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend``
         included. ``kinds()`` has every kind of pods with how many exist, waiting or placed; ``nodes`` are
         all nodes. To be quick where nothing is to be learned."""

@@ -1,0 +1,40 @@
+"""Scores that a configuration may add: in a tier for Volcano's queues, or on top of any policy for all pods
+that KAI's rules do not place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from windlass.plugins.fgd import Fgd
+from windlass.plugins.gpu_aware import GpuAware, weights_of
+from windlass.plugins.scarcity import Scarcity
+from windlass.spi.configuration import PluginOption
+from windlass.spi.objects import Dialect
+
+Make = Callable[[PluginOption, Collection[Dialect]], list[object]]
+
+
+def _gpu_aware(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    weights = weights_of(option.arguments)
+    return [GpuAware(weights, dialects)] if any(weights.values()) else []
+
+
+def _fgd(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    weight = _weight(option, 100.0)
+    return [Fgd(weight, dialects)] if weight else []
+
+
+def _scarcity(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    weight = _weight(option, 1.0)
+    return [Scarcity(weight, dialects)] if weight else []
+
+
+def _weight(option: PluginOption, default: float) -> float:
+    given = option.arguments.get("weight", default)
+    if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
+        raise ValueError(f"{option.name}: weight {given!r} is no number of at least 0")
+    return float(given)
+
+
+ON_TOP: Mapping[str, Make] = {"gpu-aware": _gpu_aware, "fgd": _fgd, "scarcity": _scarcity}
+"""Name → what makes the plugins of an option, for the pods of some dialects."""
