@@ -35,6 +35,9 @@ from windlass.spi.configuration import (
 
 PLACEMENT = ("nodeplacement", "gpupack", "gpuspread", "gpusharingorder")
 """KAI's plugins that say only where work is placed."""
+CONFIG_MAP_NAMESPACE = "volcano-system"
+CONFIG_MAP_NAME = "volcano-scheduler-config"
+"""Where a cluster keeps its configuration."""
 ARGUMENTS_NOTE = "alias: args as a JSON text -> arguments as a map"
 _TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
 _COMPATIBILITIES = ("", "windlass", "volcano")
@@ -199,6 +202,22 @@ def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
     )
 
 
+def described(config: SchedulerConfig) -> str:
+    """Actions and plugins with their arguments in one line, tier by tier."""
+    named = ["; ".join(_described(option) for option in tier.plugins) for tier in config.tiers]
+    named += [_described(option) for option in config.plugins]
+    actions = f"actions {', '.join(config.actions)}" if config.actions else "default actions"
+    return " | ".join([actions, *(text for text in named if text)])
+
+
+def _described(option: PluginOption) -> str:
+    given = {**option.flags, **option.arguments}
+    said = ", ".join(
+        f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in given.items()
+    )
+    return f"{option.name} ({said})" if said else option.name
+
+
 class _Reader:
     """Reads the parts of a policy; collects notes."""
 
@@ -312,7 +331,7 @@ class _Reader:
     def scorers(self, value: Any) -> list[PluginOption]:
         """The top-level list ``nodeorder``: node scorers by name."""
         found = []
-        for field, option in self.options(value, "nodeorder"):
+        for _, option in self.options(value, "nodeorder"):
             given = ", ".join(f"{name} {setting}" for name, setting in option.arguments.items())
             self.notes.append(
                 f"alias: top-level nodeorder list -> node scorer {option.name}"

@@ -18,15 +18,13 @@ from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.model import scheduler_config
-from windlass.model.scheduler_config import ConfigError, Parsed
+from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, Parsed
 from windlass.observe import logs
 from windlass.scheduler.policy import make_engine
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
 LOOK_SECONDS = 2.0
-CONFIG_MAP_NAMESPACE = "volcano-system"
-CONFIG_MAP_NAME = "volcano-scheduler-config"
 Adopt = Callable[[SchedulerConfig], None]
 log = logs.get("scheduler")
 
@@ -176,9 +174,8 @@ class ConfigMapSource:
         for note in parsed.notes:
             self._recorder.event(ref, "Warning", "ConfigurationNote", note)
         log.info("configuration taken over", source=place, actions=",".join(parsed.config.actions))
-        self._recorder.event(
-            ref, "Normal", "ConfigurationTakenOver", "the scheduler decides by it from now on"
-        )
+        told = f"the scheduler decides by it from now on: {scheduler_config.described(parsed.config)}"
+        self._recorder.event(ref, "Normal", "ConfigurationTakenOver", told)
         self._adopt(parsed.config)
 
     def _refuse(self, ref: ObjectRef, error: WindlassError) -> None:

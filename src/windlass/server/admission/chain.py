@@ -18,6 +18,7 @@ from windlass.server.admission import (
     limits,
     namespaces,
     pods,
+    policy,
     priority,
     queues,
     quota,
@@ -71,6 +72,7 @@ class Admission:
             volcano.check,
             self._ledger.check,
             volcano.advise,
+            policy.advise,
         )
         self._deletes: Sequence[Plugin] = (namespaces.undeletable, deletion.check)
 

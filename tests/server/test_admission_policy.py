@@ -1,0 +1,56 @@
+"""Writing the scheduler's ConfigMap: what is read differently is said at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import acceptance
+import pytest
+from memory_objects import World
+
+from windlass.api import resources
+from windlass.model.scheduler_config import described, parse, text_of
+
+
+@pytest.fixture
+def world() -> World:
+    found = World()
+    found.objects.put(resources.NAMESPACES, {"metadata": {"name": "volcano-system"}})
+    return found
+
+
+def config_map(text: str, name: str = "volcano-scheduler-config") -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "volcano-system"},
+        "data": {"volcano-scheduler.conf": text},
+    }
+
+
+@pytest.mark.parametrize("number", [7, 21])
+def test_the_users_own_files_get_the_promised_warnings(world: World, number: int) -> None:
+    (document,) = acceptance.documents(number)
+    warnings = world.create(document).warnings
+    assert acceptance.all_there(warnings, acceptance.expected_warnings(number)), warnings
+
+
+def test_the_weights_stand_in_the_list_of_plugins() -> None:
+    (document,) = acceptance.documents(21)
+    assert described(parse(text_of(document["data"])).config) == (
+        "actions enqueue, allocate, backfill | predicates; nodeorder; binpack | "
+        "gpu-aware (gpuMemoryWeight 1.0, gpuComputeWeight 0.8, interGPUCommsWeight 0.5)"
+    )
+
+
+def test_a_file_that_would_be_refused_is_advised_about(world: World) -> None:
+    (warning,) = world.create(config_map("actions: fly\n")).warnings
+    assert warning.startswith("advice: the scheduler will not take this over: line 1: actions: names 'fly'")
+    assert world.create(config_map("actions: fly\n", name="other")).warnings == []
+
+
+def test_a_changed_file_is_told_about_too(world: World) -> None:
+    good = config_map("actions: allocate\ntiers:\n- plugins:\n  - name: gang\n")
+    assert world.create(good).warnings == []
+    good["data"]["volcano-scheduler.conf"] += "  - name: drf\n    args: '{}'\n"
+    assert world.update(good).warnings == ["alias: args as a JSON text -> arguments as a map"]
