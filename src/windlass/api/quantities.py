@@ -38,8 +38,30 @@ _SUFFIXES = {
 _PATTERN = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)")
 
 _BYTES = ("memory", "ephemeral-storage", "storage")
-_DEVICE_WORDS = ("gpu", "npu", "hpu", "gaudi", "mig-", "vgpu-number", "accelerator", "dcu", "mlu", "tpu")
-_NOT_DEVICES = ("gpu-mem", "gpu-core", "gpu-memory", "vgpu-mem", "vgpu-cores", "gpumem", "gpucores")
+_DEVICE_WORDS = (
+    "gpu",
+    "npu",
+    "hpu",
+    "gaudi",
+    "mig-",
+    "accelerator",
+    "dcu",
+    "mlu",
+    "tpu",
+    "xpu",
+    "gcu",
+    "ascend",
+    "neuron",
+)
+_NOT_DEVICES = ("mem", "core", "percentage")
+"""What stands in names of amounts *of* devices: ``gpumem``, ``qgpu-core``, ``Ascend910B3-memory``."""
+_OTHER_DEVICES = (
+    "aws.amazon.com/neuroncore",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/xe",
+    "vastaitech.com/va",
+)
+"""Devices whose names say it in no other way."""
 
 
 class QuantityError(ValueError):
@@ -75,8 +97,10 @@ def is_device(name: str) -> bool:
     """Whether ``name`` counts accelerators (``vendor/gpu``, ``nvidia.com/mig-1g.10gb``, …)."""
     if "/" not in name:
         return False
+    if name in _OTHER_DEVICES:
+        return True
     leaf = name.rsplit("/", 1)[1].lower()
-    return any(word in leaf for word in _DEVICE_WORDS) and not any(leaf.startswith(w) for w in _NOT_DEVICES)
+    return any(word in leaf for word in _DEVICE_WORDS) and not any(word in leaf for word in _NOT_DEVICES)
 
 
 @lru_cache(maxsize=8192)
