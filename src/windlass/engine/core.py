@@ -10,6 +10,7 @@ a hash.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -33,6 +34,7 @@ from windlass.engine.report import Reporter
 from windlass.engine.reservations import Reservations
 from windlass.engine.reviews import Reviews
 from windlass.engine.running import RunningGroups
+from windlass.engine.scoretable import ScoreTable, score_table
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
 from windlass.engine.view import TableView
@@ -159,6 +161,19 @@ class Core:
         why_not = denials(self.world.policies, self._claiming, group, now)
         extra = {f"no {action}": reason for action, reason in why_not.items()}
         return replace(found, extra={**found.extra, **extra}) if extra else found
+
+    def scores(self, group_key: str) -> tuple[ScoreTable, ...]:
+        """How the nodes rank for each kind of pods of a group that have no node, as things stand.
+
+        Raises ``KeyError`` for a group that nobody has named.
+        """
+        world = self.world
+        kinds = Counter(e.cls.number for e in world.groups[group_key].tasks.values() if e.row < 0)
+        classes = {e.cls.number: e.cls for e in world.groups[group_key].tasks.values()}
+        return tuple(
+            score_table(world.table, world.policies, self._placer, classes[number], pods)
+            for number, pods in kinds.items()
+        )
 
     # ------------------------------------------------------------------ for ``dump``
 

@@ -44,6 +44,8 @@ _READERS: Mapping[str, _Reader] = {
     "scheduling.k8s.io/v1alpha2/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
     "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
 }
+KINDS = tuple(_READERS)
+"""``apiVersion/kind`` of all that is read."""
 _POD, _QUOTA = "v1/Pod", "v1/ResourceQuota"
 _QUIET = (
     _QUOTA,

@@ -23,13 +23,17 @@ _FRESH_SECONDS = 10.0
 
 @click.command("explain")
 @job_argument()
+@click.option("--scores", is_flag=True, help="Show how the nodes rank for its pods, score by score.")
 @standard()
-def command(invocation: Invocation, job: str) -> int:
+def command(invocation: Invocation, job: str, scores: bool) -> int:
     """Say why a job waits, and what would help."""
     found = _judged(invocation, find(invocation, job))
     record = found.explanation if found.waiting else None
     if invocation.structured:
-        emit(invocation, as_record(found, record), names=[f"job/{found.name}"])
+        document = as_record(found, record)
+        if scores:
+            document |= _scores_record(invocation, found)
+        emit(invocation, document, names=[f"job/{found.name}"])
         return 0
     out = invocation.out
     gpus = amounts.gpu_text(found.request)
@@ -43,7 +47,26 @@ def command(invocation: Invocation, job: str) -> int:
         out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
     else:
         out.write(_running(found))
+    if scores:
+        out.write(_scores_text(invocation, found))
     return 0
+
+
+def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:
+    from windlass.cli import scores
+    from windlass.model.scheduler_config import described
+
+    config, found = scores.table_of(invocation, job)
+    return {"policy": described(config), "scores": scores.as_records(found)}
+
+
+def _scores_text(invocation: Invocation, job: Job) -> str:
+    from windlass.cli import scores
+    from windlass.model.scheduler_config import described
+
+    config, found = scores.table_of(invocation, job)
+    policy = pairs([("policy", described(config))], indent="  ")
+    return policy + (scores.as_text(found) or "  no pod of it is left to score\n")
 
 
 def _judged(invocation: Invocation, job: Job) -> Job:
