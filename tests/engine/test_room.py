@@ -7,7 +7,7 @@ from cluster_dsl import Cluster, needs
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import TaskEntry
-from windlass.engine.room import Room, could_hold, future_free, lacking
+from windlass.engine.room import Leftover, Room, could_hold, future_free, lacking
 from windlass.engine.statement import Statement
 
 
@@ -66,14 +66,25 @@ def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
     s = Statement(c.engine.world.ledger)
     gpu = table.resources.codes["nvidia.com/gpu"]
     row = table.rows["n1"]
-    assert future_free(table)[row, gpu] == 0
+    leftover = Leftover(table)
+
+    def free() -> int:
+        found = future_free(table)
+        assert np.array_equal(leftover.free(), found)
+        assert leftover.free() is leftover.free()
+        assert leftover.sums() == found[table.live[: table.height]].sum(axis=0).tolist()
+        return int(found[row, gpu])
+
+    assert free() == 0
     s.evict(entry(c, "r0"), "preempt")
-    assert future_free(table)[row, gpu] == 2000
+    assert free() == 2000
     c.gang("waits", 1, "gpu=1")
     s.pipeline(entry(c, "waits"), row)
-    assert future_free(table)[row, gpu] == 1000
+    assert free() == 1000
     s.rollback()
-    assert future_free(table)[row, gpu] == 0
+    assert free() == 0
+    table.remove("n1")
+    assert free() == -4000  # what is on it is still in the books, and in nobody's sum
 
 
 def test_empty_nodes_hold_so_many() -> None:

@@ -16,7 +16,7 @@ from windlass.engine import wording
 from windlass.engine.classes import UNLIMITED, TaskClass
 from windlass.engine.placing import Placer
 from windlass.engine.table import NodeTable
-from windlass.engine.view import TableView
+from windlass.engine.view import view_of
 from windlass.engine.world import World
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Finding
@@ -73,7 +73,7 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     table = world.table
     cls.refresh()
     live = np.flatnonzero(table.live[: table.height])
-    view = TableView(table, live)
+    view = view_of(table, live)
     matching = live[cls.static[live]]
     domains = placer.constraints(cls)
     mask = placer.domain_mask(cls, domains) if domains else None
@@ -108,7 +108,7 @@ def room_for(
     world: World, needs: Needs, rows: NDArray[np.int64], *, empty: bool = False
 ) -> NDArray[np.int64]:
     """How many tasks of such needs each row takes, on amounts alone; ``empty``: if nothing ran there."""
-    view = TableView(world.table, rows, empty=empty)
+    view = view_of(world.table, rows, empty=empty)
     count = np.full(len(rows), UNLIMITED, dtype=np.int64)
     for plugin in world.policies.capacities:
         limit = plugin.capacity(needs, view)
@@ -120,12 +120,12 @@ def room_for(
 def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
     if not len(matching):
         return ()
-    view = TableView(table, matching)
+    view = view_of(table, matching)
     return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.items)
 
 
 def _scarce(verdict: NodesVerdict, table: NodeTable) -> tuple[tuple[str, int], ...]:
-    view = TableView(table, verdict.matching)
+    view = view_of(table, verdict.matching)
     found = []
     for name, units in verdict.cls.items:
         available = np.maximum(view.available(name), 0)
@@ -166,7 +166,7 @@ def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Find
 
 def _scattered(verdict: NodesVerdict, table: NodeTable) -> bool:
     """Whether there is enough free of everything in sum, and only devices are short on each node."""
-    view = TableView(table, verdict.matching)
+    view = view_of(table, verdict.matching)
     for name, units in verdict.cls.items:
         if int(np.maximum(view.available(name), 0).sum()) < units * verdict.wanted:
             return False

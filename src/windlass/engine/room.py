@@ -23,6 +23,32 @@ def future_free(table: NodeTable) -> NDArray[np.int64]:
     return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
 
 
+class Leftover:
+    """:func:`future_free`, made once for each state of the table."""
+
+    def __init__(self, table: NodeTable) -> None:
+        self._table = table
+        self._version = -1
+        self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        self._sums: list[int] = []
+
+    def free(self) -> NDArray[np.int64]:
+        """Not to be written to."""
+        self._renew()
+        return self._free
+
+    def sums(self) -> list[int]:
+        """Per resource, over the nodes that are there."""
+        self._renew()
+        return self._sums
+
+    def _renew(self) -> None:
+        if self._version != self._table.version:
+            self._version = self._table.version
+            self._free = future_free(self._table)
+            self._sums = self._free[self._table.live[: self._table.height]].sum(axis=0).tolist()
+
+
 def could_hold(table: NodeTable, cls: TaskClass) -> int:
     """How many tasks of the class empty nodes would hold."""
     cls.refresh()
@@ -51,16 +77,18 @@ def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
 class Room:
     """What one class of tasks finds on the nodes as victims go and are spared again."""
 
-    def __init__(self, table: NodeTable, cls: TaskClass) -> None:
+    def __init__(self, table: NodeTable, cls: TaskClass, free: NDArray[np.int64] | None = None) -> None:
+        """``free``: :func:`future_free` of the table, if known."""
+        free = future_free(table) if free is None else free
         cls.refresh()
         self._table = table
         self.cls = cls
         columns = np.flatnonzero(cls.vector)
         self._columns = columns
         self._asked: list[int] = cls.vector[columns].tolist()
-        self._free = future_free(table)[:, columns]
+        self._free = free[:, columns]
         self._static = cls.static[: table.height]
-        counts = _counts(future_free(table), cls)
+        counts = _counts(free, cls)
         self._counts: list[int] = counts.tolist()
         self.total = int(counts.sum())
 

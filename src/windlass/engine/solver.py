@@ -20,7 +20,7 @@ from windlass.engine.moves import Mover
 from windlass.engine.offers import Unit
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
-from windlass.engine.room import Room, future_free, lacking
+from windlass.engine.room import Leftover, Room, lacking
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step, whole_step
@@ -43,6 +43,7 @@ class Solver:
         self._placer = placer
         self._allocation = allocation
         self._statement = statement
+        self._leftover = Leftover(world.table)
         self._tools = Tools(world, policies, allocation, statement, Mover(world, placer, statement))
 
     def solve(
@@ -86,7 +87,7 @@ class Solver:
         All of them on a cluster of a few dozen nodes."""
         table = self._world.table
         found: dict[str, GroupEntry] = {}
-        free = future_free(table)
+        free = self._leftover.free()
         for cls in dict.fromkeys(run.cls for run in step.runs):
             lacks = lacking(table, free, cls)
             rows = np.argsort(lacks, kind="stable")[: NODES + step.members]
@@ -106,10 +107,8 @@ class Solver:
 
     def _enough(self, claim: Claim) -> bool:
         """Whether the nodes have enough left in sum, wherever it is: all that moving can put together."""
-        table = self._world.table
-        free = future_free(table)[table.live[: table.height]].sum(axis=0)
-        columns = table.resources.codes
-        return all(int(free[columns[name]]) >= n for name, n in claim.request.items() if name in columns)
+        columns, left = self._world.table.resources.codes, self._leftover.sums()
+        return all(left[columns[name]] >= n for name, n in claim.request.items() if name in columns)
 
     def _possible(self, candidates: Candidates, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""
@@ -118,7 +117,7 @@ class Solver:
         if not everyone:
             return False
         missing = {run.cls for run in step.runs}
-        best = {cls: Room(table, cls).at_best(everyone) for cls in missing}
+        best = {cls: Room(table, cls, self._leftover.free()).at_best(everyone) for cls in missing}
         if len(missing) == 1 and not step.extra:
             return all(room >= step.members for room in best.values())
         return any(room > 0 for room in best.values())

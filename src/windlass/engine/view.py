@@ -137,3 +137,8 @@ class TableView:
 
     def ready(self) -> BoolArray:
         return self._table.ready[self._pick]
+
+
+def view_of(table: NodeTable, rows: NDArray[np.int64], *, empty: bool = False) -> TableView:
+    """The view of some rows, ascending; of all of them without gathering anything."""
+    return TableView(table, None if len(rows) == table.height else rows, empty=empty)

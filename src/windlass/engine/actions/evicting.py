@@ -100,14 +100,12 @@ class Evicting:
                 ctx.unfinished = True
                 return
             served += 1
-            left: dict[str, list[Bucket]] = {}
-            for bucket in due:
-                left.setdefault(bucket.queue.name, []).append(bucket)
-            turns = [self._turn(buckets) for buckets in left.values()]
+            lines = _lines(due)
+            turns = [self._turn(line) for line in lines.values()]
             heapq.heapify(turns)
-            if not self._walk(ctx, left, turns):
+            if not self._walk(ctx, lines, turns):
                 return
-            due = [bucket for buckets in left.values() for bucket in buckets if self._lives(bucket)]
+            due = [bucket for line in lines.values() for *_, bucket in sorted(line) if self._lives(bucket)]
 
     def _put_off(self, due: list[Bucket]) -> None:
         """Have buckets tried first in the next cycle."""
@@ -115,25 +113,24 @@ class Evicting:
             self._failed[bucket] = -1
             self._again.appendleft((-1, bucket))
 
-    def _walk(self, ctx: CycleContext, left: dict[str, list[Bucket]], turns: list[tuple[Any, ...]]) -> bool:
+    def _walk(self, ctx: CycleContext, lines: dict[str, _Line], turns: list[tuple[Any, ...]]) -> bool:
         """Try one bucket after the other until one succeeds. Whether one did."""
         while turns:
             *_, name, bucket = heapq.heappop(turns)
-            buckets = left[name]
             if self._try(ctx, bucket):
                 return True
-            buckets.remove(bucket)
-            if buckets:
-                heapq.heappush(turns, self._turn(buckets))
+            line = lines[name]
+            heapq.heappop(line)
+            if line:
+                heapq.heappush(turns, self._turn(line))
         return False
 
-    def _turn(self, buckets: list[Bucket]) -> tuple[Any, ...]:
+    def _turn(self, line: _Line) -> tuple[Any, ...]:
         """The place of a queue's first bucket among all, and that bucket."""
-        heads = [(head.order_key, at, head) for at, b in enumerate(buckets) if (head := b.head())]
-        _, at, head = min(heads)
-        queue = buckets[at].queue
-        view = whole_step(head, head.step) if head.step is not None else None
-        return (self._place(queue, view), queue.name, buckets[at])
+        bucket = line[0][-1]
+        head = bucket.head()
+        view = whole_step(head, head.step) if head is not None and head.step is not None else None
+        return (self._place(bucket.queue, view), bucket.queue.name, bucket)
 
     def _place(self, queue: QueueEntry, view: StepView | None) -> tuple[Any, ...]:
         orders = self._machinery.policies.queue_orders
@@ -290,6 +287,22 @@ class Outcome:
     done: bool = False
     until: float | None = None
     next_may: bool = False
+
+
+_Line = list[tuple[Any, int, Bucket]]
+"""A heap of one queue's buckets, by the places of their first groups."""
+
+
+def _lines(buckets: list[Bucket]) -> dict[str, _Line]:
+    """By queue; as nothing changes while claims fail, the order holds until one succeeds."""
+    lines: dict[str, _Line] = {}
+    for at, bucket in enumerate(buckets):
+        head = bucket.head()
+        if head is not None:
+            lines.setdefault(bucket.queue.name, []).append((head.order_key, at, bucket))
+    for line in lines.values():
+        heapq.heapify(line)
+    return lines
 
 
 def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
