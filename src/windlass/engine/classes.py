@@ -8,7 +8,7 @@ arrays: verdicts of ``Domain`` plugins, which depend on other rows; they are ask
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from windlass.engine.cells import RowCells
 from windlass.engine.devices import WHOLE
 from windlass.engine.fit import SCORE_UNITS, TIE_BITS, UNLIMITED, MemoBudget, NodeFit
 from windlass.engine.policies import Policies
+from windlass.engine.seating import Seats
 from windlass.engine.table import PODS, NodeTable
 from windlass.spi.objects import Needs
 from windlass.spi.quantities import is_device
@@ -24,11 +25,18 @@ from windlass.spi.quantities import is_device
 __all__ = ["SCORE_UNITS", "TIE_BITS", "UNLIMITED", "ClassIndex", "NodeFit", "TaskClass", "request_of"]
 
 
-def request_of(needs: Needs) -> dict[str, int]:
-    """All that a task of these needs takes of a node: every task takes one of ``pods``."""
-    request = {name: units for name, units in needs.request if units > 0}
+def request_of(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """A request in full: every task takes one of ``pods``."""
+    request = {name: units for name, units in amounts if units > 0}
     request[PODS] = max(1, request.get(PODS, 0))
     return request
+
+
+def _ranked(needs: Needs, policies: Policies) -> bool:
+    """Whether policies that look at a whole node choose among its cards, and their choice may bear on how
+    many tasks the cards hold."""
+    several = len(needs.devices) > 1 or any(need.count > 1 for need in needs.devices)
+    return bool(policies.card_ranks) and several
 
 
 class TaskClass:
@@ -55,22 +63,30 @@ class TaskClass:
         """``fit``: one to share, of the same :meth:`~windlass.spi.objects.Needs.node_part`."""
         self.number = number
         self.needs = needs
-        self.request: Mapping[str, int] = request_of(needs)
+        self.request: Mapping[str, int] = request_of(needs.request)
+        """What its queue is charged for a task."""
         self.fit = fit or NodeFit(
-            needs.node_part(), self.request, table, policies, MemoBudget(), RowCells(table)
+            needs.node_part(),
+            request_of(needs.node_request),
+            table,
+            policies,
+            MemoBudget(),
+            RowCells(table),
         )
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
         """Whether its tasks ask for no amount of anything (best effort)."""
         self.items = tuple(sorted(self.request.items()))
         self.device_requests = tuple(
-            (name, units // WHOLE) for name, units in self.items if is_device(name) and units % WHOLE == 0
+            (name, units // WHOLE)
+            for name, units in sorted(request_of(needs.node_request).items())
+            if is_device(name) and units % WHOLE == 0
         )
         self.tasks = 0
         """Tasks of the class that exist."""
         self.placed: dict[int, int] = {}
         """Row → tasks of the class on it, or with room promised to them on it."""
         self.used_at = 0
-        self.countable = policies.countable and policies.rises(needs)
+        self.countable = policies.countable and policies.rises(needs) and not _ranked(needs, policies)
         """Whether filling the best node up equals placing one by one."""
 
     # ------------------------------------------------------------------ of its fit
@@ -137,6 +153,7 @@ class ClassIndex:
         self._fits: dict[Needs, NodeFit] = {}
         self._budget = MemoBudget()
         self._cells = RowCells(table)
+        self.seats = Seats(table, policies)
         self._trim_at = keep
         self._by_identity: dict[int, tuple[Needs, TaskClass]] = {}
         self._next = 0
@@ -172,7 +189,8 @@ class ClassIndex:
         part = needs.node_part()
         fit = self._fits.get(part)
         if fit is None:
-            fit = NodeFit(part, request_of(part), self._table, self._policies, self._budget, self._cells)
+            request = request_of(part.node_request)
+            fit = NodeFit(part, request, self._table, self._policies, self._budget, self._cells, self.seats)
             self._fits[part] = fit
             self._budget.share(len(self._fits))
         fit.users += 1

@@ -17,6 +17,7 @@ class DeviceShare:
 
     ``milli``: of its compute, 1000 for the whole device. A share of it has ``memory_mib`` of its memory (0:
     no claim on memory); a slice a ``profile`` and the memory slice that it ``start``s at.
+    ``card_mib``: what the device has in all, where that is known.
     """
 
     index: int
@@ -25,6 +26,7 @@ class DeviceShare:
     memory_mib: int = 0
     profile: str = ""
     start: int = -1
+    card_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windlass.engine.decision import DeviceShare
+from windlass.spi.devices import CardMode
 from windlass.spi.objects import Node
 from windlass.spi.quantities import is_device
 
@@ -83,6 +84,8 @@ def slots_of(node: Node) -> dict[str, Slots]:
     found: dict[str, Slots] = {}
     for device in node.devices:
         slots = found.setdefault(device.resource, Slots())
+        if device.mode is CardMode.SLICED:
+            continue
         slots.known |= 1 << device.index
         if device.healthy:
             slots.healthy |= 1 << device.index

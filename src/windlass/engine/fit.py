@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.cells import Cells, PlainScores, RowCells, plain_scores
 from windlass.engine.policies import Policies
+from windlass.engine.seating import Seats
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.objects import Needs
@@ -64,6 +65,7 @@ class NodeFit:
         "_policies",
         "_request",
         "_scores",
+        "_seats",
         "_seen_amounts",
         "_seen_statics",
         "_static_score",
@@ -88,8 +90,10 @@ class NodeFit:
         policies: Policies,
         budget: MemoBudget,
         cells: RowCells,
+        seats: Seats | None = None,
     ) -> None:
-        """``request``: all that a task takes of a node, ``pods`` included. ``cells``: shared by all."""
+        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included.
+        ``cells`` and ``seats``: shared by all; the latter is asked only for tasks that need parts of cards."""
         self.needs = needs
         self.users = 0
         """Task classes."""
@@ -103,6 +107,7 @@ class NodeFit:
         self._note_asked()
         self._cells = cells
         self._plain = plain_scores(policies, needs, table)
+        self._seats = (seats or Seats(table, policies)) if needs.devices or policies.reads_cards else None
         self.drop()
 
     def drop(self) -> None:
@@ -225,6 +230,8 @@ class NodeFit:
             if verdict is not None:
                 count[~verdict] = 0
         np.maximum(count, 0, out=count)
+        if self._seats is not None and self.needs.devices:
+            self._seats.limit(count, view, self.needs)
         score = np.zeros(view.size)
         for plugin in self._scores.row:
             part = plugin.score(self.needs, view)
@@ -313,6 +320,8 @@ class NodeFit:
             state = planes[row].tobytes()
             if not shared:
                 state += row.to_bytes(4, "little")
+            if self._seats is not None:
+                state += self._seats.key(row, self.needs.devices)
             known = memo.get(state)
             if known is None:
                 unknown.append((row, state))

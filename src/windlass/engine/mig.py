@@ -177,7 +177,7 @@ class Geometry:
 
     def _most(self, state: int, profile: int) -> int:
         """The most instances of one profile: earliest end first is optimal for stretches of one size."""
-        mask, compute, media = self._states[state]
+        mask, compute, _ = self._states[state]
         p = self.profiles[profile]
         if p.media:
             return int(bool(self.starts(state, profile)))

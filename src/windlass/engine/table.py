@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cards import CardTable
 from windlass.engine.changes import ChangeLog
 from windlass.engine.devices import WHOLE, DeviceTable, slots_of
 from windlass.engine.interning import Interner
@@ -52,6 +53,7 @@ class NodeTable:
         self.nodes: list[Node | None] = []
         self.tasks: list[dict[str, TaskEntry]] = []
         self.devices = DeviceTable()
+        self.cards = CardTable(self)
         self.ranking = NameRanking()
         self.rows: dict[str, int] = {}
         self.free_rows: list[int] = []
@@ -114,6 +116,7 @@ class NodeTable:
             self.labels[key] = (interner, longer)
         self.ranking.resize(capacity)
         self.devices.resize(capacity)
+        self.cards.resize(capacity)
         extra = capacity - self.capacity
         self.names.extend([""] * extra)
         self.nodes.extend([None] * extra)
@@ -199,6 +202,7 @@ class NodeTable:
             self.names[row] = ""
             self.planes[row] = 0
             self.devices.rows[row] = {}
+            self.cards.suspend(row)
             self.free_rows.append(row)
             self._touch(row, static=True)
 
@@ -244,10 +248,12 @@ class NodeTable:
             cells[self.resources.codes[resource]] = max(0, min(units, CELL_LIMIT))
 
     def _renew_devices(self, row: int, node: Node) -> None:
+        parts = self.cards.suspend(row)
         fresh = slots_of(node)
         self.devices.rows[row] = fresh
         for entry in self.tasks[row].values():
             self.devices.take(row, entry.masks)
+        self.cards.resume(row, parts)
 
     def request_vector(self, request: Mapping[str, int]) -> NDArray[np.int64]:
         """A request as a row of the block, capped so that what exceeds the cap never fits."""

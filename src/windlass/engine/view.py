@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cardview import CardArrays
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Taint
@@ -19,7 +20,7 @@ class TableView:
     as they will be: what terminates is gone, and what has been promised is taken.
     """
 
-    __slots__ = ("_block", "_empty", "_future", "_rows", "_table")
+    __slots__ = ("_block", "_rows", "_table", "empty", "future")
 
     def __init__(
         self,
@@ -30,8 +31,8 @@ class TableView:
         future: bool = False,
     ) -> None:
         self._table = table
-        self._empty = empty
-        self._future = future
+        self.empty = empty
+        self.future = future
         self._rows = rows
         self._block: NDArray[np.int64] | None = None
 
@@ -57,7 +58,7 @@ class TableView:
     def _plane(self, plane: int, resource: str) -> IntArray:
         table = self._table
         column = table.resources.codes.get(resource)
-        if column is None or (self._empty and plane != ALLOCATABLE):
+        if column is None or (self.empty and plane != ALLOCATABLE):
             return np.zeros(self.size, dtype=np.int64)
         return self._cells()[:, plane, column]
 
@@ -74,19 +75,19 @@ class TableView:
         return self._plane(ALLOCATABLE, resource)
 
     def used(self, resource: str) -> IntArray:
-        if self._future:
+        if self.future:
             leaving = self._plane(RELEASING, resource)
             return self._plane(USED, resource) - leaving + self._plane(PROMISED, resource)
         return self._plane(USED, resource)
 
     def releasing(self, resource: str) -> IntArray:
-        if self._future:
+        if self.future:
             return np.zeros(self.size, dtype=np.int64)
         return self._plane(RELEASING, resource)
 
     def available(self, resource: str) -> IntArray:
         free = self._plane(ALLOCATABLE, resource) - self.used(resource)
-        if self._future:
+        if self.future:
             return free
         promised = self._plane(PROMISED, resource)
         if promised.any():
@@ -95,7 +96,7 @@ class TableView:
 
     def amounts(self, resources: tuple[str, ...]) -> tuple[IntArray, IntArray]:
         columns = self._table.columns(resources)
-        if columns is None or self._empty or self._future:
+        if columns is None or self.empty or self.future:
             allocatable = [self.allocatable(resource) for resource in resources]
             used = [self.used(resource) for resource in resources]
             return np.stack(allocatable, axis=1), np.stack(used, axis=1)
@@ -106,9 +107,9 @@ class TableView:
         """``available`` of several columns of the table at once: rows × columns."""
         planes = self._cells()[:, :, columns]
         allocatable, used, releasing, promised = (planes[:, at] for at in range(4))
-        if self._empty:
+        if self.empty:
             return allocatable
-        if self._future:
+        if self.future:
             return allocatable - used + releasing - promised
         return allocatable - used - np.maximum(promised - releasing, 0)
 
@@ -131,6 +132,9 @@ class TableView:
         if self._rows is None:
             return self._table.names[: self.size]
         return [self._table.names[row] for row in self._rows.tolist()]
+
+    def cards(self) -> CardArrays:
+        return CardArrays(self._table.cards, self.rows.tolist(), later=self.future, empty=self.empty)
 
     def unschedulable(self) -> BoolArray:
         return self._table.unschedulable[self._pick]

@@ -40,6 +40,6 @@ class ResourcesFit:
 
 
 def _request(needs: Needs) -> list[tuple[str, int]]:
-    request = {resource: units for resource, units in needs.request if units > 0}
+    request = {resource: units for resource, units in needs.node_request if units > 0}
     request[PODS] = max(1, request.get(PODS, 0))
     return sorted(request.items())

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.spi.devices import CardView
 from windlass.spi.objects import Taint
 
 IntArray = NDArray[np.int64]
@@ -96,4 +97,8 @@ class NodeView(Protocol):
 
     def ready(self) -> BoolArray:
         """Nodes whose agent reports them ready."""
+        ...
+
+    def cards(self) -> CardView:
+        """The accelerator cards of the covered rows."""
         ...

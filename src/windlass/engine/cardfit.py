@@ -1,0 +1,523 @@
+"""Which cards of a node a pod gets, and how many such pods the node's cards hold.
+
+Both are answered by the same code on a copy of the row's state: pods are seated one after the other until no
+further one fits. So a count is what placing one by one comes to. Where a need is of one card and nothing else
+is in the way, the cards are counted alone and summed up instead: then the order does not matter.
+
+*Now*: what terminates still holds its part, and what is promised may not be taken but by room that is being
+vacated for it. *Later*: what terminates is gone, and promises are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.engine.cards import (
+    COMPUTE,
+    FIELDS,
+    HELD,
+    KEPT,
+    LEAVING,
+    MEDIA,
+    MIB,
+    MILLI,
+    PLACES,
+    SHARES,
+    SLICES,
+    TAKEN,
+    Card,
+    Cut,
+    Cuts,
+    Kit,
+    RowCards,
+    counted_as,
+    covered,
+)
+from windlass.engine.devices import WHOLE
+from windlass.spi.devices import CardMode, CardState, DeviceNeed
+from windlass.spi.quantities import scale
+
+PLENTY = 1 << 30
+"""More pods than this nobody counts."""
+Budgets = dict[str, list[int]]
+"""Resource → allocatable, used, releasing, promised in the planes."""
+Choose = Callable[[DeviceNeed, Sequence[CardState]], Sequence[float] | None]
+"""What policies say of the cards that do, larger for better; ``None`` if they say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a need comes to on one card: a share of so much, a slice of this profile (-1: none), or either."""
+
+    slot: int
+    share: tuple[int, int] | None
+    profile: int = -1
+
+
+def wishes(need: DeviceNeed, kit: Kit, uuids: Sequence[str]) -> tuple[Wish, ...]:
+    """The cards of a node that could serve a need if nobody had any of them."""
+    found = []
+    for slot, card in enumerate(kit.cards):
+        if card.usable and _suits(need, card, uuids[slot]):
+            share, profile = _share(need, card), _profile(need, card)
+            if share is not None or profile >= 0:
+                found.append(Wish(slot, share, profile))
+    return tuple(found)
+
+
+def _suits(need: DeviceNeed, card: Card, uuid: str) -> bool:
+    """Whether it is a card of the kind that is asked for."""
+    device = card.device
+    if need.resource and device.resource != need.resource:
+        return False
+    if uuid in need.uuids_not or (need.uuids and uuid not in need.uuids):
+        return False
+    model = device.model.casefold()
+    if need.models and not any(word.casefold() in model for word in need.models):
+        return False
+    if any(word.casefold() in model for word in need.models_not):
+        return False
+    return device.memory_mib >= need.min_memory_mib and device.compute >= need.min_compute
+
+
+def memory_of(need: DeviceNeed, card: Card) -> int:
+    """What is asked of this card's memory, in MiB; of a whole one all of it."""
+    if need.whole:
+        return card.device.memory_mib
+    return need.memory_mib or card.device.memory_mib * need.memory_milli // WHOLE
+
+
+def _share(need: DeviceNeed, card: Card) -> tuple[int, int] | None:
+    device = card.device
+    if device.mode is CardMode.SLICED or need.profile or not (need.shares or need.whole):
+        return None
+    mib = memory_of(need, card)
+    if mib > device.memory_mib or need.milli > WHOLE:
+        return None
+    if need.memory_milli and not device.memory_mib and need.milli < need.memory_milli:
+        return None  # nothing would count what it takes of a memory of unknown size
+    return need.milli, mib
+
+
+def _profile(need: DeviceNeed, card: Card) -> int:
+    geometry = card.geometry
+    if geometry is None:
+        return -1
+    if need.profile:
+        return geometry.codes.get(need.profile, -1)
+    mib = memory_of(need, card)
+    if not need.slices or need.whole or mib <= 0:
+        return -1
+    most = max((p.sms for p in geometry.profiles), default=0)
+    fitting = [
+        (p.memory_mib, p.compute, at)
+        for at, p in enumerate(geometry.profiles)
+        if p.memory_mib >= mib
+        and not p.media
+        and (
+            p.sms * WHOLE >= need.milli * most if most else p.compute * WHOLE >= need.milli * geometry.compute
+        )
+    ]
+    return min(fitting)[2] if fitting else -1
+
+
+class Seat:
+    """One card while pods are seated: what is taken of it, in the sense of the row's :class:`Seating`."""
+
+    __slots__ = (
+        "card",
+        "compute",
+        "held",
+        "kept",
+        "leaving",
+        "mask",
+        "media",
+        "mib",
+        "milli",
+        "shares",
+        "slices",
+        "taken",
+    )
+
+    def __init__(self, card: Card, cells: Sequence[int], *, later: bool, vacated: bool) -> None:
+        """``vacated``: if a plain whole pod has it, that one terminates."""
+        self.card = card
+        h, g, k = cells, cells[FIELDS : 2 * FIELDS], cells[2 * FIELDS : 3 * FIELDS]
+        taken = cells[TAKEN]
+        if later:
+            sums = [h[at] - g[at] + k[at] for at in range(FIELDS)]
+            self.mask = covered(h[PLACES] - g[PLACES]) | covered(k[PLACES])
+            self.taken = bool(taken) and not vacated
+        else:
+            sums = [max(h[at], h[at] - g[at] + k[at]) for at in range(FIELDS)]
+            self.mask = covered(h[PLACES]) | covered(k[PLACES])
+            self.taken = bool(taken)
+        self.milli, self.mib, self.shares, self.slices = sums[MILLI], sums[MIB], sums[SHARES], sums[SLICES]
+        if not later:
+            self.shares, self.slices = h[SHARES] + k[SHARES], h[SLICES] + k[SLICES]
+        self.compute, self.media = sums[COMPUTE], sums[MEDIA] > 0
+        self.held = h[SHARES] + h[SLICES]
+        self.leaving = g[SHARES] + g[SLICES]
+        self.kept = k[SHARES] + k[SLICES]
+
+    def copy(self) -> Seat:
+        other = object.__new__(Seat)
+        for name in Seat.__slots__:
+            setattr(other, name, getattr(self, name))
+        return other
+
+    @property
+    def state(self) -> int:
+        geometry = self.card.geometry
+        return geometry.state(self.mask, self.compute, media=self.media) if geometry is not None else -1
+
+    def slice_start(self, profile: int) -> int:
+        """Where the next slice would stand; -1 if it cannot."""
+        geometry = self.card.geometry
+        if profile < 0 or geometry is None or self.shares or self.taken:
+            return -1
+        found = geometry.best(self.state, profile)
+        return found[0] if found is not None else -1
+
+    def takes_share(self, share: tuple[int, int] | None) -> bool:
+        if share is None or self.slices or self.taken:
+            return False
+        milli, mib = share
+        if milli >= WHOLE and self.shares:
+            return False
+        return self.milli + milli <= WHOLE and self.mib + mib <= self.card.device.memory_mib
+
+    def fullness(self) -> int:
+        """The part of it that is taken, in thousandths: of compute or memory, whichever is more."""
+        geometry, memory = self.card.geometry, self.card.device.memory_mib
+        if self.slices and geometry is not None:
+            return self.mask.bit_count() * WHOLE // geometry.size
+        return max(self.milli, self.mib * WHOLE // memory if memory else 0)
+
+    def take(self, cut: Cut, *, later: bool) -> None:
+        if cut.profile:
+            geometry = self.card.geometry
+            if geometry is None:
+                raise RuntimeError(f"{cut} on a card that cannot be sliced")
+            code = geometry.codes[cut.profile]
+            self.mask |= geometry.mask(code, cut.start)
+            self.compute += geometry.profiles[code].compute
+            self.media = self.media or geometry.profiles[code].media
+            self.slices += 1
+        else:
+            self.milli += cut.milli
+            self.mib += cut.mib
+            self.shares += 1
+        if later:
+            self.kept += 1
+        else:
+            self.held += 1
+
+
+class Seating:
+    """The cards of one row while pods are seated on them. Nothing of it is written anywhere.
+
+    ``choose``: what policies say of cards.
+    """
+
+    def __init__(
+        self,
+        found: RowCards,
+        cells: Sequence[Sequence[int]],
+        budgets: Budgets,
+        *,
+        later: bool,
+        vacated: frozenset[int] = frozenset(),
+        choose: Choose | None = None,
+    ) -> None:
+        self.found = found
+        self.later = later
+        self.seats = [
+            Seat(card, cells[slot], later=later, vacated=slot in vacated)
+            for slot, card in enumerate(found.kit.cards)
+        ]
+        self._budgets = budgets
+        self._choose = choose
+        self._tokens: dict[int, list[Cut]] = {}
+
+    # ------------------------------------------------------------------ questions
+
+    def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]], most: int) -> int:
+        """How many pods of these needs could be seated one after the other, up to ``most``."""
+        if len(needs) == 1 and needs[0].count == 1 and not _listed(needs[0], self._budgets):
+            total = self._summed(needs[0], plans[0], most)
+            if total is not None:
+                return total
+        done = 0
+        while done < most and self.seat(needs, plans) is not None:
+            done += 1
+        return done
+
+    def _summed(self, need: DeviceNeed, plan: Sequence[Wish], most: int) -> int | None:
+        """The sum over cards, if there is budget for opening all of them; ``None`` if there is not."""
+        total = 0
+        opened: dict[str, int] = {}
+        for wish in plan:
+            seat = self.seats[wish.slot]
+            here = self._capacity(need, wish, seat)
+            if not here:
+                continue
+            total += here
+            if seat.card.counted and self._opening(seat):
+                resource = seat.card.device.resource
+                opened[resource] = opened.get(resource, 0) + 1
+                if seat.kept or seat.held:
+                    return None
+        for resource, n in opened.items():
+            if self._free(self._budgets[resource]) < n * WHOLE:
+                return None
+        return min(total, most)
+
+    def _capacity(self, need: DeviceNeed, wish: Wish, seat: Seat) -> int:
+        """How many pods one card would take, alone."""
+        if seat.taken or self._conflict(wish.slot, need):
+            return 0
+        alone = not set(need.carries).isdisjoint(need.avoids)
+        if not seat.shares and wish.profile >= 0 and seat.card.geometry is not None:
+            here = seat.card.geometry.more(seat.state)[wish.profile]
+            if here or wish.share is None:
+                return min(here, 1) if alone else here
+        if not seat.takes_share(wish.share) or wish.share is None:
+            return 0
+        milli, mib = wish.share
+        if alone or milli >= WHOLE:
+            return 1
+        here = (WHOLE - seat.milli) // milli if milli else PLENTY
+        if mib:
+            here = min(here, (seat.card.device.memory_mib - seat.mib) // mib)
+        return here
+
+    def seat(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]]) -> Cuts | None:
+        """Seat one pod; ``None`` if it cannot be, and then nothing is taken."""
+        if len(needs) == 1:
+            return self._seat_need(needs[0], plans[0])
+        saved = self._save()
+        cuts: list[Cut] = []
+        for at in sorted(range(len(needs)), key=lambda at: _bulk(needs[at]), reverse=True):
+            more = self._seat_need(needs[at], plans[at])
+            if more is None:
+                self._restore(saved)
+                return None
+            cuts += more
+        return tuple(cuts)
+
+    def _seat_need(self, need: DeviceNeed, plan: Sequence[Wish]) -> Cuts | None:
+        listed = _listed(need, self._budgets)
+        if listed:
+            return self._seat_listed(need, listed)
+        options = [(wish, cut) for wish in plan if (cut := self._cut(need, wish)) is not None]
+        if len(options) < need.count:
+            return None
+        saved = self._save() if need.count > 1 else None
+        cuts: list[Cut] = []
+        for wish, cut in self._ranked(need, options):
+            seat = self.seats[wish.slot]
+            if not self._pay(seat):
+                continue
+            seat.take(cut, later=self.later)
+            if cut.carries or cut.avoids:
+                self._tokens.setdefault(wish.slot, []).append(cut)
+            cuts.append(cut)
+            if len(cuts) == need.count:
+                return tuple(cuts)
+        if saved is not None:
+            self._restore(saved)
+        return None
+
+    def _seat_listed(self, need: DeviceNeed, listed: str) -> Cuts | None:
+        units = need.count * scale(listed)
+        budget = self._budgets[listed]
+        if self._free(budget) < units:
+            return None
+        budget[3 if self.later else 1] += units
+        return (Cut(listed, -1, units),)
+
+    def takes(self, cuts: Cuts) -> bool:
+        """Whether exactly these parts can be had; they are taken then."""
+        for cut in cuts:
+            if cut.index < 0:
+                budget = self._budgets.get(cut.resource)
+                if budget is None or self._free(budget) < cut.milli:
+                    return False
+                budget[3 if self.later else 1] += cut.milli
+                continue
+            slot = self.found.kit.slots.get((cut.resource, cut.index))
+            if slot is None or not self._takes(slot, cut):
+                return False
+        return True
+
+    def _takes(self, slot: int, cut: Cut) -> bool:
+        seat = self.seats[slot]
+        geometry = seat.card.geometry
+        if not seat.card.usable or self._at_odds(slot, cut.carries, cut.avoids):
+            return False
+        if cut.profile:
+            code = geometry.codes.get(cut.profile, -1) if geometry is not None else -1
+            if geometry is None or code < 0 or seat.shares or seat.taken:
+                return False
+            if cut.start not in geometry.starts(seat.state, code):
+                return False
+        elif not seat.takes_share((cut.milli, cut.mib)):
+            return False
+        if not self._pay(seat):
+            return False
+        seat.take(cut, later=self.later)
+        self._tokens.setdefault(slot, []).append(cut)
+        return True
+
+    # ------------------------------------------------------------------ cards
+
+    def _cut(self, need: DeviceNeed, wish: Wish) -> Cut | None:
+        """The part of one card that the need would get; ``None`` if the card does not do."""
+        seat = self.seats[wish.slot]
+        if seat.taken or self._conflict(wish.slot, need):
+            return None
+        device = seat.card.device
+        start = seat.slice_start(wish.profile)
+        geometry = seat.card.geometry
+        if start >= 0 and geometry is not None:
+            profile = geometry.profiles[wish.profile]
+            return Cut(device.resource, device.index, 0, 0, profile.name, start, need.carries, need.avoids)
+        if wish.share is not None and seat.takes_share(wish.share):
+            return Cut(device.resource, device.index, *wish.share, "", -1, need.carries, need.avoids)
+        return None
+
+    def _ranked(self, need: DeviceNeed, options: list[tuple[Wish, Cut]]) -> list[tuple[Wish, Cut]]:
+        """The cards in the order in which they are taken."""
+        scores: Sequence[float] | None = None
+        if self._choose is not None:
+            scores = self._choose(need, [self._shown(wish, cut) for wish, cut in options])
+        if scores is not None:
+            order = sorted(
+                range(len(options)), key=lambda at: (-scores[at], self._by_default(need, options[at]))
+            )
+            return [options[at] for at in order]
+        if need.whole:
+            return self._together(need, options)
+        if len(options) == 1:
+            return options
+        return sorted(options, key=lambda option: self._by_default(need, option))
+
+    def _by_default(self, need: DeviceNeed, option: tuple[Wish, Cut]) -> tuple[int, int]:
+        fullness = self.seats[option[0].slot].fullness()
+        return (fullness if need.pack is False else -fullness), option[0].slot
+
+    def _together(self, need: DeviceNeed, options: list[tuple[Wish, Cut]]) -> list[tuple[Wish, Cut]]:
+        """Whole cards: from the tightest group of joined cards, or NUMA zone, that has as many."""
+        devices = [self.seats[wish.slot].card.device for wish, _ in options]
+        for numbers in ([d.link_group for d in devices], [d.numa for d in devices]):
+            sizes = {number: numbers.count(number) for number in numbers if number >= 0}
+            holding = [number for number in sizes if sizes[number] >= need.count]
+            if holding:
+                chosen = min(holding, key=lambda number: (sizes[number], numbers.index(number)))
+                inside = [option for option, number in zip(options, numbers, strict=True) if number == chosen]
+                return inside + [option for option in options if option not in inside]
+        return options
+
+    def _shown(self, wish: Wish, cut: Cut) -> CardState:
+        seat = self.seats[wish.slot]
+        device, geometry = seat.card.device, seat.card.geometry
+        keeps: tuple[tuple[str, int], ...] = ()
+        if cut.profile and geometry is not None:
+            after = geometry.then(seat.state, geometry.codes[cut.profile], cut.start)
+            left = geometry.more(after)
+            keeps = tuple((p.name, left[at]) for at, p in enumerate(geometry.profiles))
+        return CardState(
+            device.resource,
+            device.index,
+            device.model,
+            device.memory_mib,
+            WHOLE - seat.milli,
+            device.memory_mib - seat.mib,
+            seat.shares + seat.slices,
+            device.numa,
+            device.link_group,
+            cut.profile,
+            keeps,
+        )
+
+    # ------------------------------------------------------------------ tokens
+
+    def _conflict(self, slot: int, need: DeviceNeed) -> bool:
+        if not need.carries and not need.avoids:
+            return False
+        return self._at_odds(slot, need.carries, need.avoids)
+
+    def _at_odds(self, slot: int, carries: Sequence[str], avoids: Sequence[str]) -> bool:
+        for other in self._tokens.get(slot, ()):
+            if not set(carries).isdisjoint(other.avoids) or not set(avoids).isdisjoint(other.carries):
+                return True
+        tokens = self.found.tokens.get(slot)
+        if not tokens:
+            return False
+        return any(self._there(tokens.get((False, token))) for token in carries) or any(
+            self._there(tokens.get((True, token))) for token in avoids
+        )
+
+    def _there(self, sums: list[int] | None) -> bool:
+        if sums is None:
+            return False
+        return (sums[HELD] - sums[LEAVING] if self.later else sums[HELD]) + sums[KEPT] > 0
+
+    # ------------------------------------------------------------------ the planes
+
+    def _free(self, budget: list[int]) -> int:
+        allocatable, used, releasing, kept = budget
+        if self.later:
+            return allocatable - used + releasing - kept
+        return allocatable - used - max(kept - releasing, 0)
+
+    def _opening(self, seat: Seat) -> tuple[int, int, int] | None:
+        """What the planes would be charged for one more part of the card; ``None`` for nothing."""
+        before = counted_as(seat.held, seat.leaving, seat.kept)
+        after = (
+            counted_as(seat.held, seat.leaving, seat.kept + 1)
+            if self.later
+            else counted_as(seat.held + 1, seat.leaving, seat.kept)
+        )
+        if before == after:
+            return None
+        return after[0] - before[0], after[1] - before[1], after[2] - before[2]
+
+    def _pay(self, seat: Seat) -> bool:
+        """Charge the planes for opening a card, if they allow it."""
+        change = self._opening(seat) if seat.card.counted else None
+        if change is None:
+            return True
+        budget = self._budgets[seat.card.device.resource]
+        for at, step in enumerate(change, start=1):
+            budget[at] += step * WHOLE
+        if self._free(budget) >= 0:
+            return True
+        for at, step in enumerate(change, start=1):
+            budget[at] -= step * WHOLE
+        return False
+
+    # ------------------------------------------------------------------ undo
+
+    def _save(self) -> tuple[list[Seat], Budgets, dict[int, list[Cut]]]:
+        return (
+            [seat.copy() for seat in self.seats],
+            {name: list(budget) for name, budget in self._budgets.items()},
+            {slot: list(cuts) for slot, cuts in self._tokens.items()},
+        )
+
+    def _restore(self, saved: tuple[list[Seat], Budgets, dict[int, list[Cut]]]) -> None:
+        self.seats, budgets, self._tokens = saved
+        self._budgets.clear()
+        self._budgets.update(budgets)
+
+
+def _listed(need: DeviceNeed, budgets: Mapping[str, Sequence[int]]) -> str:
+    """The resource under which the node lists parts like this, if it lists any."""
+    return need.listed if need.listed and budgets.get(need.listed, (0,))[0] > 0 else ""
+
+
+def _bulk(need: DeviceNeed) -> tuple[int, int, int, int]:
+    return int(need.whole), max(need.milli, need.memory_milli), need.memory_mib, len(need.profile)

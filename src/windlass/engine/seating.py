@@ -1,0 +1,295 @@
+"""Parts of cards for task classes: how many tasks a row's cards take, and which cards a task gets.
+
+Between the card table, the policies that choose among cards, and everybody who asks. Answers are remembered
+by the state of the row's planes and cards, so rows in equal states are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.cardfit import PLENTY, Budgets, Choose, Seating, Wish, wishes
+from windlass.engine.cards import HELD, KEPT, Cut, Cuts, RowCards
+from windlass.engine.decision import DeviceShare
+from windlass.engine.devices import WHOLE, bits
+from windlass.engine.policies import Policies
+from windlass.engine.table import NodeTable
+from windlass.engine.view import TableView
+from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.objects import HeldSlice, Needs, TaskState
+from windlass.spi.quantities import scale
+
+_MOST_REMEMBERED = 50_000
+
+
+class Seats:
+    def __init__(self, table: NodeTable, policies: Policies) -> None:
+        self._table = table
+        self._cards = table.cards
+        self._policies = policies
+        self._plans: dict[tuple[int, DeviceNeed], tuple[Wish, ...]] = {}
+        self._picks: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], Cuts | None] = {}
+        self._counts: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], int] = {}
+
+    # ------------------------------------------------------------------ questions
+
+    def key(self, row: int, needs: Sequence[DeviceNeed]) -> bytes:
+        """The state of the row's cards as far as it matters for such needs."""
+        key = self._cards.key(row)
+        found = self._cards.row(row)
+        if any(need.uuids or need.uuids_not for need in needs):
+            key += repr(found.uuids).encode()
+        if found.tokens and any(need.carries or need.avoids for need in needs):
+            tokens = {token for need in needs for token in (*need.carries, *need.avoids)}
+            here = [
+                (slot, name, sums)
+                for slot, counts in sorted(found.tokens.items())
+                for name, sums in sorted(counts.items())
+                if name[1] in tokens
+            ]
+            key += repr(here).encode()
+        return key
+
+    def counts(self, rows: Sequence[int], needs: Needs, *, later: bool = False) -> NDArray[np.int64]:
+        """How many tasks of these needs the cards of each row take."""
+        devices = needs.devices
+        planes, remembered = self._table.planes, self._counts
+        if len(remembered) > _MOST_REMEMBERED:
+            remembered.clear()
+        found = np.empty(len(rows), dtype=np.int64)
+        choose = self._choice(needs)
+        for at, row in enumerate(rows):
+            key = (planes[row].tobytes() + self.key(row, devices), devices, later)
+            if later:
+                seating = self._seating(row, devices, choose, later=True)
+                found[at] = seating.count(devices, self._plan(row, devices), PLENTY)
+                continue
+            n = remembered.get(key)
+            if n is None:
+                seating = self._seating(row, devices, choose, later=False)
+                n = remembered[key] = seating.count(devices, self._plan(row, devices), PLENTY)
+            found[at] = n
+        return found
+
+    def limit(self, count: NDArray[np.int64], view: TableView, needs: Needs) -> None:
+        """Lower ``count``, one entry per row of the view, to what the cards of the rows take."""
+        asked = np.flatnonzero(count > 0)
+        if len(asked):
+            rows = view.rows[asked].tolist()
+            by_cards = (
+                self.empty_counts(rows, needs) if view.empty else self.counts(rows, needs, later=view.future)
+            )
+            count[asked] = np.minimum(count[asked], by_cards)
+
+    def empty_counts(self, rows: Sequence[int], needs: Needs) -> NDArray[np.int64]:
+        """The same if nothing ran on the rows."""
+        found = np.empty(len(rows), dtype=np.int64)
+        choose = self._choice(needs)
+        remembered: dict[tuple[object, ...], int] = {}
+        for at, row in enumerate(rows):
+            cards = self._cards.row(row)
+            budgets = {
+                name: [amounts[0], 0, 0, 0] for name, amounts in self._budgets(row, needs.devices).items()
+            }
+            key = (
+                cards.kit.code,
+                cards.uuids if any(n.uuids or n.uuids_not for n in needs.devices) else (),
+                tuple(sorted((name, amounts[0]) for name, amounts in budgets.items())),
+            )
+            n = remembered.get(key)
+            if n is None:
+                bare = RowCards(cards.kit, cards.uuids, {})
+                nothing = np.zeros_like(self._cards.cells[row]).tolist()
+                seating = Seating(bare, nothing, budgets, later=False, choose=choose)
+                n = remembered[key] = seating.count(needs.devices, self._plan(row, needs.devices), PLENTY)
+            found[at] = n
+        return found
+
+    def pick(self, row: int, needs: Needs, *, later: bool = False) -> Cuts | None:
+        """The parts that one task gets on the row; ``None`` if the cards do not hold it."""
+        devices = needs.devices
+        ranked = bool(self._policies.card_ranks)
+        if later or ranked:
+            choose = self._choice(needs, row if ranked else -1, later=later)
+            return self._seating(row, devices, choose, later=later).seat(devices, self._plan(row, devices))
+        key = (self._table.planes[row].tobytes() + self.key(row, devices), devices, later)
+        if key not in self._picks:
+            if len(self._picks) > _MOST_REMEMBERED:
+                self._picks.clear()
+            seating = self._seating(row, devices, self._choice(needs), later=False)
+            self._picks[key] = seating.seat(devices, self._plan(row, devices))
+        return self._picks[key]
+
+    def take(self, row: int, who: str, needs: Needs, cuts: Cuts | None, *, later: bool = False) -> Cuts:
+        """Choose the parts for a task, if they are not said, and enter them as held, or as promised."""
+        chosen = cuts if cuts is not None else self.pick(row, needs, later=later)
+        if chosen is None:
+            raise RuntimeError(f"the cards of {self._table.names[row]} do not hold what was counted on")
+        self._cards.put(row, who, chosen, KEPT if later else HELD, 1)
+        return chosen
+
+    def takes(self, row: int, cuts: Cuts, *, later: bool = False) -> bool:
+        """Whether exactly these parts can be had on the row."""
+        self._cards.sync(row)
+        budgets = self._budgets(row, (), {cut.resource for cut in cuts})
+        return self._open(row, budgets, None, later=later).takes(cuts)
+
+    def shares(self, row: int, cuts: Cuts) -> tuple[DeviceShare, ...]:
+        """The parts as a decision states them, in the order of the cards."""
+        kit = self._cards.row(row).kit
+        found = []
+        for cut in cuts:
+            slot = kit.slots.get((cut.resource, cut.index))
+            if slot is None:
+                continue
+            card = kit.cards[slot]
+            milli, mib = cut.milli, cut.mib
+            if cut.profile and card.geometry is not None and cut.profile in card.geometry.codes:
+                profile = card.geometry.profiles[card.geometry.codes[cut.profile]]
+                milli, mib = profile.compute * WHOLE // card.geometry.compute, profile.memory_mib
+            memory = card.device.memory_mib
+            found.append(DeviceShare(cut.index, cut.resource, milli, mib, cut.profile, cut.start, memory))
+        return tuple(found)
+
+    # ------------------------------------------------------------------ what the world reports
+
+    def reported(self, row: int, needs: Needs, indices: Sequence[int], slices: Sequence[HeldSlice]) -> Cuts:
+        """What a running task has, by the cards and slices that it is said to have, in the order of its
+        needs. Of what nothing is said it is taken to have what it would get now, at the worst whole cards
+        that nobody can name."""
+        left, carved = list(indices), list(slices)
+        cuts: list[Cut] = []
+        for need in needs.devices:
+            if self._lists(row, need):
+                cuts.append(Cut(need.listed, -1, need.count * scale(need.listed)))
+                continue
+            named, left = left[: need.count], left[need.count :]
+            cuts += [self._named(row, need, index, carved) for index in named]
+            if len(named) < need.count:
+                cuts += self._guess(row, needs, need, need.count - len(named), named_any=bool(named))
+        return tuple(cuts)
+
+    def _named(self, row: int, need: DeviceNeed, index: int, carved: list[HeldSlice]) -> Cut:
+        kit = self._cards.row(row).kit
+        resource = need.resource or next((r for r, at in kit.slots if at == index), "")
+        slot = kit.slots.get((resource, index))
+        held = next((one for one in carved if one.index == index), None)
+        if held is not None:
+            carved.remove(held)
+            return Cut(resource, index, 0, 0, held.profile, held.start, need.carries, need.avoids)
+        if slot is None:
+            return Cut(
+                resource, index, need.milli, need.memory_mib, need.profile, 0, need.carries, need.avoids
+            )
+        plan = wishes(need, kit, self._cards.row(row).uuids)
+        wish = next((wish for wish in plan if wish.slot == slot), None)
+        if wish is None:
+            return Cut(
+                resource, index, need.milli, need.memory_mib, need.profile, 0, need.carries, need.avoids
+            )
+        cards = self._cards.row(row)
+        seating = self._open(row, self._budgets(row, (need,)), None, later=False)
+        seat, card = seating.seats[slot], cards.kit.cards[slot]
+        if wish.profile >= 0 and card.geometry is not None and not seat.shares:
+            start = seat.slice_start(wish.profile)
+            profile = card.geometry.profiles[wish.profile]
+            start = start if start >= 0 else profile.starts[0]
+            return Cut(resource, index, 0, 0, profile.name, start, need.carries, need.avoids)
+        milli, mib = wish.share or (need.milli, need.memory_mib)
+        return Cut(resource, index, milli, mib, "", -1, need.carries, need.avoids)
+
+    def _guess(self, row: int, needs: Needs, need: DeviceNeed, count: int, *, named_any: bool) -> Cuts:
+        if not named_any:
+            plan = self._plan(row, (need,))
+            found = self._seating(row, (need,), self._choice(needs), later=False).seat((need,), plan)
+            if found is not None:
+                return found
+        resource = need.resource or next(iter(self._table.devices.rows[row]), "")
+        return (Cut(resource, -1, count * WHOLE),) if resource else ()
+
+    def _lists(self, row: int, need: DeviceNeed) -> bool:
+        node = self._table.nodes[row]
+        return bool(need.listed and node is not None and node.allocatable.get(need.listed, 0) > 0)
+
+    # ------------------------------------------------------------------ parts
+
+    def _plan(self, row: int, devices: Sequence[DeviceNeed]) -> list[tuple[Wish, ...]]:
+        found = self._cards.row(row)
+        plans = []
+        for need in devices:
+            if need.uuids or need.uuids_not:
+                plans.append(wishes(need, found.kit, found.uuids))
+                continue
+            plan = self._plans.get((found.kit.code, need))
+            if plan is None:
+                if len(self._plans) > _MOST_REMEMBERED:
+                    self._plans.clear()
+                plan = self._plans[found.kit.code, need] = wishes(need, found.kit, found.uuids)
+            plans.append(plan)
+        return plans
+
+    def _seating(
+        self, row: int, devices: Sequence[DeviceNeed], choose: Choose | None, *, later: bool
+    ) -> Seating:
+        self._cards.sync(row)
+        return self._open(row, self._budgets(row, devices), choose, later=later)
+
+    def _open(self, row: int, budgets: Budgets, choose: Choose | None, *, later: bool) -> Seating:
+        found = self._cards.row(row)
+        vacated = self._vacated(row, found) if later else frozenset[int]()
+        cells = self._cards.cells[row].tolist()
+        return Seating(found, cells, budgets, later=later, vacated=vacated, choose=choose)
+
+    def _vacated(self, row: int, found: RowCards) -> frozenset[int]:
+        """The slots of cards that plain whole pods have, all of which terminate."""
+        leaving: dict[tuple[str, int], int] = {}
+        staying: set[tuple[str, int]] = set()
+        for entry in self._table.tasks[row].values():
+            for resource, mask in entry.masks:
+                for index in bits(mask):
+                    if entry.state is TaskState.RELEASING:
+                        leaving[resource, index] = 1
+                    else:
+                        staying.add((resource, index))
+        slots = found.kit.slots
+        return frozenset(slots[at] for at in leaving if at not in staying and at in slots)
+
+    def _budgets(self, row: int, devices: Sequence[DeviceNeed], more: set[str] | None = None) -> Budgets:
+        """The planes of the resources that seating may charge."""
+        names = {card.device.resource for card in self._cards.row(row).kit.cards}
+        names.update(need.listed for need in devices if need.listed)
+        names |= more or set()
+        codes, planes = self._table.resources.codes, self._table.planes[row]
+        return {
+            name: planes[:, codes[name]].tolist() if name in codes else [0, 0, 0, 0] for name in sorted(names)
+        }
+
+    def _choice(self, needs: Needs, row: int = -1, *, later: bool = False) -> Choose | None:
+        """What policies say of cards: those that look at one card, and those that look at the node."""
+        plugins = self._policies.card_choices
+        ranks = self._policies.card_ranks if row >= 0 else ()
+        if not plugins and not ranks:
+            return None
+        view = TableView(self._table, np.array([row], dtype=np.int64), future=later) if ranks else None
+        slots = self._cards.row(row).kit.slots if ranks else {}
+
+        def choose(need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+            total = [0.0] * len(cards)
+            any_said = False
+            for plugin in plugins:
+                said = plugin.prefer(needs, need, cards)
+                if said is not None:
+                    any_said = True
+                    total = [a + plugin.weight * b for a, b in zip(total, said, strict=True)]
+            for ranker in ranks:
+                points = ranker.rank(needs, need, view) if view is not None else None
+                if points is not None:
+                    any_said = True
+                    here = [float(points[0, slots[card.resource, card.index]]) for card in cards]
+                    total = [a + ranker.weight * b for a, b in zip(total, here, strict=True)]
+            return total if any_said else None
+
+        return choose
