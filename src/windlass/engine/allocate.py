@@ -11,9 +11,10 @@ no longer fits (the one who leaves is stuck, a node went away).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from windlass.engine.classes import TaskClass
+from windlass.engine.domains import Scope
 from windlass.engine.filling import Attempt, Filling
 from windlass.engine.groups import GroupEntry, TaskEntry, promised
 from windlass.engine.parking import Waits
@@ -22,6 +23,7 @@ from windlass.engine.policies import Policies
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Run, Step, next_step, whole_step
 from windlass.engine.table import NodeTable
+from windlass.engine.topology import Nearness
 from windlass.spi.plugins import Refusal, StepView
 
 __all__ = ["Allocation", "Attempt", "waits_for"]
@@ -32,14 +34,20 @@ class Allocation:
 
     def __init__(self, table: NodeTable, policies: Policies, placer: Placer, *, gated: bool = True) -> None:
         self._placer = placer
-        self._filling = Filling(table, policies.admissions if gated else [], placer)
+        self.nearness = Nearness(table, policies.plugins)
+        self._filling = Filling(table, policies.admissions if gated else [], placer, self.nearness)
 
     def advance(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt:
         """Let a group have its step now, or else promise it room that is being vacated.
 
         Promises that it has and that still hold are left alone; those that do not are given up.
         """
-        if not group.promises and step.alone and self._filling.alone(statement, group, step):
+        if (
+            not group.promises
+            and step.alone
+            and not group.near
+            and self._filling.alone(statement, group, step)
+        ):
             return Attempt(True, 1)
         attempt = self.attempt(statement, group, step)
         if attempt.done or not (statement.leaving or group.promises):
@@ -105,6 +113,7 @@ class Allocation:
             not self._filling.refusals_of(group, whole_step(group, step))
             and all(self._placer.place_at(statement, group, entry, row) for entry, row in rows)
             and group.ready()
+            and self.nearness.keeps(group)
         )
         if not done:
             statement.rollback(mark)
@@ -120,14 +129,42 @@ class Allocation:
 
     def _promise_again(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
         """One of several elastic tasks got a place: the others keep waiting for what is being vacated."""
-        left: dict[TaskClass, list[TaskEntry]] = {}
+        left: dict[tuple[TaskClass, str], list[TaskEntry]] = {}
         for entry in entries:
             if entry.row < 0:
-                left.setdefault(entry.cls, []).append(entry)
-        for cls, waiting in left.items():
-            self._placer.promise(statement, cls, waiting)
+                part = entry.task.subgroup if entry.group is not None and entry.group.near_parts else ""
+                left.setdefault((entry.cls, part), []).append(entry)
+        for (cls, part), waiting in left.items():
+            group = waiting[0].group
+            near = group is not None and group.near
+            scope = self.nearness.allowed(group, part) if group is not None and near else None
+            with self._placer.within(scope):
+                self._placer.promise(statement, cls, waiting)
 
     def _attempt(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
+        """The step, in the best domain that takes it where one is asked for."""
+        if not group.near:
+            return self._in_scope(statement, group, step, future)
+        best = Attempt(False)
+        for scope in self._scopes(group, step, future):
+            mark = statement.checkpoint()
+            with self._placer.within(scope):
+                found = self._in_scope(statement, group, step, future)
+            if found.done and (not group.near_parts or self.nearness.keeps(group)):
+                return found
+            statement.rollback(mark)
+            if found.reached > best.reached or (found.refusals and not best.refusals):
+                best = Attempt(False, max(found.reached, best.reached), found.refusals or best.refusals)
+            if found.refusals:
+                return best  # the queues say the same everywhere
+        return best
+
+    def _scopes(self, group: GroupEntry, step: Step, future: bool) -> Iterable[Scope | None]:
+        if group.spec.topology is None:
+            return (None,)
+        return self.nearness.of_step(group, step, future=future)
+
+    def _in_scope(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
         filling = self._filling
         if step.options:
             return filling.options(statement, group, step, future)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from functools import lru_cache
 
 from windlass.engine.groups import GroupEntry, promised, run_time
 from windlass.engine.parking import ParkingLot, Signature
@@ -11,6 +12,7 @@ from windlass.engine.steps import Shortage, Step, next_step
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
 from windlass.spi.objects import QueueState
+from windlass.spi.topology import TopologyNeed
 
 
 class Enrolment:
@@ -132,6 +134,8 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         standing = (*standing, group.key)  # room is kept for this one alone
     if group.timed:
         standing = (*standing, run_time(group))  # short ones may use what is kept for others
+    if group.near:
+        standing = (*standing, *_nearness(group))
     if step.root is not None:
         standing = (*standing, step.root.shape(), tuple(part.shape() for part in step.pool))
     if step.options:
@@ -143,3 +147,16 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         tuple(sorted(step.roles.items())),
         tuple((run.cls.number, run.role, len(run.entries)) for run in runs),
     )
+
+
+def _nearness(group: GroupEntry) -> tuple[str, ...]:
+    """What the group asks of topologies; one with members has a chance of its own."""
+    needs = [] if group.spec.topology is None else [said(group.spec.topology)]
+    needs += [f"{part}: {said(need)}" for part, need in group.near_parts.items()]
+    return (*needs, group.key) if group.active or group.near_parts else tuple(needs)
+
+
+@lru_cache(maxsize=1024)
+def said(need: TopologyNeed) -> str:
+    """What is asked for as a text: equal for equal needs."""
+    return repr(need)

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.nesting import Nesting
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Part, Run, Step
 from windlass.engine.table import NodeTable
+from windlass.engine.topology import Nearness
 from windlass.engine.view import TableView
 from windlass.spi.plugins import Admits, Refusal, StepView
 
@@ -68,10 +71,28 @@ class _Trial:
     placed: dict[str, int] = field(default_factory=dict)
     """Part → tasks of it that were placed."""
 
+    def mark(self) -> _Mark:
+        """Where it stands, to come back to."""
+        want = replace(self.want, roles=dict(self.want.roles))
+        return self.statement.checkpoint(), want, self.result.reached, dict(self.placed)
+
+    def undo(self, mark: _Mark) -> None:
+        """Come back to where it stood."""
+        self.statement.rollback(mark[0])
+        self.want = replace(mark[1], roles=dict(mark[1].roles))
+        self.result.reached, self.placed = mark[2], dict(mark[3])
+
+
+_Mark = tuple[int, _Want, int, dict[str, int]]
+
 
 class Filling:
-    def __init__(self, table: NodeTable, admissions: Sequence[Admits], placer: Placer) -> None:
+    def __init__(
+        self, table: NodeTable, admissions: Sequence[Admits], placer: Placer, nearness: Nearness
+    ) -> None:
         self._placer = placer
+        self._nearness = nearness
+        self._nesting = Nesting[_Trial](placer, nearness, self._run)
         self._admissions = admissions
         self._nodes = TableView(table)
 
@@ -106,7 +127,9 @@ class Filling:
         for option in step.options:
             trial = _Trial(statement, group, step, future, _Want(0, {}), Attempt(False))
             mark = statement.checkpoint()
-            if self._part(trial, option):
+            with self._placer.within(self._beside(group, option.name)):
+                done = self._part(trial, option)
+            if done:
                 trial.result.done = True
                 return trial.result
             statement.rollback(mark)
@@ -120,7 +143,8 @@ class Filling:
         trial = _Trial(statement, group, step, future, _Want(step.members, dict(step.roles)), Attempt(False))
         if step.root is not None:
             trial.want.members = max(0, group.missing)
-            if not self._part(trial, _ordered(step.root, runs)):
+            root = _ordered(step.root, runs)
+            if not self._part(trial, _largest_first(root) if group.near_parts else root):
                 return trial.result
             self._from_pool(trial, step.pool)
         else:
@@ -150,20 +174,22 @@ class Filling:
                 if started is (lacks <= 0) and (
                     lacks <= 0 or self._unit(trial, Part(part.name, lacks, rest))
                 ):
-                    self._from_runs(
-                        trial, [replace(run, entries=_unplaced(run.entries)) for run in rest], part.name
-                    )
+                    rest = [replace(run, entries=_unplaced(run.entries)) for run in rest]
+                    with self._placer.within(self._beside(trial.group, part.name)):
+                        self._from_runs(trial, rest, part.name)
 
     def _unit(self, trial: _Trial, part: Part) -> bool:
         """Complete a part, or leave everything as it was."""
-        mark = trial.statement.checkpoint()
-        want, reached = replace(trial.want, roles=dict(trial.want.roles)), trial.result.reached
-        placed = dict(trial.placed)
+        mark = trial.mark()
         if self._part(trial, part):
             return True
-        trial.statement.rollback(mark)
-        trial.want, trial.result.reached, trial.placed = want, reached, placed
+        trial.undo(mark)
         return False
+
+    def _beside(self, group: GroupEntry, part: str) -> Scope | None:
+        """Where tasks of a part may be, by what is required of it and of those that it lies in."""
+        scope = self._placer.scope
+        return self._nearness.allowed(group, part, scope) if group.near_parts else scope
 
     def _run(self, trial: _Trial, run: Run, wanted: int, part: str) -> int:
         """Place up to ``wanted`` tasks of a run, as far as they are admitted and fit."""
@@ -183,6 +209,8 @@ class Filling:
 
     def _part(self, trial: _Trial, part: Part) -> bool:
         """Complete a part: its own tasks, then as many of the parts below as it needs."""
+        if trial.group.near_parts:
+            return self._nesting.complete(trial, part)
         left = part.members
         for run in part.runs:
             if not left:
@@ -248,6 +276,15 @@ def _ordered(part: Part, runs: Sequence[Run]) -> Part:
     for at, run in enumerate(runs):
         rank.setdefault(run.cls.number, at)
     return _ranked(part, rank)
+
+
+def _largest_first(part: Part) -> Part:
+    """The parts below in the order in which domains are best given away: where all are needed, the largest
+    first."""
+    children = [_largest_first(child) for child in part.parts]
+    if part.needed == len(children):
+        children.sort(key=Part.least, reverse=True)
+    return replace(part, parts=children)
 
 
 def _ranked(part: Part, rank: dict[int, int]) -> Part:

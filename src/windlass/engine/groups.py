@@ -18,6 +18,7 @@ from windlass.engine.decision import DeviceShare, GroupStatus
 from windlass.engine.devices import Masks
 from windlass.engine.parts import PartTree
 from windlass.spi.objects import Group, Task, TaskState
+from windlass.spi.topology import TopologyNeed
 
 if TYPE_CHECKING:
     from windlass.engine.classes import TaskClass
@@ -70,6 +71,8 @@ class GroupEntry:
         "group",
         "key",
         "minimum",
+        "near",
+        "near_parts",
         "newly_failed",
         "not_before",
         "order_key",
@@ -120,6 +123,10 @@ class GroupEntry:
         """Whether pods that ask for nothing are placed on their own, outside of the gang."""
         self.asking_nothing = 0
         """Pending tasks that ask for nothing."""
+        self.near = False
+        """Whether it, or a part of it, asks how near to one another its tasks are."""
+        self.near_parts: dict[str, TopologyNeed] = {}
+        """Part → what it asks for in that respect."""
         self.stale_since: float | None = None
         """Since when it has held something, but less than its minimum; kept by ``stalegangeviction``."""
         self.stale_tried: float | None = None
@@ -139,6 +146,8 @@ class GroupEntry:
         self.group = group
         self.minimum = group.min_member
         self.apart = apart
+        self.near_parts = {part.name: part.topology for part in group.subgroups if part.topology is not None}
+        self.near = group.topology is not None or bool(self.near_parts)
         if not (self.tallies or group.min_task_member or group.subgroups or group.min_subgroups):
             return
         enforced = {role: n for role, n in group.min_task_member.items() if n > 0}
@@ -157,7 +166,8 @@ class GroupEntry:
         self.minimum = 0
         self.roles_enforced = {}
         self.parts = None
-        self.tallies = self.apart = False
+        self.tallies = self.apart = self.near = False
+        self.near_parts = {}
         self.stale_since = None
 
     @property

@@ -8,6 +8,9 @@ node is taken, and what the placement touched is looked at again (see ``rounds``
 On request, what fits nowhere now is promised room that is being vacated: nodes are then judged as they
 will be once everything that terminates is gone and every promise is kept. Room that is free now goes
 first, unless a score outranks that.
+
+All of it may be confined to some rows (:attr:`Placer.scope`): those of a domain of a topology, which may say
+in which order portions of it are to be used up.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
+from windlass.engine.domains import Scope
 from windlass.engine.flavors import FlavorBound, bound_of
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.policies import Policies
@@ -27,7 +31,46 @@ from windlass.engine.rounds import Ranks, Round
 from windlass.engine.statement import Statement
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
+from windlass.spi.nodes import BoolArray, NodeView
+from windlass.spi.objects import Needs
 from windlass.spi.plugins import Domain
+
+
+class _Within:
+    """Closes the nodes outside of a scope: a domain policy for as long as it is in force."""
+
+    name = "scope"
+
+    def __init__(self, scope: Scope) -> None:
+        self._mask = scope.mask
+
+    def attach(self, nodes: NodeView) -> None:
+        """Rows are all it knows."""
+
+    def learn(self, number: int, needs: Needs, placed: object) -> None:
+        """See :meth:`attach`."""
+
+    def forget(self, number: int) -> None:
+        """See :meth:`attach`."""
+
+    def add(self, number: int, row: int, count: int) -> None:
+        """See :meth:`attach`."""
+
+    def constrains(self, number: int) -> bool:
+        return True
+
+    def listens(self, number: int) -> tuple[int, ...]:
+        return ()
+
+    def relabelled(self, placed: object) -> None:
+        """See :meth:`attach`."""
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        return self._mask[nodes.rows]
+
+    def touched(self, number: int, row: int) -> tuple[tuple[str, int], ...]:
+        """Nothing that is placed moves it."""
+        return ()
 
 
 class Placer:
@@ -37,6 +80,17 @@ class Placer:
         self._ranks = Ranks(table, policies)
         self._everything = TableView(table)
         self._bound: FlavorBound | None = None
+        self.scope: Scope | None = None
+        """The rows to which everything is confined; ``None``: all."""
+
+    @contextmanager
+    def within(self, scope: Scope | None) -> Iterator[None]:
+        """Confine what happens inside to a scope."""
+        before, self.scope = self.scope, scope
+        try:
+            yield
+        finally:
+            self.scope = before
 
     def place(
         self,
@@ -84,7 +138,10 @@ class Placer:
     ) -> int:
         if future and statement.leaving and self._ranks.outranked(cls):
             return self._by_rank(statement, group, cls, entries)
-        placed = self._place_now(statement, group, cls, entries)
+        if self.scope is not None and self.scope.nearest:
+            placed = self._gather(statement, group, cls, entries, self.scope)
+        else:
+            placed = self._place_now(statement, group, cls, entries)
         if future and placed < len(entries) and statement.leaving:
             placed += self.promise(statement, cls, entries[placed:])
         return placed
@@ -92,16 +149,41 @@ class Placer:
     def _place_now(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
-        domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
-        if domains or rankers:
+        if self._related(cls) or self._ranks.rankers(cls):
             return self._in_rounds(statement, group, cls, entries)
+        if cls.countable and self.scope is not None:
+            return self._fill_scope(statement, group, cls, entries, self.scope)
         if cls.countable:
             return self._fill(statement, group, cls, entries)
         return self._one_by_one(statement, group, cls, entries)
 
+    def _gather(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        cls: TaskClass,
+        entries: Sequence[TaskEntry],
+        scope: Scope,
+    ) -> int:
+        """Use up the portions of a scope, one after the other."""
+        placed = 0
+        for portion in scope.nearest:
+            with self.within(portion):
+                placed += self._place_now(statement, group, cls, entries[placed:])
+            if placed == len(entries):
+                break
+        return placed
+
     def constraints(self, cls: TaskClass) -> list[Domain]:
-        """The policies that may refuse nodes for the class because of pods elsewhere, or what the queues
-        of the group that is being placed say about device models."""
+        """The policies that may refuse nodes for the class because of pods elsewhere, what the queues
+        of the group that is being placed say about device models, and the scope that is in force."""
+        found = self._related(cls)
+        if self.scope is not None:
+            found.append(_Within(self.scope))
+        return found
+
+    def _related(self, cls: TaskClass) -> list[Domain]:
+        """:meth:`constraints` without the scope."""
         found = [plugin for plugin in self._domains if plugin.constrains(cls.number)]
         if self._bound is not None:
             found.append(self._bound)
@@ -134,11 +216,35 @@ class Placer:
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> int:
         for placed, entry in enumerate(entries):
-            row = cls.best()
+            row = cls.best() if self.scope is None else _best_of(cls, self.scope)
             if row < 0:
                 return placed
             statement.allocate(group, cls, row, (entry,))
         return len(entries)
+
+    def _fill_scope(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        cls: TaskClass,
+        entries: Sequence[TaskEntry],
+        scope: Scope,
+    ) -> int:
+        """:meth:`_fill` on the rows of a scope. A node is filled at once, and what stands on one moves no
+        other, so one look at all of them will do."""
+        cls.refresh()
+        rows, key = scope.rows, cls.key[scope.rows]
+        wanted, placed = len(entries), 0
+        while placed < wanted and len(rows):
+            at = int(key.argmax())
+            if key[at] < 0:
+                break
+            row = int(rows[at])
+            n = min(wanted - placed, int(cls.count[row]))
+            statement.allocate(group, cls, row, entries[placed : placed + n] if n < wanted else entries)
+            key[at] = -1
+            placed += n
+        return placed
 
     def _in_rounds(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
@@ -158,7 +264,7 @@ class Placer:
 
     def promise(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
         """Promise the first of ``entries`` room on nodes that something is leaving. Returns how many got it."""
-        if cls.countable and not self.constraints(cls) and not self._ranks.rankers(cls):
+        if cls.countable and not self._related(cls) and not self._ranks.rankers(cls):
             return self._promise_by_counting(statement, cls, entries)
         with self.vacated(statement):
             domains, rankers = self.constraints(cls), self._ranks.rankers(cls)
@@ -202,6 +308,8 @@ class Placer:
 
     def _promise_by_counting(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:
         rows = self._table.vacating()
+        if self.scope is not None:
+            rows = rows[self.scope.mask[rows]]
         count, key = cls.future(rows)
         done = 0
         while done < len(entries) and len(rows):
@@ -276,3 +384,11 @@ class Placer:
             for plugin in self._domains:
                 for (number, row), n in leaving.items():
                     plugin.add(number, row, n)
+
+
+def _best_of(cls: TaskClass, scope: Scope) -> int:
+    """The best row of a scope that takes a task of the class now; -1 if none."""
+    cls.refresh()
+    key = cls.key[scope.rows]
+    at = int(key.argmax()) if len(key) else -1
+    return int(scope.rows[at]) if at >= 0 and key[at] >= 0 else -1

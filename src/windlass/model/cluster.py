@@ -17,7 +17,7 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
-from windlass.model import faults, foreign_groups, groups, members, nodes, queues, subgroups, tasks
+from windlass.model import faults, foreign_groups, groups, members, nearness, nodes, queues, subgroups, tasks
 from windlass.model.needs import Extras, NeedsTable, scoring_of
 from windlass.model.observed import IMPLIED, Assumed, Observed, kai_key
 from windlass.model.quotas import quota_of
@@ -189,6 +189,10 @@ class ClusterModel(Observed):
             self._seen_vocabulary = self._vocabulary.version
             self._dirty_pods.update(dict.fromkeys(self.pods))
         out: list[deltas.Delta] = []
+        moved, retiered = self.topology.settle(self.nodes)
+        self._dirty_nodes.update((name, None) for name in moved if name in self.nodes)
+        if retiered:
+            self._touch_topology()
         for name in self._swap("_dirty_nodes"):
             self._translate_node(name, out)
         for name in self._swap("_dirty_queues"):
@@ -219,7 +223,7 @@ class ClusterModel(Observed):
             if self._sent_nodes.pop(name, None) is not None:
                 out.append(deltas.NodeRemoved(name))
             return
-        node = nodes.node_of(view, self.storage.limits.get(name))
+        node = nodes.node_of(view, self.storage.limits.get(name), self.topology.labels_of(name))
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
             out.append(deltas.NodeUpserted(node))
@@ -264,6 +268,23 @@ class ClusterModel(Observed):
 
     def _group(self, key: str) -> Group | None:
         """The group of an object, of any API; ``None`` without one."""
+        group = self._far_group(key)
+        near = self._near(key) if group is not None else None
+        return group if group is None or near is None else nearness.applied(group, near, self.pods_of(key))
+
+    def _near(self, key: str) -> nearness.Near | None:
+        """How near to one another the group's pods are to be; ``None`` if nobody says anything."""
+        near = nearness.Near()
+        if (view := self.groups.get(key)) is not None:
+            near = nearness.of_pod_group(view, self.topology)
+        elif groups.kind_prefix(key) == groups.KAI and (kai := self.kai_groups.get(groups.shown_key(key))):
+            near = nearness.of_kai_group(kai, self.topology)
+        if not near.asks and key in self._near_groups:
+            near = nearness.of_pods(self.pods_of(key), self.topology)
+        return near if near.asks else None
+
+    def _far_group(self, key: str) -> Group | None:
+        """:meth:`_group` without how near its pods are to be."""
         kind = groups.kind_prefix(key)
         if kind == groups.KAI:
             kai = self.kai_groups.get(groups.shown_key(key))
@@ -287,7 +308,8 @@ class ClusterModel(Observed):
         view = self.groups.get(key)
         if view is None:
             return None
-        return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key)))
+        near = nearness.of_pod_group(view, self.topology).parts
+        return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key), near))
 
     def _reached(self, group: Group) -> float | None:
         """Since when the group holds its minimum, by the start of its running pods; ``None`` if it does not."""
@@ -327,6 +349,10 @@ class ClusterModel(Observed):
         )
 
     def _group_problems(self, key: str) -> tuple[FieldError, ...]:
+        near = self._near(key)
+        return (*self._own_problems(key), *(near.problems if near is not None else ()))
+
+    def _own_problems(self, key: str) -> tuple[FieldError, ...]:
         kind = groups.kind_prefix(key)
         if kind == groups.KAI:
             kai = self.kai_groups.get(groups.shown_key(key))
@@ -386,6 +412,8 @@ class ClusterModel(Observed):
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
         self._changed[key] = None
+        if nearness.speaks(pod.annotations):
+            self._near_groups[key] = None
         self._note_members(key)
         self._note_end(pod)
         alone = self._implicit_group(pod) if groups.is_implicit(key) else None
@@ -410,7 +438,7 @@ class ClusterModel(Observed):
             self.classes,
             now=self._now,
             dialect=dialect,
-            subgroup=subgroups.part_of(policies, pod.labels) if policies else "",
+            subgroup=subgroups.part_of(policies, pod.labels) if policies else nearness.segment_of(pod),
         )
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
@@ -444,8 +472,12 @@ class ClusterModel(Observed):
     def _implicit_group(self, pod: views.Pod) -> Group:
         queue = self._implicit_queue(pod)
         if queues.is_kai(queue):
-            return foreign_groups.kai_pod_group(pod, queue, self.classes)
-        return groups.implicit_group(pod, self.classes, queue)
+            group = foreign_groups.kai_pod_group(pod, queue, self.classes)
+        else:
+            group = groups.implicit_group(pod, self.classes, queue)
+        if not nearness.speaks(pod.annotations):
+            return group
+        return nearness.applied(group, nearness.of_pods([pod], self.topology), [pod])
 
     def _queue_dialect(self, pod: views.Pod, key: str) -> Dialect:
         """The dialect of the queue that the group of a pod with a group is in."""
@@ -469,7 +501,8 @@ class ClusterModel(Observed):
     def _note_members(self, group: str) -> None:
         """A group has other pods, or pods in another state: what is said of it may depend on that."""
         view = self.groups.get(group)
-        if view.subgroup_policies if view is not None else not groups.is_implicit(group):
+        divided = bool(view.subgroup_policies) if view is not None else not groups.is_implicit(group)
+        if divided or (group in self._near_groups and not groups.is_implicit(group)):
             self._dirty_members[group] = None
 
     def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
@@ -486,6 +519,7 @@ class ClusterModel(Observed):
         self._note_members(group)
         if not mates:
             del self._members[group]
+            self._near_groups.pop(group, None)
             self._retract_group(group, out)
 
     def _retract_group(self, group: str, out: list[deltas.Delta]) -> None:

@@ -15,8 +15,13 @@ MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
 
 
-def node_of(view: views.Node, attachable: Mapping[str, int] | None = None) -> Node:
-    """``attachable``: how many volumes it attaches, by the resource that counts them.
+def node_of(
+    view: views.Node,
+    attachable: Mapping[str, int] | None = None,
+    hypernodes: Mapping[str, str] | None = None,
+) -> Node:
+    """``attachable``: how many volumes it attaches, by the resource that counts them. ``hypernodes``: labels
+    that it carries inside the engine, for the HyperNodes that it is in.
 
     A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
 
@@ -35,7 +40,7 @@ def node_of(view: views.Node, attachable: Mapping[str, int] | None = None) -> No
     return Node(
         name=view.name,
         allocatable={**view.allocatable, **attachable} if attachable else view.allocatable,
-        labels=_with_hostname(view),
+        labels={**_with_hostname(view), **hypernodes} if hypernodes else _with_hostname(view),
         taints=tuple(Taint(t.key, t.value, t.effect) for t in view.taints),
         unschedulable=view.unschedulable,
         ready=view.ready in ("", "True"),

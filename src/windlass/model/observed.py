@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from windlass.api import annotations as names
 from windlass.api import views
+from windlass.api.devicewords import annotation_words
 from windlass.model import groups, queues
 from windlass.model.needs import NeedsTable
+from windlass.model.topology import TopologyBook
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.model.volumes import VolumeBook
 from windlass.spi.objects import Group
@@ -41,6 +43,9 @@ class Observed:
         self.assumed: dict[str, Assumed] = {}
         self.classes = groups.Classes()
         self.storage = VolumeBook()
+        self.topology = TopologyBook()
+        self._near_groups: dict[str, None] = {}
+        """Groups whose pods say how near to one another they are to be."""
         self._namespaces: dict[str, views.Namespace] = {}
         self._namespace_labels: dict[str, dict[str, str]] = {}
         self._vocabulary = Vocabulary()
@@ -48,6 +53,8 @@ class Observed:
         self._node_groups: dict[str, views.NodeGroupAffinity] = {}
         self._claimers: dict[str, None] = {}
         """Pods that use claims."""
+        self._card_words: dict[str, tuple[tuple[str, str], ...]] = {}
+        """Pods that ask for parts of cards or for cards of a kind, with the annotations that say so."""
         self._quotas: dict[str, views.ResourceQuota] = {}
         self._dirty_pods: dict[str, None] = {}
         self._dirty_groups: dict[str, None] = {}
@@ -63,19 +70,45 @@ class Observed:
         self._vocabulary.learn(pod.shape)
         if pod.claims:
             self._claimers[pod.key] = None
+        words = annotation_words(pod.annotations) if pod.annotations else ()
+        if words or pod.shape.speaks_of_parts:
+            self._card_words[pod.key] = words
+        elif self._card_words:
+            self._card_words.pop(pod.key, None)
 
     def remove_pod(self, key: str) -> None:
         if self.pods.pop(key, None) is not None:
             self._dirty_pods[key] = None
             self._claimers.pop(key, None)
+            self._card_words.pop(key, None)
 
     def upsert_node(self, node: views.Node) -> None:
+        known = self.nodes.get(node.name)
+        if known is None or known.labels != node.labels:
+            self.topology.nodes_changed()
         self.nodes[node.name] = node
         self._dirty_nodes[node.name] = None
 
     def remove_node(self, name: str) -> None:
         if self.nodes.pop(name, None) is not None:
             self._dirty_nodes[name] = None
+            self.topology.nodes_changed()
+
+    def upsert_topology(self, item: views.HyperNode | views.Topology) -> None:
+        if self.topology.upsert(item):
+            self._touch_topology()
+
+    def remove_topology(self, item: views.HyperNode | views.Topology) -> None:
+        if self.topology.remove(item):
+            self._touch_topology()
+
+    def _touch_topology(self) -> None:
+        """All that ask how near to one another pods are."""
+        self._dirty_groups.update((key, None) for key, group in self.groups.items() if _is_near(group))
+        self._dirty_groups.update((kai_key(group), None) for group in self.kai_groups.values())
+        for key in self._near_groups:
+            self._dirty_groups[key] = None
+            self._dirty_pods.update(dict.fromkeys(self._members.get(key, ())))
 
     def upsert_quota(self, quota: views.ResourceQuota) -> None:
         self._quotas[quota.key] = quota
@@ -225,6 +258,10 @@ class Observed:
             self._dirty_pods.update(
                 (key, None) for key, pod in self.pods.items() if selects_namespaces(pod.shape)
             )
+
+
+def _is_near(group: views.PodGroup) -> bool:
+    return group.topology is not None or any(policy.topology for policy in group.subgroup_policies)
 
 
 def kai_key(group: views.KaiPodGroup) -> str:

@@ -40,6 +40,8 @@ _READERS: Mapping[str, _Reader] = {
     "scheduling.volcano.sh/v1beta1/PodGroup": (views.decode_pod_group, ClusterModel.upsert_group),
     "scheduling.run.ai/v2/Queue": (views.decode_kai_queue, ClusterModel.upsert_kai_queue),
     "scheduling.run.ai/v2alpha2/PodGroup": (views.decode_kai_pod_group, ClusterModel.upsert_kai_group),
+    "topology.volcano.sh/v1alpha1/HyperNode": (views.decode_hypernode, ClusterModel.upsert_topology),
+    "kai.scheduler/v1alpha1/Topology": (views.decode_topology, ClusterModel.upsert_topology),
     "scheduling.k8s.io/v1alpha1/Workload": (views.decode_workload, _workload),
     "scheduling.k8s.io/v1alpha2/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
     "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
@@ -47,14 +49,8 @@ _READERS: Mapping[str, _Reader] = {
 KINDS = tuple(_READERS)
 """``apiVersion/kind`` of all that is read."""
 _POD, _QUOTA = "v1/Pod", "v1/ResourceQuota"
-_QUIET = (
-    _QUOTA,
-    "v1/LimitRange",
-    "topology.volcano.sh/v1alpha1/HyperNode",
-    "kai.scheduler/v1alpha1/Topology",
-)
-"""Known kinds that say nothing about work that exists (defaults were filled in when it was made) or that
-no policy reads yet."""
+_QUIET = (_QUOTA, "v1/LimitRange")
+"""Known kinds that say nothing about work that exists (defaults were filled in when it was made)."""
 
 
 class SnapshotError(ValueError):

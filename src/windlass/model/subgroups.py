@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 
 from windlass.api import selectors, views
 from windlass.api.views import SubGroupPolicy
+from windlass.api.views.podshape import LabelSelector
 from windlass.spi.objects import SubGroup
+from windlass.spi.topology import TopologyNeed
 
 _SEPARATOR = "/"
 
@@ -29,8 +31,11 @@ def part_of(policies: Iterable[SubGroupPolicy], labels: Mapping[str, str]) -> st
     return ""
 
 
-def parts(view: views.PodGroup, pods: Iterable[views.Pod]) -> tuple[SubGroup, ...]:
-    """The policies, and the parts that ``pods`` make up, sorted by name below each policy."""
+def parts(
+    view: views.PodGroup, pods: Iterable[views.Pod], near: Mapping[str, TopologyNeed] | None = None
+) -> tuple[SubGroup, ...]:
+    """The policies, and the parts that ``pods`` make up, sorted by name below each policy. ``near``: how near
+    to one another the pods of each part of a policy are to be."""
     if not view.subgroup_policies:
         return ()
     sizes = {policy.name: policy.size for policy in view.subgroup_policies}
@@ -39,15 +44,18 @@ def parts(view: views.PodGroup, pods: Iterable[views.Pod]) -> tuple[SubGroup, ..
     for name in sorted(names):
         policy = name.partition(_SEPARATOR)[0]
         if name != policy:
-            found.append(SubGroup(name, policy, sizes[policy]))
+            topology = near.get(policy) if near else None
+            found.append(SubGroup(name, policy, sizes[policy], topology=topology))
     return tuple(found)
 
 
 def selector_of(policy: SubGroupPolicy) -> selectors.Selector:
     """Which pods the policy gathers."""
-    wire = policy.selector
-    if wire is None:
-        return selectors.EVERYTHING
+    return selectors.EVERYTHING if policy.selector is None else labels_selected(policy.selector)
+
+
+def labels_selected(wire: LabelSelector) -> selectors.Selector:
+    """A label selector of the wire."""
     equal = [selectors.Requirement(key, "In", (value,)) for key, value in (wire.match_labels or {}).items()]
     more = [selectors.Requirement(e.key, e.operator, e.values or ()) for e in wire.match_expressions or ()]
     return selectors.Selector((*equal, *more))

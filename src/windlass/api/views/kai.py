@@ -17,6 +17,7 @@ import msgspec
 
 from windlass.api.errors import FieldError
 from windlass.api.quantities import LIMIT
+from windlass.api.views.topology import TopologyConstraint, topology_constraint
 from windlass.api.views.wire import EMPTY, intern, interned, kept, metadata, moment, part, split
 from windlass.kits import durations
 
@@ -62,6 +63,7 @@ class KaiSubGroup(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     parent: str = ""
     min_member: int | None = None
     min_sub_group: int | None = None
+    topology_constraint: TopologyConstraint | None = None
 
 
 class KaiPodGroup(msgspec.Struct, gc=False):
@@ -84,6 +86,7 @@ class KaiPodGroup(msgspec.Struct, gc=False):
     preemption_delay: float | None
     staleness_grace: float | None
     problems: tuple[FieldError, ...]
+    topology: TopologyConstraint | None = None
 
     @property
     def key(self) -> str:
@@ -119,6 +122,7 @@ class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
     sub_groups: msgspec.Raw = EMPTY
     preemption_delay: str | None = None
     staleness_grace_period: str | None = None
+    topology_constraint: msgspec.Raw = EMPTY
 
 
 _queue_spec_decoder = msgspec.json.Decoder(_QueueSpecWire)
@@ -198,6 +202,7 @@ def decode_kai_pod_group(raw: bytes | msgspec.Raw) -> KaiPodGroup:
         subgroups=subgroups,
         preemption_delay=_seconds(spec.preemption_delay, "spec.preemptionDelay", problems),
         staleness_grace=_seconds(spec.staleness_grace_period, "spec.stalenessGracePeriod", problems),
+        topology=topology_constraint(spec.topology_constraint, "spec.topologyConstraint", problems),
         problems=tuple(problems),
     )
 

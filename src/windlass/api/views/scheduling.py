@@ -9,6 +9,7 @@ import msgspec
 from windlass.api.annotations import NODE_GROUP_LIMITS
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import LabelSelector
+from windlass.api.views.topology import NetworkTopology, network_topology
 from windlass.api.views.wire import (
     EMPTY,
     Amounts,
@@ -47,6 +48,7 @@ class SubGroupPolicy(msgspec.Struct, frozen=True, gc=False):
     match_label_keys: tuple[str, ...]
     size: int
     min_subgroups: int
+    topology: NetworkTopology | None = None
 
 
 class PodGroup(msgspec.Struct, gc=False):
@@ -73,6 +75,7 @@ class PodGroup(msgspec.Struct, gc=False):
     failed: int
     problems: tuple[FieldError, ...]
     subgroup_policies: tuple[SubGroupPolicy, ...] = ()
+    topology: NetworkTopology | None = None
 
     @property
     def key(self) -> str:
@@ -85,6 +88,7 @@ class _PolicyWire(msgspec.Struct, gc=False, rename="camel"):
     match_label_keys: tuple[str, ...] | None = None
     sub_group_size: int | None = None
     min_sub_groups: int | None = None
+    network_topology: msgspec.Raw = EMPTY
 
 
 class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
@@ -94,6 +98,7 @@ class _GroupSpecWire(msgspec.Struct, gc=False, rename="camel"):
     priority_class_name: str | None = None
     min_resources: msgspec.Raw = EMPTY
     sub_group_policy: msgspec.Raw = EMPTY
+    network_topology: msgspec.Raw = EMPTY
 
 
 class _GroupStatusWire(msgspec.Struct, gc=False):
@@ -138,6 +143,7 @@ def decode_pod_group(raw: bytes | msgspec.Raw) -> PodGroup:
         succeeded=status.succeeded or 0,
         failed=status.failed or 0,
         subgroup_policies=_policies(spec.sub_group_policy, problems),
+        topology=network_topology(spec.network_topology, "spec.networkTopology", problems),
         problems=tuple(problems),
     )
 
@@ -158,7 +164,8 @@ def _policies(raw: msgspec.Raw, problems: list[FieldError]) -> tuple[SubGroupPol
             problems.append(FieldError.invalid(place, size, "sizes are at least 1, minima at least 0"))
             continue
         keys = wire.match_label_keys or ()
-        found.append(SubGroupPolicy(intern(wire.name), wire.label_selector, keys, size, least))
+        topology = network_topology(wire.network_topology, f"{place}.networkTopology", problems)
+        found.append(SubGroupPolicy(intern(wire.name), wire.label_selector, keys, size, least, topology))
     return tuple(found)
 
 

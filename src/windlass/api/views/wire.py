@@ -156,6 +156,7 @@ _KEPT_PREFIXES = (
     "scheduling.k8s.io/",
     "scheduling.volcano.sh/",
     "kai.scheduler/",
+    "kueue.x-k8s.io/",
     "gpu-",
     "pod-group-name",
     "nvidia.com/",
