@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
 from windlass.spi import scoring, victims
+from windlass.spi.devices import CardChoice
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
 
@@ -51,6 +52,7 @@ class Policies:
         self.capacities = [p for p in plugins if isinstance(p, spi.Capacity)]
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
         self.learning = [p for p in plugins if isinstance(p, scoring.Learns)]
+        self.card_choices = [p for p in plugins if isinstance(p, CardChoice)]
         self.card_ranks = [p for p in plugins if isinstance(p, scoring.CardRanks)]
         self.reads_cards = any(getattr(p, "reads_cards", False) for p in plugins)
         """Whether what a policy says of a node depends on its cards, not on sums over them alone."""
