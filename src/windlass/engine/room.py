@@ -2,7 +2,8 @@
 
 Counts here are upper bounds on what can be placed: they know amounts and what is fixed about a node
 (:attr:`TaskClass.static`), not policies about pods in relation to one another. For a step of one class
-without such policies they are exact.
+without such policies they are exact. Where all of a step has to be in one domain, it is the domain with most
+room that counts.
 """
 
 from __future__ import annotations
@@ -77,8 +78,15 @@ def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
 class Room:
     """What one class of tasks finds on the nodes as victims go and are spared again."""
 
-    def __init__(self, table: NodeTable, cls: TaskClass, free: NDArray[np.int64] | None = None) -> None:
-        """``free``: :func:`future_free` of the table, if known."""
+    def __init__(
+        self,
+        table: NodeTable,
+        cls: TaskClass,
+        free: NDArray[np.int64] | None = None,
+        domains: NDArray[np.int64] | None = None,
+    ) -> None:
+        """``free``: :func:`future_free` of the table, if known. ``domains``: per row the domain that it is in,
+        0 for none; everything has to be in one."""
         free = future_free(table) if free is None else free
         cls.refresh()
         self._table = table
@@ -90,7 +98,13 @@ class Room:
         self._static = cls.static[: table.height]
         counts = _counts(free, cls)
         self._counts: list[int] = counts.tolist()
+        self._codes: list[int] | None = None
+        self._domains = domains
         self.total = int(counts.sum())
+        if domains is not None:
+            self._codes = domains.tolist()
+            self._by_domain: list[int] = _by_domain(counts, domains).tolist()
+            self.total = max(self._by_domain)
 
     def at_best(self, entries: Iterable[TaskEntry]) -> int:
         """How many tasks there would be room for if all of ``entries`` were gone."""
@@ -98,6 +112,8 @@ class Room:
         rows, vectors = self._gather(entries)
         np.add.at(free, rows, vectors)
         counts = (np.maximum(free, 0) // np.array(self._asked, dtype=np.int64)).min(axis=1)
+        if self._domains is not None:
+            return int(_by_domain(np.where(self._static, counts, 0), self._domains).max())
         return int(counts[self._static].sum())
 
     def _gather(self, entries: Iterable[TaskEntry]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -125,5 +141,18 @@ class Room:
                 count = min(
                     max(left, 0) // units for left, units in zip(free[row].tolist(), asked, strict=True)
                 )
-                self.total += count - self._counts[row]
+                more = count - self._counts[row]
                 self._counts[row] = count
+                if self._codes is None:
+                    self.total += more
+                elif self._codes[row]:
+                    self._by_domain[self._codes[row]] += more
+                    self.total = max(self._by_domain)
+
+
+def _by_domain(counts: NDArray[np.int64], domains: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The sums of counts by domain; of 0 nothing."""
+    sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
+    np.add.at(sums, domains, counts)
+    sums[0] = 0
+    return sums

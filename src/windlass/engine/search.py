@@ -123,7 +123,7 @@ class Search:
     def _by_counting(self, order: Order) -> list[Unit] | None:
         """The cheapest set that makes room, by amounts."""
         wanted = self._step.members
-        room = Room(self._world.table, self._step.runs[0].cls)
+        room = self._room()
         n = self._fill(room, order)
         if n is None:
             return None
@@ -212,7 +212,12 @@ class Search:
     def _first_that_fits(self, order: Order) -> int | None:
         if not self._counted:
             return self._shortest(order)
-        return self._fill(Room(self._world.table, self._step.runs[0].cls), order) or None
+        return self._fill(self._room(), order) or None
+
+    def _room(self) -> Room:
+        """What the step's class finds, in one domain if the group has to be in one."""
+        domains = self._allocation.nearness.domains(self._group) if self._group.near else None
+        return Room(self._world.table, self._step.runs[0].cls, domains=domains)
 
     def _fill(self, room: Room, order: Order) -> int | None:
         """Let units go until there is room; how many it takes. Whether it can ever do is asked once it has

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.groups import GroupEntry
@@ -56,9 +57,9 @@ class Solver:
                 return None
             candidates.look_only_at(self._nearby(step))
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
-        counted = not bound and self._countable(step)
+        counted = not bound and self._countable(group, step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
-        possible = partial(self._possible, candidates, step)
+        possible = partial(self._possible, candidates, group, step)
         if (terms.move is Move.MUST or not counted or candidates.unsorted) and not possible():
             return None
         attempt.possible = possible
@@ -98,9 +99,9 @@ class Solver:
 
     # ------------------------------------------------------------------ necessary conditions
 
-    def _countable(self, step: Step) -> bool:
+    def _countable(self, group: GroupEntry, step: Step) -> bool:
         """Whether counting room tells exactly if the step fits."""
-        if len(step.runs) != 1:
+        if len(step.runs) != 1 or group.near_parts:
             return False
         cls = step.runs[0].cls
         return self._policies.countable and not self._placer.constraints(cls)
@@ -110,17 +111,21 @@ class Solver:
         columns, left = self._world.table.resources.codes, self._leftover.sums()
         return all(left[columns[name]] >= n for name, n in claim.request.items() if name in columns)
 
-    def _possible(self, candidates: Candidates, step: Step) -> bool:
+    def _possible(self, candidates: Candidates, group: GroupEntry, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""
         table = self._world.table
         everyone = list(candidates.everyone())
         if not everyone:
             return False
         missing = {run.cls for run in step.runs}
-        best = {cls: Room(table, cls, self._leftover.free()).at_best(everyone) for cls in missing}
+        domains, free = self._domains(group), self._leftover.free()
+        best = {cls: Room(table, cls, free, domains).at_best(everyone) for cls in missing}
         if len(missing) == 1 and not step.extra:
             return all(room >= step.members for room in best.values())
         return any(room > 0 for room in best.values())
+
+    def _domains(self, group: GroupEntry) -> NDArray[np.int64] | None:
+        return self._allocation.nearness.domains(group) if group.near else None
 
 
 def _omissions(units: Sequence[Unit]) -> Iterator[set[str]]:

@@ -243,6 +243,19 @@ class Nearness:
 
     # ------------------------------------------------------------------ one task more
 
+    def domains(self, group: GroupEntry) -> IntArray | None:
+        """Per row, the domain in one of which all of the group has to be, 0 where none of it may be; ``None``
+        if nothing is required of the group as a whole."""
+        need = group.spec.topology
+        if need is None or need.required < 0:
+            return None
+        codes = self.forest.of(need).codes[need.required]
+        held = held_rows(group)
+        if not held:
+            return codes
+        common = self.forest.of(need).common(need.required, held)
+        return np.where(codes == (common or _NOWHERE), codes, 0)
+
     def allowed(self, group: GroupEntry, part: str = "", outer: Scope | None = None) -> Scope | None:
         """Where one more task of the group (or of a part of it) may be beside those that hold or are promised
         room; ``None`` for everywhere."""
