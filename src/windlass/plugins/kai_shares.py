@@ -92,8 +92,11 @@ class WindlassDivision(KaiDivision):
 
 
 def counts(resource: str) -> bool:
-    """Whether KAI divides a resource among queues: CPU, memory and devices."""
-    return resource in ("cpu", "memory") or (is_device(resource) and FLAVOR not in resource)
+    """Whether KAI divides a resource among queues: CPU, memory and devices. Of MIG slices it counts the
+    compute part as GPUs."""
+    if resource in ("cpu", "memory"):
+        return True
+    return is_device(resource) and FLAVOR not in resource and "/mig-" not in resource
 
 
 def entitled(queue: QueueView) -> Mapping[str, int]:
