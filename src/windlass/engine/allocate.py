@@ -106,12 +106,12 @@ class Allocation:
         if len(mine) < step.members:
             return False
         mark = statement.checkpoint()
-        rows = [(entry, entry.promised) for entry in mine]
+        rows = [(entry, entry.promised, entry.kept) for entry in mine]
         for entry in mine:
             statement.unpromise(entry)
         done = (
             not self._filling.refusals_of(group, whole_step(group, step))
-            and all(self._placer.place_at(statement, group, entry, row) for entry, row in rows)
+            and all(self._placer.place_at(statement, group, entry, row, cuts) for entry, row, cuts in rows)
             and group.ready()
             and self.nearness.keeps(group)
         )
@@ -122,10 +122,10 @@ class Allocation:
     @staticmethod
     def _promise_all(statement: Statement, start: int) -> None:
         """Turn what was placed since ``start`` into promises of the same room."""
-        placements = statement.placements(start)
+        seats = statement.seats(start)
         statement.rollback(start)
-        for entry, row in placements:
-            statement.pipeline(entry, row)
+        for entry, row, cuts in seats:
+            statement.pipeline(entry, row, cuts)
 
     def _promise_again(self, statement: Statement, entries: Sequence[TaskEntry]) -> None:
         """One of several elastic tasks got a place: the others keep waiting for what is being vacated."""
@@ -223,6 +223,7 @@ def waits_for(group: GroupEntry, step: Step, refusals: Sequence[Refusal], placer
         waits.queues.update(ancestor.name for ancestor in group.queue.path)
     if group.queue is not None:
         waits.queues |= {queue.name for queue in group.queue.path if queue.flavored}
+        waits.queues |= group.queue.tree.due_by_model.keys()  # what is kept for them
     for refusal in refusals:
         if refusal.queue:
             waits.queues.add(refusal.queue)

@@ -247,9 +247,18 @@ class CardTable:
             self._note_tokens(found, slot, cut, side, sign)
         if before is None:
             return
-        after = charges(cells.tolist())
+        sums = cells.tolist()
+        if side == KEPT:
+            self._note_kept(row, cut, kept=sums[KEPT * FIELDS + SHARES] + sums[KEPT * FIELDS + SLICES] > 0)
+        after = charges(sums)
         if after != before:
             self._charge(row, found, cut, before, after)
+
+    def _note_kept(self, row: int, cut: Cut, *, kept: bool) -> None:
+        slots = self._table.devices.rows[row].get(cut.resource)
+        if slots is not None:
+            bit = 1 << cut.index
+            slots.kept = slots.kept | bit if kept else slots.kept & ~bit
 
     def _charge(
         self, row: int, found: RowCards, cut: Cut, before: tuple[int, ...], after: tuple[int, ...]

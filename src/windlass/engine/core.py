@@ -18,6 +18,7 @@ from windlass.api.reasons import Explanation
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.allocate import Allocation, waits_for
+from windlass.engine.cards import Cuts
 from windlass.engine.config import EngineConfig
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.decision import Decision
@@ -177,9 +178,11 @@ class Core:
 
     # ------------------------------------------------------------------ for ``dump``
 
-    def restore_task(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...]) -> None:
+    def restore_task(
+        self, task: Task, state: TaskState, node: str, devices: tuple[int, ...], cuts: Cuts = ()
+    ) -> None:
         """Enter a task as it was: reported as ``task``, here in ``state``."""
-        self._intake.restore(task, state, node, devices)
+        self._intake.restore(task, state, node, devices, cuts)
 
     def resume_turns(self) -> None:
         """Give the active buckets their turns again."""

@@ -8,7 +8,7 @@ picked lowest first and never given twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.engine.decision import DeviceShare
@@ -29,6 +29,12 @@ class Slots:
     taken: int = 0
     surplus: dict[int, int] = field(default_factory=dict)
     """Index → holders beyond the first."""
+    kept: int = 0
+    """Of which a part is promised: picked last."""
+    links: tuple[int, ...] = ()
+    """The devices that are joined by fast links, group by group."""
+    zones: tuple[int, ...] = ()
+    """The same by NUMA zone."""
 
     @property
     def unusable(self) -> int:
@@ -55,8 +61,19 @@ class Slots:
         self.free = self.healthy & ~self.taken
 
     def pick(self, count: int) -> int:
-        """The ``count`` lowest free devices as a mask; 0 if there are fewer."""
+        """``count`` free devices as a mask; 0 if there are fewer.
+
+        They are of the group of joined devices, or else of the NUMA zone, with fewest free ones that has as
+        many; the lowest of those, or of all where no group has as many.
+        """
         free = self.free
+        if self.kept and (free & ~self.kept).bit_count() >= count:
+            free &= ~self.kept
+        for groups in (self.links, self.zones):
+            inside = [group & free for group in groups if (group & free).bit_count() >= count]
+            if inside:
+                free = min(inside, key=lambda group: (group.bit_count(), group & -group))
+                break
         if count == 1:
             return free & -free
         mask = 0
@@ -89,6 +106,10 @@ def slots_of(node: Node) -> dict[str, Slots]:
         slots.known |= 1 << device.index
         if device.healthy:
             slots.healthy |= 1 << device.index
+    for resource, slots in found.items():
+        mine = [device for device in node.devices if device.resource == resource]
+        slots.links = _groups({device.index: device.link_group for device in mine})
+        slots.zones = _groups({device.index: device.numa for device in mine})
     for resource, units in node.allocatable.items():
         if resource not in found and is_device(resource) and units >= WHOLE:
             every = (1 << (units // WHOLE)) - 1
@@ -96,6 +117,15 @@ def slots_of(node: Node) -> dict[str, Slots]:
     for slots in found.values():
         slots.free = slots.healthy
     return found
+
+
+def _groups(numbers: Mapping[int, int]) -> tuple[int, ...]:
+    """The masks of devices of equal number."""
+    masks: dict[int, int] = {}
+    for index, number in numbers.items():
+        if number >= 0:
+            masks[number] = masks.get(number, 0) | 1 << index
+    return tuple(masks.values())
 
 
 class DeviceTable:

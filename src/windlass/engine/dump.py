@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Explanation
+from windlass.engine.cards import Cut
 from windlass.engine.classes import TaskClass
 from windlass.engine.config import EngineConfig
 from windlass.engine.core import Core
@@ -25,7 +26,7 @@ from windlass.engine.shares import SharesRecord
 from windlass.engine.steps import Step, next_step
 from windlass.engine.usage import Meter
 from windlass.engine.world import World
-from windlass.spi.objects import Group, NamespaceQuota, Needs, Node, Queue, Task, TaskState
+from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
 
 FORMAT = 2
 
@@ -65,6 +66,11 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str = ""
     devices: tuple[int, ...] = ()
     promised: str = ""
+    reported_slices: tuple[HeldSlice, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+    """What it has of cards."""
+    kept: tuple[Cut, ...] = ()
+    """What is promised to it of cards."""
 
 
 class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +93,7 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: int
     node: str
     until: float | None = None
+    cuts: tuple[Cut, ...] = ()
 
 
 class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,7 +180,7 @@ def dump(engine: Core) -> bytes:
         nodes_reshaped=table.reshaped,
         reviews=[_as_list(item) for item in engine.reviews.open],
         holds=[
-            HoldRecord(hold.group.key, hold.cls.number, table.names[hold.row], hold.until)
+            HoldRecord(hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts)
             for hold in world.ledger.holds
         ],
         usage=_usage_record(world),
@@ -266,6 +273,9 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         node=names[entry.row] if entry.row >= 0 else "",
         devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
         promised=names[entry.promised] if entry.promised >= 0 else "",
+        reported_slices=task.slices,
+        cuts=entry.cuts,
+        kept=entry.kept,
     )
 
 
@@ -329,7 +339,8 @@ def _load_objects(engine: Core, document: Document) -> None:
     classes = {cls.number: cls for cls in world.classes}
     for record in document.holds:
         row = world.table.row(record.node)
-        world.ledger.holds.restore(Hold(world.groups[record.group], classes[record.needs], row, record.until))
+        group, cls = world.groups[record.group], classes[record.needs]
+        world.ledger.holds.restore(Hold(group, cls, row, record.until, record.cuts))
     for record in document.groups:
         group = world.groups[record.key]
         group.failures, group.failure = record.failures, record.failure
@@ -360,11 +371,13 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         critical=record.critical,
         never_preempts=record.never_preempts,
         annotations=record.annotations,
+        slices=record.reported_slices,
     )
-    engine.restore_task(task, record.state, record.node, record.devices)
+    engine.restore_task(task, record.state, record.node, record.devices, record.cuts)
     if record.promised:
         world = engine.world
-        world.ledger.promise(world.tasks[task.key], world.table.row(record.promised))
+        row = world.table.row(record.promised)
+        world.ledger.promise(world.tasks[task.key], row, record.kept if needs.devices else None)
 
 
 def _load_waiting(engine: Core, document: Document) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from windlass.engine.cards import Cuts
 from windlass.engine.decision import DeviceShare, GroupStatus
 from windlass.engine.devices import Masks
 from windlass.engine.parts import PartTree
@@ -34,7 +35,20 @@ OCCUPYING = ACTIVE | {TaskState.RELEASING, TaskState.STUCK}
 class TaskEntry:
     """A task as the engine holds it. ``state`` may be ahead of ``task.state``: assumed binds, evictions."""
 
-    __slots__ = ("cls", "devices", "group", "key", "masks", "promised", "row", "sort_key", "state", "task")
+    __slots__ = (
+        "cls",
+        "cuts",
+        "devices",
+        "group",
+        "kept",
+        "key",
+        "masks",
+        "promised",
+        "row",
+        "sort_key",
+        "state",
+        "task",
+    )
 
     def __init__(self, task: Task, cls: TaskClass, group: GroupEntry | None) -> None:
         self.key = task.key
@@ -46,7 +60,11 @@ class TaskEntry:
         self.state = TaskState.PENDING
         self.row = -1
         self.masks: Masks = ()
+        self.cuts: Cuts = ()
+        """What it has of cards whose parts are counted one by one."""
         self.devices: tuple[DeviceShare, ...] = ()
+        self.kept: Cuts = ()
+        """What of cards is promised to it."""
         self.promised = -1
         """The row on which resources being freed are promised to it; -1 for none."""
 

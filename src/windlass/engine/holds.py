@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from windlass.engine.cards import KEPT, Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import GroupEntry, TaskEntry
 
@@ -26,6 +27,13 @@ class Hold:
     cls: TaskClass
     row: int
     until: float | None = None
+    cuts: Cuts = ()
+    """What is kept of cards."""
+
+    @property
+    def who(self) -> str:
+        """Its name among those who are promised parts of cards."""
+        return f"hold {id(self)}"
 
 
 class Holds:
@@ -46,7 +54,17 @@ class Holds:
             return
         row, entry.promised = entry.promised, -1
         group.promises -= 1
-        self._by_group.setdefault(group.key, []).append(Hold(group, entry.cls, row))
+        hold = Hold(group, entry.cls, row, cuts=entry.kept)
+        entry.kept = ()
+        self._by_group.setdefault(group.key, []).append(hold)
+        self._pass_on(hold, entry.key, hold.who)
+
+    def _pass_on(self, hold: Hold, before: str, after: str) -> None:
+        """What is kept of cards is another's from now on."""
+        if hold.cls.needs.devices:
+            cards = self._ledger.table.cards
+            cards.put(hold.row, before, hold.cuts, KEPT, -1)
+            cards.put(hold.row, after, hold.cuts, KEPT, 1)
 
     def hand_over(self, entry: TaskEntry) -> None:
         """A pending task has come to a group: a place that is kept for its like is promised to it."""
@@ -55,13 +73,16 @@ class Holds:
         for hold in holds:
             if group is not None and hold.cls is entry.cls:
                 self._forget(hold)
-                entry.promised = hold.row
+                entry.promised, entry.kept = hold.row, hold.cuts
+                self._pass_on(hold, hold.who, entry.key)
                 group.promises += 1
                 return
 
     def restore(self, hold: Hold) -> None:
         """Enter a hold anew, from a dump."""
         self._by_group.setdefault(hold.group.key, []).append(hold)
+        if hold.cls.needs.devices:
+            self._ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, 1)
         self._ledger.count_promise(hold.group, hold.cls, hold.row, 1)
 
     def drop_group(self, key: str) -> None:
@@ -73,12 +94,13 @@ class Holds:
         """Give up what has been kept for ``seconds``, and places that are not there any more."""
         ledger = self._ledger
         for hold in list(self):
-            if not ledger.keeps(hold.cls, hold.row) or (hold.until is not None and hold.until <= now):
+            keeps = ledger.keeps(hold.cls, hold.row, hold.who, hold.cuts)
+            if not keeps or (hold.until is not None and hold.until <= now):
                 self._drop(hold)
             elif hold.until is None:
                 hold.until = now + seconds
         for entry in [entry for entry in ledger.leaving.values() if entry.promised >= 0]:
-            if not ledger.keeps(entry.cls, entry.promised):
+            if not ledger.keeps(entry.cls, entry.promised, entry.key, entry.kept):
                 ledger.withdraw(entry)
 
     def next_due(self) -> float | None:
@@ -87,6 +109,8 @@ class Holds:
     def _drop(self, hold: Hold) -> None:
         self._forget(hold)
         ledger = self._ledger
+        if hold.cls.needs.devices:
+            ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, -1)
         ledger.count_promise(hold.group, hold.cls, hold.row, -1)
         ledger.give_up(hold.group, hold.cls, hold.row)
 

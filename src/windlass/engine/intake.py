@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from windlass.engine import deltas as d
+from windlass.engine.cards import Cuts
 from windlass.engine.devices import bits
 from windlass.engine.flavors import labels_at
 from windlass.engine.groups import OCCUPYING, TaskEntry, promised
@@ -50,9 +51,9 @@ class Intake:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
 
-    def restore(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...]) -> None:
+    def restore(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...], cuts: Cuts) -> None:
         """Enter a task whose state here runs ahead of, or equals, what was reported last."""
-        self._add(task, (state, node, devices))
+        self._add(task, (state, node, devices, cuts))
 
     # ------------------------------------------------------------------ nodes
 
@@ -143,8 +144,11 @@ class Intake:
             self._world.note_time(entry.group)
         self._follow(entry, task)
 
-    def _add(self, task: Task, carried: tuple[TaskState, str, tuple[int, ...]] | None = None) -> None:
-        """Enter a new task. ``carried``: its state, node and devices here, ahead of the report."""
+    def _add(
+        self, task: Task, carried: tuple[TaskState, str, tuple[int, ...], Cuts | None] | None = None
+    ) -> None:
+        """Enter a new task. ``carried``: its state, node, devices and parts of cards here, ahead of the
+        report."""
         world = self._world
         cls = world.classes.get(task.needs)
         group = world.group(task.group) if task.group else None
@@ -156,9 +160,9 @@ class Intake:
             if task.run_limit is not None or group.timed:
                 world.note_time(group)
             world.dirty[group.key] = group
-        state, node, indices = carried or (task.state, task.node, task.devices)
+        state, node, indices, cuts = carried or (task.state, task.node, task.devices, None)
         if state in OCCUPYING and node:
-            self._ledger.occupy(entry, world.table.row(node), state, indices)
+            self._ledger.occupy(entry, world.table.row(node), state, indices, cuts)
         else:
             entry.state = _unplaced(state)
             self._ledger.add_waiting(entry)
@@ -183,7 +187,8 @@ class Intake:
             self._remove(entry)
             self._add(task)
             return
-        carried = (entry.state, self._world.table.names[entry.row], _indices(entry))
+        cuts = entry.cuts if task.needs.devices == entry.cls.needs.devices else None
+        carried = (entry.state, self._world.table.names[entry.row], _indices(entry), cuts)
         self._remove(entry)
         self._add(task, carried)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from windlass.engine.cards import HELD, KEPT, LEAVING, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
 from windlass.engine.flavors import flavored, labels_at
@@ -29,6 +30,7 @@ class Ledger:
         self.table = table
         self.queues = queues
         self.classes = classes
+        self.seats = classes.seats
         self.domains = policies.domains
         self.moved: set[int] = set()
         """Classes of which a task came to or left a node since the engine last looked."""
@@ -42,8 +44,18 @@ class Ledger:
 
     # ------------------------------------------------------------------ decided placements
 
-    def assume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
-        """Place pending tasks of one class, of one group, on a node. They must fit."""
+    def assume(
+        self,
+        group: GroupEntry,
+        cls: TaskClass,
+        row: int,
+        entries: Sequence[TaskEntry],
+        cuts: Cuts | None = None,
+    ) -> None:
+        """Place pending tasks of one class, of one group, on a node. They must fit.
+
+        ``cuts``: what a single one gets of cards; else that is chosen here.
+        """
         n = len(entries)
         table = self.table
         cells = table.planes[row, USED]
@@ -67,6 +79,8 @@ class Ledger:
         group.drop_pending_run(entries, cls)
         if cls.device_requests:
             self._hand_out(cls, row, entries)
+        if cls.needs.devices:
+            self._seat(cls, row, entries, cuts)
         for plugin in self.domains:
             plugin.add(cls.number, row, n)
 
@@ -84,6 +98,15 @@ class Ledger:
                 held, shares = devices.holding(resource, mask)
                 entry.masks += held
                 entry.devices += shares
+
+    def _seat(self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], cuts: Cuts | None) -> None:
+        names = [entry.key for entry in entries]
+        given = [cuts] if cuts is not None else self.seats.take_all(row, names, cls.needs)
+        for entry, parts in zip(entries, given, strict=True):
+            if cuts is not None:
+                self.table.cards.put(row, entry.key, parts, HELD, 1)
+            entry.cuts = parts
+            entry.devices += self.seats.shares(row, parts)
 
     def unassume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
         """The inverse of :meth:`assume`: the tasks are pending again, nothing counts as given back."""
@@ -104,7 +127,10 @@ class Ledger:
             if entry.masks:
                 table.devices.give(row, entry.masks)
                 entry.masks = ()
-                entry.devices = ()
+            if entry.cuts:
+                table.cards.put(row, entry.key, entry.cuts, HELD, -1)
+                entry.cuts = ()
+            entry.devices = ()
             group.add_pending(entry)
             if group.tallies:
                 group.tally(entry, -1)
@@ -113,17 +139,32 @@ class Ledger:
 
     # ------------------------------------------------------------------ promises
 
-    def promise(self, entry: TaskEntry, row: int) -> None:
+    def promise(self, entry: TaskEntry, row: int, cuts: Cuts | None = None) -> None:
         """Keep room on ``row``, part of which is still being freed, for a pending task.
 
         To policies about pods in relation to one another, and in its queue's ``promised``, it stands there.
+        ``cuts``: what it is promised of cards; else that is chosen here.
         """
         entry.promised = row
+        if entry.cls.needs.devices:
+            entry.kept = self.seats.take(row, entry.key, entry.cls.needs, cuts, later=True)
         self._count_promise(entry, row, 1)
 
-    def unpromise(self, entry: TaskEntry) -> None:
+    def unpromise(self, entry: TaskEntry) -> Cuts:
+        """Take the promise back. Returns what was promised of cards."""
         row, entry.promised = entry.promised, -1
+        cuts, entry.kept = entry.kept, ()
+        if entry.cls.needs.devices:
+            self.table.cards.put(row, entry.key, cuts, KEPT, -1)
         self._count_promise(entry, row, -1)
+        return cuts
+
+    def promise_again(self, entry: TaskEntry, row: int, cuts: Cuts) -> None:
+        """After :meth:`unpromise`: the same room, other cards of it if those are not to be had any more."""
+        if entry.cls.needs.devices and not self.seats.takes(row, cuts, later=True):
+            other = self.seats.pick(row, entry.cls.needs, later=True)
+            cuts = other if other is not None else cuts
+        self.promise(entry, row, cuts)
 
     def withdraw(self, entry: TaskEntry) -> None:
         """:meth:`unpromise` for good: whoever waits for the room may have it."""
@@ -139,8 +180,17 @@ class Ledger:
             self.queues.mark_freed(group.queue)
         self.table.release_row(row)
 
-    def keeps(self, cls: TaskClass, row: int) -> bool:
-        """Whether a node will have all that is promised on it, of what tasks of the class ask for."""
+    def keeps(self, cls: TaskClass, row: int, who: str, cuts: Cuts) -> bool:
+        """Whether a node will have all that is promised on it, of what tasks of the class ask for.
+
+        ``cuts``: what is promised of cards there to ``who``.
+        """
+        if cls.needs.devices:
+            self.table.cards.put(row, who, cuts, KEPT, -1)
+            there = self.seats.takes(row, cuts, later=True)
+            self.table.cards.put(row, who, cuts, KEPT, 1)
+            if not there:
+                return False
         allocatable, used, releasing, promised = self.table.planes[row]
         cls.fit_vector()
         return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
@@ -165,8 +215,16 @@ class Ledger:
 
     # ------------------------------------------------------------------ what the world reports
 
-    def occupy(self, entry: TaskEntry, row: int, state: TaskState, indices: tuple[int, ...]) -> None:
-        """A task is on a node, whether it fits or not."""
+    def occupy(
+        self,
+        entry: TaskEntry,
+        row: int,
+        state: TaskState,
+        indices: tuple[int, ...],
+        cuts: Cuts | None = None,
+    ) -> None:
+        """A task is on a node, whether it fits or not. ``cuts``: what it has of cards, where that is known
+        here; else ``indices``, and what is reported of slices, say it."""
         table, cls = self.table, entry.cls
         cls.fit_vector()
         table.planes[row, USED] += cls.vector
@@ -181,6 +239,11 @@ class Ledger:
         if indices and cls.device_requests:
             wanted = sum(count for _, count in cls.device_requests)
             self._hold(entry, table.devices.locate(row, cls.device_requests, indices[:wanted]))
+        if cls.needs.devices:
+            if cuts is None:
+                plain = sum(count for _, count in cls.device_requests)
+                cuts = self.seats.reported(row, cls.needs, indices[plain:], entry.task.slices)
+            self._hold_cuts(entry, cuts)
         table.touch(row)
         self._count_placed(cls, row, 1)
         for plugin in self.domains:
@@ -192,6 +255,7 @@ class Ledger:
         """A task has left its node: what it held is free, its state is ``state``."""
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
+        self._drop_cuts(entry)
         if entry.state is TaskState.RELEASING:
             table.planes[row, RELEASING] -= cls.vector
             del self.leaving[entry.key]
@@ -204,8 +268,8 @@ class Ledger:
         if entry.masks:
             table.devices.give(row, entry.masks)
             entry.masks = ()
-            entry.devices = ()
             self._settle_health(row)
+        entry.devices = ()
         table.touch(row)
         table.improved.add(row)
         self._count_placed(cls, row, -1)
@@ -217,6 +281,8 @@ class Ledger:
 
     def rename_devices(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
         """The world says which devices a task holds; that counts."""
+        if entry.cls.needs.devices and indices:
+            self._rename_cuts(entry, indices)
         if not entry.cls.device_requests or not indices:
             return
         devices = self.table.devices
@@ -288,6 +354,8 @@ class Ledger:
         sign = (state is TaskState.RELEASING) - (before is TaskState.RELEASING)
         if sign:
             self.table.planes[entry.row, RELEASING] += sign * entry.cls.vector
+            if entry.cls.needs.devices:
+                self.table.cards.put(entry.row, entry.key, entry.cuts, LEAVING, sign)
             self.table.touch(entry.row)
             if sign > 0:
                 self.leaving[entry.key] = entry
@@ -368,8 +436,43 @@ class Ledger:
         devices = self.table.devices
         devices.take(entry.row, masks)
         entry.masks = masks
-        entry.devices = tuple(share for resource, mask in masks for share in devices.shares(resource, mask))
+        whole = tuple(share for resource, mask in masks for share in devices.shares(resource, mask))
+        entry.devices = whole + self.seats.shares(entry.row, entry.cuts) if entry.cuts else whole
         self._settle_health(entry.row)
+
+    def _hold_cuts(self, entry: TaskEntry, cuts: Cuts) -> None:
+        """Enter what a task has of cards, in the state it is in."""
+        cards, row = self.table.cards, entry.row
+        cards.put(row, entry.key, cuts, HELD, 1)
+        if entry.state is TaskState.RELEASING:
+            cards.put(row, entry.key, cuts, LEAVING, 1)
+        entry.cuts = cuts
+        whole = (s for resource, mask in entry.masks for s in self.table.devices.shares(resource, mask))
+        entry.devices = (*whole, *self.seats.shares(row, cuts))
+
+    def _drop_cuts(self, entry: TaskEntry) -> None:
+        if entry.cls.needs.devices:
+            cards, cuts = self.table.cards, entry.cuts
+            entry.cuts = ()
+            if entry.state is TaskState.RELEASING:
+                cards.put(entry.row, entry.key, cuts, LEAVING, -1)
+            cards.put(entry.row, entry.key, cuts, HELD, -1)
+
+    def _rename_cuts(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
+        """What the world says of cards and slices counts, as far as it says it."""
+        plain = sum(count for _, count in entry.cls.device_requests)
+        named, slices = indices[plain:], entry.task.slices
+        if sorted(named) == sorted(cut.index for cut in entry.cuts if cut.index >= 0) and (
+            not slices
+            or sorted(slices) == sorted((c.index, c.profile, c.start) for c in entry.cuts if c.profile)
+        ):
+            return
+        before = entry.cuts
+        self._drop_cuts(entry)
+        cuts = self.seats.reported(entry.row, entry.cls.needs, named, slices)
+        self._hold_cuts(entry, cuts)
+        if cuts != before:
+            self.table.touch(entry.row)
 
     def _settle_health(self, row: int) -> None:
         if any(slots.known != slots.healthy for slots in self.table.devices.rows[row].values()):

@@ -22,6 +22,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cards import Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.domains import Scope
 from windlass.engine.flavors import FlavorBound, bound_of
@@ -293,8 +294,15 @@ class Placer:
                 mask = self.domain_mask(cls, self.constraints(cls))
         return mask is None or bool(mask[row])
 
-    def place_at(self, statement: Statement, group: GroupEntry, entry: TaskEntry, row: int) -> bool:
-        """Place one task on the given node, if it may go there now."""
+    def place_at(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        entry: TaskEntry,
+        row: int,
+        cuts: Cuts | None = None,
+    ) -> bool:
+        """Place one task on the given node, if it may go there now; on these cards, if that can be."""
         cls = entry.cls
         cls.refresh()
         if cls.count[row] <= 0:
@@ -303,7 +311,8 @@ class Placer:
         mask = self.domain_mask(cls, domains) if domains else None
         if mask is not None and not mask[row]:
             return False
-        statement.allocate(group, cls, row, (entry,))
+        kept = cuts if cuts and statement.fits(row, cuts) else None
+        statement.allocate(group, cls, row, (entry,), kept)
         return True
 
     def _promise_by_counting(self, statement: Statement, cls: TaskClass, entries: Sequence[TaskEntry]) -> int:

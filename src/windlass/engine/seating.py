@@ -108,10 +108,11 @@ class Seats:
             found[at] = n
         return found
 
-    def pick(self, row: int, needs: Needs, *, later: bool = False) -> Cuts | None:
-        """The parts that one task gets on the row; ``None`` if the cards do not hold it."""
+    def pick(self, row: int, needs: Needs, *, later: bool = False, heard: bool = True) -> Cuts | None:
+        """The parts that one task gets on the row; ``None`` if the cards do not hold it. ``heard``: policies
+        that look at the whole node have a word."""
         devices = needs.devices
-        ranked = bool(self._policies.card_ranks)
+        ranked = heard and bool(self._policies.card_ranks)
         if later or ranked:
             choose = self._choice(needs, row if ranked else -1, later=later)
             return self._seating(row, devices, choose, later=later).seat(devices, self._plan(row, devices))
@@ -126,10 +127,33 @@ class Seats:
     def take(self, row: int, who: str, needs: Needs, cuts: Cuts | None, *, later: bool = False) -> Cuts:
         """Choose the parts for a task, if they are not said, and enter them as held, or as promised."""
         chosen = cuts if cuts is not None else self.pick(row, needs, later=later)
+        if chosen is None and self._policies.card_ranks:
+            chosen = self.pick(row, needs, later=later, heard=False)
         if chosen is None:
             raise RuntimeError(f"the cards of {self._table.names[row]} do not hold what was counted on")
         self._cards.put(row, who, chosen, KEPT if later else HELD, 1)
         return chosen
+
+    def take_all(self, row: int, names: Sequence[str], needs: Needs) -> list[Cuts]:
+        """Choose the parts for several tasks, one after the other, and enter them as held.
+
+        Where policies that look at the whole node choose, and fewer fit then than were counted, their word
+        is not heard.
+        """
+        found: list[Cuts] = []
+        for heard in (True, False) if self._policies.card_ranks else (True,):
+            for name in names:
+                chosen = self.pick(row, needs, heard=heard)
+                if chosen is None:
+                    break
+                self._cards.put(row, name, chosen, HELD, 1)
+                found.append(chosen)
+            if len(found) == len(names):
+                return found
+            for name, cuts in zip(names, found, strict=False):
+                self._cards.put(row, name, cuts, HELD, -1)
+            found = []
+        raise RuntimeError(f"the cards of {self._table.names[row]} do not hold what was counted on")
 
     def takes(self, row: int, cuts: Cuts, *, later: bool = False) -> bool:
         """Whether exactly these parts can be had on the row."""

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from windlass.engine.cards import Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.decision import Bind, Eviction, Nomination
 from windlass.engine.groups import GroupEntry, TaskEntry
@@ -62,6 +63,7 @@ class _Pipelined:
 class _Unpromised:
     entry: TaskEntry
     row: int
+    cuts: Cuts
 
 
 _Operation = _Allocated | _Evicted | _Spared | _Pipelined | _Unpromised
@@ -79,13 +81,21 @@ class Statement:
     def __len__(self) -> int:
         return len(self._log)
 
-    def allocate(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
-        """Place tasks of one class of a group on a node where they fit now."""
+    def allocate(
+        self,
+        group: GroupEntry,
+        cls: TaskClass,
+        row: int,
+        entries: Sequence[TaskEntry],
+        cuts: Cuts | None = None,
+    ) -> None:
+        """Place tasks of one class of a group on a node where they fit now. ``cuts``: what a single one
+        gets of cards, if that is settled."""
         if group.promises:
             for entry in entries:
                 if entry.promised >= 0:
                     self.unpromise(entry)
-        self._ledger.assume(group, cls, row, entries)
+        self._ledger.assume(group, cls, row, entries, cuts)
         self._log.append(_Allocated(group, cls, row, entries))
 
     def evict(self, entry: TaskEntry, action: str, claimer: str = "") -> None:
@@ -99,30 +109,30 @@ class Statement:
         self._ledger.change_state(entry, self._before[entry.key])
         self._log.append(_Spared(entry))
 
-    def pipeline(self, entry: TaskEntry, row: int) -> None:
+    def pipeline(self, entry: TaskEntry, row: int, cuts: Cuts | None = None) -> None:
         """Promise room on a node, some of which is still being freed, to a pending task.
 
         To a task that is evicted here it is the place to which it moves: whoever takes its place in its
-        group finds the room kept.
+        group finds the room kept. ``cuts``: what it gets of cards, if that is settled.
         """
-        self._ledger.promise(entry, row)
+        self._ledger.promise(entry, row, cuts)
         self._log.append(_Pipelined(entry, row))
 
     def unpromise(self, entry: TaskEntry) -> None:
         """Give up the room promised to a task."""
         row = entry.promised
-        self._ledger.unpromise(entry)
-        self._log.append(_Unpromised(entry, row))
+        cuts = self._ledger.unpromise(entry)
+        self._log.append(_Unpromised(entry, row, cuts))
 
     @contextmanager
     def withheld(self, entry: TaskEntry) -> Iterator[None]:
         """Inside, the task is not promised what it is promised."""
         row = entry.promised
-        self._ledger.unpromise(entry)
+        cuts = self._ledger.unpromise(entry)
         try:
             yield
         finally:
-            self._ledger.promise(entry, row)
+            self._ledger.promise_again(entry, row, cuts)
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -150,6 +160,18 @@ class Statement:
                     pass
         return found
 
+    def seats(self, mark: int = 0) -> list[tuple[TaskEntry, int, Cuts | None]]:
+        """:meth:`placements`, and what each has or is promised of cards (``None`` where that is counted
+        otherwise)."""
+        return [
+            (entry, row, (entry.cuts or entry.kept) if entry.cls.needs.devices else None)
+            for entry, row in self.placements(mark)
+        ]
+
+    def fits(self, row: int, cuts: Cuts) -> bool:
+        """Whether exactly these parts of cards can be had now."""
+        return self._ledger.seats.takes(row, cuts)
+
     def rollback(self, mark: int = 0) -> None:
         """Undo everything done since ``mark``, last first."""
         ledger = self._ledger
@@ -163,8 +185,8 @@ class Statement:
                     ledger.change_state(entry, TaskState.RELEASING)
                 case _Pipelined(entry):
                     ledger.unpromise(entry)
-                case _Unpromised(entry, row):
-                    ledger.promise(entry, row)
+                case _Unpromised(entry, row, cuts):
+                    ledger.promise(entry, row, cuts)
         if not self._log:
             self._before.clear()
 
