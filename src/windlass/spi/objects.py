@@ -369,7 +369,7 @@ class Needs:
     @property
     def node_request(self) -> tuple[tuple[str, int], ...]:
         """``request`` without what is counted card by card."""
-        if not self.devices:
+        if not self.devices and not self.by_card:
             return self.request
         skipped = {need.resource for need in self.devices}.union(self.by_card)
         every = "" in skipped
