@@ -199,6 +199,9 @@ class Node:
     ready: bool = True
     devices: tuple[Device, ...] = ()
     """Empty: one anonymous healthy device per whole unit of each device resource."""
+    quota: Resources = field(default_factory=dict)
+    """What queues divide beside ``allocatable``, though no pod can take it here as such: a card's worth of MIG
+    slices, for queues that count GPUs alone."""
 
 
 class QueueState(StrEnum):
