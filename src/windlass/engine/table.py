@@ -209,7 +209,7 @@ class NodeTable:
     def _count_total(self, node: Node | None, sign: int) -> None:
         if node is not None:
             self.total_changed = True
-            for resource, units in node.allocatable.items():
+            for resource, units in (*node.allocatable.items(), *node.quota.items()):
                 total = self.total.get(resource, 0) + sign * units
                 if total:
                     self.total[resource] = total
