@@ -221,9 +221,9 @@ def test_a_kai_group_that_contradicts_itself_is_held_and_says_where(spec: dict[s
     assert f"PodGroup default/g: {field}" in told.message
 
 
-def test_a_pod_that_asks_for_a_part_of_a_device_does_not_start_without() -> None:
+def test_a_pod_whose_words_for_a_part_of_a_device_cannot_be_meant_does_not_start_without() -> None:
     wish = kai_pod("p", "g", requests={})
-    wish["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+    wish["metadata"]["annotations"]["gpu-fraction"] = "half"
     model = model_of(kai_queue("q"), kai_group("g", 1, "q"), wish)
     assert Sent(model).tasks == {}
     told = model.explanation("default/kai:g")

@@ -17,7 +17,19 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
-from windlass.model import faults, foreign_groups, groups, members, nearness, nodes, queues, subgroups, tasks
+from windlass.model import (
+    devices,
+    faults,
+    foreign_groups,
+    groups,
+    members,
+    nearness,
+    nodes,
+    queues,
+    subgroups,
+    tasks,
+)
+from windlass.model.cardbook import CardBook
 from windlass.model.needs import Extras, NeedsTable, scoring_of
 from windlass.model.observed import IMPLIED, Assumed, Observed, kai_key
 from windlass.model.quotas import quota_of
@@ -60,6 +72,7 @@ class ClusterModel(Observed):
         self._sent_tasks: dict[str, Task] = {}
         self._sent_nodes: dict[str, Node] = {}
         self._sent_queues: dict[str, Queue] = {}
+        self._cards = CardBook()
 
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
@@ -158,6 +171,7 @@ class ClusterModel(Observed):
         """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
         for sent in (self._sent_tasks, self._sent_groups, self._sent_nodes, self._sent_queues):
             sent.clear()
+        self._cards.clear()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
         self._dirty_nodes = dict.fromkeys(self.nodes)
         self._dirty_quotas = dict.fromkeys(self._quotas)
@@ -197,6 +211,8 @@ class ClusterModel(Observed):
             self._translate_node(name, out)
         for name in self._swap("_dirty_queues"):
             self._translate_queue(name, out)
+        if self._cards.changed:
+            self._learn_cards()
         for key in self._swap("_dirty_quotas"):
             quota = quota_of(self._quotas[key]) if key in self._quotas else None
             out.append(deltas.NamespaceQuotaUpserted(quota) if quota else deltas.NamespaceQuotaRemoved(key))
@@ -221,12 +237,22 @@ class ClusterModel(Observed):
         view = self.nodes.get(name)
         if view is None:
             if self._sent_nodes.pop(name, None) is not None:
+                self._cards.forget(name)
                 out.append(deltas.NodeRemoved(name))
             return
-        node = nodes.node_of(view, self.storage.limits.get(name), self.topology.labels_of(name))
+        attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
+        node = nodes.node_of(view, attachable, hypernodes, kai=bool(self.kai_queues))
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
+            self._cards.note(view, node)
             out.append(deltas.NodeUpserted(node))
+
+    def _learn_cards(self) -> None:
+        """Count parts of cards anew where the cluster's cards, or what queues count, have changed."""
+        facts = self._cards.facts(self._sent_queues.values())
+        if facts != self._needs.facts:
+            self._needs.learn_cards(facts)
+            self._dirty_pods.update(dict.fromkeys(self._card_words))
 
     def _translate_queue(self, name: str, out: list[deltas.Delta]) -> None:
         queue: Queue | None = None
@@ -242,6 +268,7 @@ class ClusterModel(Observed):
                 out.append(deltas.QueueRemoved(name))
         elif self._sent_queues.get(name) != queue:
             self._sent_queues[name] = queue
+            self._cards.changed = True
             out.append(deltas.QueueUpserted(queue))
         if name not in IMPLIED:
             for implied in IMPLIED:
@@ -396,7 +423,7 @@ class ClusterModel(Observed):
         if not pod.node_name or pod.finished:
             return None
         self._note_end(pod)
-        translated = self._needs.of(pod, extras=self._extras(pod, ""))
+        translated = self._needs.of(pod, extras=self._extras(pod, "", Dialect.WINDLASS))
         return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now)
 
     def _note_end(self, pod: views.Pod) -> None:
@@ -418,9 +445,9 @@ class ClusterModel(Observed):
         self._note_end(pod)
         alone = self._implicit_group(pod) if groups.is_implicit(key) else None
         dialect = self._queue_dialect(pod, key) if alone is None else _dialect(alone.queue)
-        translated = self._needs.of(pod, self._placement(pod, dialect), self._extras(pod, key))
+        translated = self._needs.of(pod, self._placement(pod, dialect), self._extras(pod, key, dialect))
         waiting = not pod.node_name and not pod.finished
-        problems = (*pod.problems, *translated.problems, *tasks.unserved(pod))
+        problems = (*pod.problems, *translated.problems)
         if problems and waiting:
             self._faults[pod.key] = problems
             return None
@@ -445,9 +472,10 @@ class ClusterModel(Observed):
             return _as_assumed(task, assumed, self._sent_tasks.get(pod.key))
         return task
 
-    def _extras(self, pod: views.Pod, group: str) -> Extras | None:
-        """What a pod needs beside what its spec says."""
-        if not pod.annotations and not pod.claims and not self._node_groups:
+    def _extras(self, pod: views.Pod, group: str, dialect: Dialect) -> Extras | None:
+        """What a pod needs beside what its spec says. ``dialect``: that of its queue."""
+        context = self._card_context(pod, group, dialect) if pod.key in self._card_words else None
+        if not pod.annotations and not pod.claims and not self._node_groups and context is None:
             return None
         volumes = self.storage.needs_of(pod.namespace, pod.claims) if pod.claims else ()
         zone = pod.annotations.get(names.REVOCABLE_ZONE, "")
@@ -455,9 +483,16 @@ class ClusterModel(Observed):
         if group and self._node_groups:
             node_groups = queues.node_groups_of(self.queue_named(group), self.queues)
         scoring = scoring_of(pod.annotations)
-        if not volumes and not zone and node_groups is None and scoring is None:
+        if not volumes and not zone and node_groups is None and scoring is None and context is None:
             return None
-        return Extras(volumes, node_groups, zone, scoring)
+        return Extras(volumes, node_groups, zone, scoring, context)
+
+    def _card_context(self, pod: views.Pod, group: str, dialect: Dialect) -> devices.Context | None:
+        """What a pod that speaks of parts of cards says beside its containers' limits."""
+        words = self._card_words[pod.key]
+        mates = group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
+        kai = dialect is Dialect.KAI
+        return devices.Context(words, kai, mates) if words or kai else None
 
     def _implicit_queue(self, pod: views.Pod) -> str:
         """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""

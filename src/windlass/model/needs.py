@@ -12,6 +12,7 @@ from windlass.api.errors import FieldError
 from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import NodeSelectorTerm
 from windlass.api.views.podshape import Toleration as WireToleration
+from windlass.model.devices import CardFacts, Context, parts_of
 from windlass.model.relations import LABEL_OPERATORS, Relations, expressions
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.spi.objects import (
@@ -46,6 +47,7 @@ class Extras:
     node_groups: NodeGroups | None = None
     revocable_zone: str = ""
     scoring: Scoring | None = None
+    cards: Context | None = None
 
 
 def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
@@ -64,6 +66,7 @@ _Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect, Extras | None]
 
 
 _NO_EXTRAS = Extras()
+_NO_CONTEXT = Context()
 
 
 class NeedsTable:
@@ -73,7 +76,13 @@ class NeedsTable:
         self._vocabulary = vocabulary
         self._namespaces = namespaces
         self._version = -1
+        self.facts = CardFacts()
         self._table: dict[_Key, Translated] = {}
+
+    def learn_cards(self, facts: CardFacts) -> None:
+        """What is known of the cluster's cards has changed: parts of them are charged anew."""
+        self.facts = facts
+        self._table.clear()
 
     def namespaces_changed(self) -> None:
         """Forget what depended on the labels of namespaces."""
@@ -95,15 +104,19 @@ class NeedsTable:
         if entry is None:
             entry = _translate(pod.shape, namespace, labels, self._namespaces)
             extras = extras or _NO_EXTRAS
+            parts = parts_of(pod.shape, extras.cards or _NO_CONTEXT, self.facts)
             needs = replace(
                 entry.needs,
+                request=tuple(sorted(parts.request.items())),
+                devices=parts.devices,
+                by_card=parts.by_card,
                 dialect=dialect,
                 volumes=extras.volumes,
                 node_groups=extras.node_groups,
                 revocable_zone=extras.revocable_zone,
                 scoring=extras.scoring,
             )
-            entry = self._table[key] = replace(entry, needs=needs)
+            entry = self._table[key] = Translated(needs, (*entry.problems, *parts.problems))
         return entry
 
     def retain(self, shapes: set[int]) -> None:
@@ -126,7 +139,6 @@ def _translate(
     near = shape.affinity.pod_affinity if shape.affinity is not None else None
     far = shape.affinity.pod_anti_affinity if shape.affinity is not None else None
     needs = Needs(
-        request=tuple(sorted(shape.request.items())),
         node_selector=tuple(sorted(shape.node_selector.items())),
         node_terms=terms,
         preferred_nodes=preferred,
@@ -140,12 +152,6 @@ def _translate(
         labels=labels,
         namespace=namespace,
     )
-    if shape.claims:
-        problems.append(
-            FieldError.forbidden(
-                "spec.resourceClaims", "claims of dynamic resource allocation are not served"
-            )
-        )
     return Translated(needs, tuple(problems))
 
 

@@ -246,6 +246,7 @@ class Observed:
     def _touch_kai_names(self) -> None:
         """What may mean another queue now that KAI's queues come or go."""
         self._dirty_queues.update(dict.fromkeys(IMPLIED))
+        self._dirty_nodes.update(dict.fromkeys(self.nodes))
         for key in self.native_groups:
             self._touch_native(key)
         self._dirty_pods.update(

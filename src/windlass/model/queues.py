@@ -48,6 +48,11 @@ def queue_of(view: views.Queue) -> Queue:
     )
 
 
+def amounts_named(queue: Queue) -> tuple[Mapping[str, int], ...]:
+    """The lists of amounts that a queue states."""
+    return queue.guarantee, queue.deserved, queue.capability
+
+
 def node_groups_of(name: str, known: Mapping[str, views.Queue]) -> NodeGroups | None:
     """The groups of nodes that a queue names, else those of its nearest ancestor that names any; with the
     limits of the queue itself there."""

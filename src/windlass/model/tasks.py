@@ -6,7 +6,6 @@ from functools import lru_cache
 
 from windlass.api import annotations as names
 from windlass.api import views
-from windlass.api.errors import FieldError
 from windlass.model.groups import Classes, index_of, preemptible, role_of
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
@@ -20,7 +19,6 @@ _READ = (
     "volcano.sh/jdb-max-unavailable",
 )
 """Annotations (or labels) of a pod that a policy reads."""
-_PARTS_OF_DEVICES = ("gpu-fraction", "gpu-memory")
 FOREIGN = ""
 """The group of pods that another scheduler placed: they only hold room."""
 
@@ -47,18 +45,6 @@ def state_of(pod: views.Pod, now: float = 0.0) -> TaskState:
     if pod.deleted:
         return TaskState.STUCK if is_stuck(pod, now) else TaskState.RELEASING
     return TaskState.RUNNING if pod.phase == "Running" else TaskState.BOUND
-
-
-def unserved(pod: views.Pod) -> tuple[FieldError, ...]:
-    """What the pod asks for that nobody here hands out: it must not start as if it had not asked."""
-    return tuple(
-        FieldError.forbidden(
-            f"metadata.annotations[{name}]",
-            "parts of a device are not served yet: ask for whole ones (nvidia.com/gpu)",
-        )
-        for name in _PARTS_OF_DEVICES
-        if name in pod.annotations
-    )
 
 
 def is_stuck(pod: views.Pod, now: float) -> bool:

@@ -12,13 +12,15 @@ it), plus ``overhead``; pod-level ``spec.resources`` replace what they name.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from windlass.api.deviceasks import MIG, ContainerAmounts
+from windlass.api.devicefamilies import is_word
 from windlass.api.errors import FieldError
-from windlass.api.quantities import QuantityError, add, maximum, to_units
+from windlass.api.quantities import QuantityError, add, is_device, maximum, to_units
 from windlass.api.views.wire import EMPTY, NO_LABELS, field_error, intern, interned, part
 
 
@@ -139,6 +141,7 @@ class _Resources(msgspec.Struct, gc=False):
 
 
 class ContainerWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
     resources: msgspec.Raw = EMPTY
     ports: msgspec.Raw = EMPTY
     restart_policy: str | None = None
@@ -191,6 +194,10 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     claims: tuple[str, ...]
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[FieldError, ...] = ()
+    devices: tuple[ContainerAmounts, ...] = ()
+    """The containers that name a device, or a word for a part of one, with these amounts as written."""
+    speaks_of_parts: bool = False
+    """Whether a container names a word for a part of a device, or a MIG profile."""
 
 
 _selector_decoder = msgspec.json.Decoder(dict[str, str])
@@ -263,7 +270,10 @@ def _key(spec: PodSpecWire) -> tuple[bytes | str | bool | None, ...]:
     for containers in (spec.containers, spec.init_containers):
         parts.append("|")
         for container in containers or ():
-            parts.append(bytes(container.resources))
+            resources = bytes(container.resources)
+            parts.append(resources)
+            if b"/" in resources:  # devices are handed to containers by name
+                parts.append(container.name)
             parts.append(bytes(container.ports))
             parts.append(container.restart_policy)
     return tuple(parts)
@@ -276,6 +286,7 @@ def _build(spec: PodSpecWire) -> PodShape:
     claims = part(_claims_decoder, spec.resource_claims, "spec.resourceClaims", tuple, problems)
     constraints = spec.topology_spread_constraints
     spread = part(_spread_decoder, constraints, "spec.topologySpreadConstraints", tuple, problems)
+    devices = tuple(_devices(spec))
     return PodShape(
         request=request,
         node_selector=interned(
@@ -289,7 +300,21 @@ def _build(spec: PodSpecWire) -> PodShape:
         claims=tuple(claim.name for claim in claims),
         spread=spread,
         problems=tuple(problems),
+        devices=devices,
+        speaks_of_parts=any(is_word(n) or n.startswith(MIG) for one in devices for n, _ in one.amounts),
     )
+
+
+def _devices(spec: PodSpecWire) -> Iterator[ContainerAmounts]:
+    for key, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
+        for position, container in enumerate(containers or ()):
+            place = f"spec.{key}[{position}].resources"
+            resources = part(_resources_decoder, container.resources, place, _Resources, [])
+            amounts = _requests(resources)
+            spoken = tuple(sorted((n, str(v)) for n, v in amounts.items() if is_device(n) or is_word(n)))
+            if spoken:
+                init = key == "initContainers" and container.restart_policy != "Always"
+                yield ContainerAmounts(container.name, spoken, init, f"{place}.limits")
 
 
 def _affinity(raw: msgspec.Raw, problems: list[FieldError]) -> Affinity | None:

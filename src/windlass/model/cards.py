@@ -1,0 +1,185 @@
+"""The cards of a node, from what it says of itself: the agent's record, Volcano's registration, or labels.
+
+The most exact word counts: :mod:`windlass.api.cards` (annotation ``windlass.dev/cards``) tells cards apart; Volcano's
+``volcano.sh/node-vgpu-register`` tells UUID, memory and health; the labels of feature discovery tell of all
+cards of a resource together (``<resource>.product``, ``<resource>.memory``).
+
+Replicas of a card (time-slicing, MPS) and the slices of strategy ``single`` are units that the device plug-in
+hands out by itself: each is a device of its own and is given whole only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from windlass.api import annotations as names
+from windlass.api import cards as wire
+from windlass.api import views
+from windlass.api.deviceasks import GPU, WHOLE
+from windlass.api.devicefamilies import VOLCANO_VGPU, profile_of
+from windlass.api.quantities import is_device
+from windlass.model.devices import compute_part
+from windlass.spi.devices import CardMode, SliceProfile
+from windlass.spi.objects import Device
+
+MAX_DEVICES = 1024
+"""A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
+MIG_MODE = "windlass.dev/mig"
+"""Label on a node: ``dynamic`` where its agent carves the cards, all in MIG mode, as the scheduler decides;
+``either`` where it also switches the mode of free cards."""
+REGISTERED = VOLCANO_VGPU.number
+"""The resource of cards that Volcano's vGPU device plug-in hands out."""
+_ASCEND_MIB = {
+    "huawei.com/Ascend910A": 32768,
+    "huawei.com/Ascend910B2": 65536,
+    "huawei.com/Ascend910B3": 65536,
+    "huawei.com/Ascend910B4": 32768,
+    "huawei.com/Ascend310P": 24576,
+}
+"""Memory of chips whose resource names the model."""
+
+
+def cards_of(view: views.Node) -> tuple[Device, ...]:
+    """All devices of a node, numbered from 0 per resource."""
+    told = _records(view)
+    found: tuple[Device, ...] = ()
+    for resource, units in sorted(view.allocatable.items()):
+        if resource == REGISTERED or not is_device(resource) or units < WHOLE:
+            continue
+        if resource in told:
+            found += told[resource]
+        else:
+            found += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
+    return found + registered(view)
+
+
+def amounts_of(view: views.Node) -> Mapping[str, int]:
+    """What a node has, devices as whole cards: Volcano's plug-in lists them by the number of their slots."""
+    if REGISTERED not in view.allocatable:
+        return view.allocatable
+    cards = registered(view)
+    found = {name: units for name, units in view.allocatable.items() if name != REGISTERED}
+    if cards:
+        found[REGISTERED] = len(cards) * WHOLE
+    return found
+
+
+def quota_of(view: views.Node) -> dict[str, int]:
+    """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs."""
+    total = len(registered(view)) * WHOLE
+    for resource, units in view.allocatable.items():
+        if profile := profile_of(resource):
+            total += compute_part(profile) * (units // WHOLE)
+    return {GPU: total} if total else {}
+
+
+def carves(view: views.Node) -> bool:
+    """Whether slices are made on this node as they are asked for."""
+    return view.labels.get(MIG_MODE) in ("dynamic", "either") or any(
+        card.dynamic for card in wire.read(view.annotations).cards
+    )
+
+
+# ------------------------------------------------------------------ the agent's record
+
+
+def _records(view: views.Node) -> dict[str, tuple[Device, ...]]:
+    read = wire.read(view.annotations)
+    found: dict[str, tuple[Device, ...]] = {}
+    for card in read.cards:
+        if card.mig and not card.dynamic:
+            continue  # its slices are amounts of their own
+        found[card.resource] = (*found.get(card.resource, ()), _device(card))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _device(card: wire.Card) -> Device:
+    mode = CardMode.PLAIN
+    if card.dynamic:
+        mode = CardMode.SLICED if card.mig else CardMode.EITHER
+    return Device(
+        index=card.index,
+        resource=card.resource,
+        model=card.model,
+        memory_mib=card.memory_mib,
+        uuid=card.uuid,
+        healthy=card.healthy,
+        numa=card.numa,
+        link_group=card.link_group,
+        mode=mode,
+        compute=card.capability,
+        geometry=tuple(_profile(place) for place in card.placements),
+    )
+
+
+def _profile(place: wire.ProfilePlacement) -> SliceProfile:
+    return SliceProfile(
+        name=place.profile,
+        compute=place.compute,
+        size=place.size,
+        starts=place.starts,
+        memory_mib=place.memory_mib,
+        sms=place.multiprocessors,
+        media=place.profile.endswith("+me"),
+    )
+
+
+# ------------------------------------------------------------------ Volcano's registration
+
+
+def registered(view: views.Node) -> tuple[Device, ...]:
+    """The cards that Volcano's vGPU device plug-in has registered; none without one."""
+    text = view.annotations.get(names.VGPU_REGISTER_VOLCANO, "")
+    return _registered(text) if text and REGISTERED in view.allocatable else ()
+
+
+@lru_cache(maxsize=1024)
+def _registered(text: str) -> tuple[Device, ...]:
+    """``uuid,slots,memMiB,type,health,mode:…``; an entry that is none is left out, as its card is unknown."""
+    return tuple(_entries(text))
+
+
+def _entries(text: str) -> Iterator[Device]:
+    for index, entry in enumerate(piece for piece in text.split(":") if piece.strip()):
+        fields = [word.strip() for word in entry.split(",")]
+        if len(fields) < 5 or not fields[2].isdecimal() or len(fields[2]) > 9:
+            continue
+        yield Device(
+            index=index,
+            resource=REGISTERED,
+            model=fields[3],
+            memory_mib=int(fields[2]),
+            uuid=fields[0],
+            healthy=fields[4].lower() == "true",
+            mode=CardMode.SLICED if fields[5:6] == ["mig"] else CardMode.PLAIN,
+        )
+
+
+# ------------------------------------------------------------------ labels
+
+
+def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]:
+    labels = view.labels
+    compute = (0, 0)
+    mode = CardMode.PLAIN
+    if resource == GPU:
+        major = _number(labels.get("nvidia.com/gpu.compute.major", ""))
+        compute = (major, _number(labels.get("nvidia.com/gpu.compute.minor", "")))
+        mode = {"dynamic": CardMode.SLICED, "either": CardMode.EITHER}.get(labels.get(MIG_MODE, ""), mode)
+    memory = _number(labels.get(f"{resource}.memory", "")) or _ASCEND_MIB.get(resource, 0)
+    return _devices(resource, count, labels.get(f"{resource}.product", ""), memory, compute, mode)
+
+
+@lru_cache(maxsize=1024)
+def _devices(
+    resource: str, count: int, model: str, memory_mib: int, compute: tuple[int, int], mode: CardMode
+) -> tuple[Device, ...]:
+    return tuple(
+        Device(index, resource, model, memory_mib, mode=mode, compute=compute) for index in range(count)
+    )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
