@@ -52,6 +52,7 @@ class Reason(StrEnum):
     TOO_MANY_PODS = "TooManyPods"
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
     TOPOLOGY_SPREAD_CONFLICT = "TopologySpreadConflict"
+    NUMA_ALIGNMENT_FAILED = "NumaAlignmentFailed"
     NODE_OVERLOADED = "NodeOverloaded"
     NODE_RESERVED = "NodeReserved"
     REFUSED_BY_EXTENDER = "RefusedByExtender"
@@ -299,6 +300,14 @@ FACTS: Mapping[Reason, Facts] = {
         "TopologyPlacementFailed",
         "Resources",
         "One more pod there would spread the pods less evenly than is asked for.",
+    ),
+    Reason.NUMA_ALIGNMENT_FAILED: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "TopologyPlacementFailed",
+        "Resources",
+        "The node's NUMA zones do not hold the pod as its Topology Manager demands.",
     ),
     Reason.NODE_OVERLOADED: _facts(
         3,

@@ -156,6 +156,7 @@ def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Find
             Reason.TOPOLOGY_SPREAD_CONFLICT,
             Reason.HOST_PORT_TAKEN,
             Reason.VOLUME_UNAVAILABLE,
+            Reason.NUMA_ALIGNMENT_FAILED,
         ):
             if code in codes:
                 return code

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from windlass.spi import plugins as spi
 from windlass.spi import scoring, victims
 from windlass.spi.devices import CardChoice
+from windlass.spi.numa import ZoneBooks
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
 
@@ -56,6 +57,7 @@ class Policies:
         self.card_ranks = [p for p in plugins if isinstance(p, scoring.CardRanks)]
         self.reads_cards = any(getattr(p, "reads_cards", False) for p in plugins)
         """Whether what a policy says of a node depends on its cards, not on sums over them alone."""
+        self.zone_books = next((p for p in plugins if isinstance(p, ZoneBooks)), None)
         self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
         self.static_findings: list[spi.Findings] = [p for p in self.findings if p in self.static_filters]

@@ -11,7 +11,7 @@ overflow; what asks for more than that never fits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +22,7 @@ from windlass.engine.changes import ChangeLog
 from windlass.engine.devices import WHOLE, DeviceTable, slots_of
 from windlass.engine.interning import Interner
 from windlass.engine.ranking import NameRanking
+from windlass.spi.numa import NodeZones
 from windlass.spi.objects import Node, Taint
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ PLANES = 4
 CELL_LIMIT = 1 << 52
 NO_POD_LIMIT = 1 << 31
 PODS = "pods"
+
+
+def _nobody(row: int) -> None:
+    """Nobody keeps the books of zones."""
 
 
 class NodeTable:
@@ -53,6 +58,10 @@ class NodeTable:
         self.nodes: list[Node | None] = []
         self.tasks: list[dict[str, TaskEntry]] = []
         self.devices = DeviceTable()
+        self.zones: dict[int, NodeZones] = {}
+        """Row → the node's NUMA zones, where they are known."""
+        self.on_zones: Callable[[int], None] = _nobody
+        """Told of rows whose zones came, went or changed."""
         self.cards = CardTable(self)
         self.ranking = NameRanking()
         self.rows: dict[str, int] = {}
@@ -171,7 +180,18 @@ class NodeTable:
         else:
             self._touch(row, static=False)
         self.improved.add(row)
+        self._renew_zones(row, node)
         return row
+
+    def _renew_zones(self, row: int, node: Node | None) -> None:
+        zones = node.zones if node is not None else None
+        if zones == self.zones.get(row):
+            return
+        if zones is None:
+            del self.zones[row]
+        else:
+            self.zones[row] = zones
+        self.on_zones(row)
 
     def remove(self, name: str) -> int | None:
         """The node is gone; its row stays, not live, while tasks are on it."""
@@ -187,6 +207,7 @@ class NodeTable:
         self._write_statics(row, None)
         self._touch(row, static=True)
         self.relabelled.add(row)
+        self._renew_zones(row, None)
         if self.planes[row, PROMISED, 0] > 0:
             self.improved.add(row)  # whoever was promised room here must look again
         self.release_row(row)

@@ -26,6 +26,7 @@ _PER_NODE = {
     Reason.TOO_MANY_PODS: "hold as many pods as they may",
     Reason.VOLUME_UNAVAILABLE: "do not reach a volume that is needed",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "are excluded by the topology spread constraints",
+    Reason.NUMA_ALIGNMENT_FAILED: "have no NUMA zones that serve it",
     Reason.NODE_OVERLOADED: "are loaded above the threshold",
     Reason.NODE_RESERVED: "are kept for other work",
     Reason.REFUSED_BY_EXTENDER: "are refused by the extender",

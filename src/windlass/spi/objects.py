@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from windlass.spi.devices import CardMode, DeviceNeed, SliceProfile
+from windlass.spi.numa import NodeZones, ZoneHolding, ZoneNeed
 from windlass.spi.quantities import is_device
 from windlass.spi.topology import TopologyNeed
 
@@ -199,6 +200,8 @@ class Node:
     ready: bool = True
     devices: tuple[Device, ...] = ()
     """Empty: one anonymous healthy device per whole unit of each device resource."""
+    zones: NodeZones | None = None
+    """Its NUMA zones, where they are known."""
     quota: Resources = field(default_factory=dict)
     """What queues divide beside ``allocatable``, though no pod can take it here as such: a card's worth of MIG
     slices, for queues that count GPUs alone."""
@@ -368,6 +371,8 @@ class Needs:
     by_card: tuple[str, ...] = ()
     """Names in ``request`` that only queues are charged for, beside the resources of ``devices``: on the
     node, ``devices`` says what is taken."""
+    zones: ZoneNeed | None = None
+    """What its containers ask of NUMA zones, if any of it could be given from one."""
 
     @property
     def node_request(self) -> tuple[tuple[str, int], ...]:
@@ -397,6 +402,7 @@ class Needs:
             or self.spread
             or self.host_ports
             or self.volumes
+            or self.zones
         ):
             return self
         return replace(
@@ -410,6 +416,7 @@ class Needs:
             volumes=(),
             labels=(),
             namespace="",
+            zones=None,
         )
 
 
@@ -444,3 +451,5 @@ class Task:
     """Only those that a policy reads (cooldown time, disruption budgets)."""
     slices: tuple[HeldSlice, ...] = ()
     """The MIG instances it has, as far as the world says."""
+    zones: ZoneHolding | None = None
+    """What it holds of NUMA zones, as far as the world says."""
