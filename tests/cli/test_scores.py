@@ -36,7 +36,7 @@ def test_a_waiting_job_has_a_table(windlass):
     assert document["policy"] == "default actions"
     assert "binpack" in [column["plugin"] for column in table["scores"]]
     assert {row["node"] for row in table["nodes"]} >= {"box", "spare"}
-    assert [row["node"] for row in table["nodes"] if row["fits"]][0] == "box"  # it is in use already
+    assert next(row["node"] for row in table["nodes"] if row["fits"]) == "box"  # it is in use already
     weights = [column["weight"] for column in table["scores"]]
     for row in table["nodes"]:
         total = sum(w * points for w, points in zip(weights, row["points"], strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from windlass.api.accelerators import MODELS
 from windlass.spi.accelerators import TIERS, known, table, tier_of
 
 
@@ -59,3 +60,12 @@ def test_every_entry_is_whole():
         assert entry.value > 0
         assert entry.memory_mib >= 8 * 1024
         assert known(entry.model) == entry or entry.model not in entry.names
+
+
+def test_models_for_simulated_cards_agree_with_the_table():
+    for name, model in MODELS.items():
+        entry = known(model.product)
+        assert entry is not None, name
+        assert model.tier in ("", entry.tier)
+        if model.compute:
+            assert model.compute == f"{entry.compute[0]}.{entry.compute[1]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windlass.api.accelerator_table import tier_of as tier_of
 from windlass.api.cards import ProfilePlacement
 
 NVIDIA, AMD, GAUDI, ASCEND = "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "huawei.com/Ascend910"
@@ -119,20 +120,9 @@ def find_model(name: str) -> Model | None:
 
 
 _TYPES = ("H100", "H200", "B200", "GB200", "A100", "A30", "A40", "A10", "V100", "L40S", "L40", "T4", "L4")
-_TIERS = {
-    HIGH: ("H100", "H200", "B200", "GB200", "A100", "MI300X"),
-    STANDARD: ("A40", "V100"),
-    INFERENCE: ("T4", "L4"),
-}
 
 
 def short_type(product: str) -> str:
     """``NVIDIA-A100-SXM4-80GB`` → ``A100``; ``""`` where no word of the product is a model's short name."""
     words = product.upper().replace("-", " ").split()
     return next((word for word in words if word in _TYPES or word == "MI300X"), "")
-
-
-def tier_of(product: str) -> str:
-    """``high-performance``, ``standard`` or ``inference``; ``""`` for a model that is none of them clearly."""
-    short = short_type(product)
-    return next((tier for tier, types in _TIERS.items() if short in types), "")

@@ -42,7 +42,9 @@ class Fgd:
 
     # ------------------------------------------------------------------ what usually comes
 
-    def take_stock(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
+    def take_stock(
+        self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView
+    ) -> bool:
         """See :class:`~windlass.spi.plugins.Learns`."""
         if self._given or (now - self._learned_at < PATIENCE_SECONDS and self._seen_nodes == nodes.version):
             return False

@@ -42,7 +42,9 @@ class Scarcity:
         self._learned_at = float("-inf")
         self._seen_nodes = -1
 
-    def take_stock(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
+    def take_stock(
+        self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView
+    ) -> bool:
         """See :class:`~windlass.spi.plugins.Learns`."""
         if now - self._learned_at < PATIENCE_SECONDS and self._seen_nodes == nodes.version:
             return False

@@ -1,0 +1,1 @@
+"""Policies of the literature, as published, to measure others against. No configuration offers them."""

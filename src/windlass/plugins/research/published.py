@@ -1,0 +1,184 @@
+"""The five policies that FGD was compared with (Weng et al., USENIX ATC 2023), in its own words and rounding.
+
+All are for pods that ask for cards of one node, whole or one part of a card, and never leave; on equal points
+the first node by name wins. ``FIT`` chooses the card: the fullest that takes the part.
+
+* ``DotProd``: ``⌊100·(1 − (c·C/Cmax² + g·G/Gmax²)/2)⌋``, lower-case what is asked for, upper-case what is free.
+* ``BestFit``: ``⌊100·(1 − (C'/Cmax + G'/Gmax)/2)⌋``, of what is left afterwards.
+* ``GpuPacking``: a part on a card that is in use: up to 100, the less is free there the more; a free card of a
+  node in use: 50 less the free cards taken; an idle node: ``max(33 − n, n)``, ``n`` being its cards.
+* ``GpuClustering``: a node with pods of this kind alone (parts, or 1, 2, 4, 8 cards) 75, among others 50, without
+  any 25, of other kinds alone 0; and up to 25 for cards in use.
+* ``Random``: any node, any card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from windlass.kits.rng import Random as Chance
+from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import Footprint, Trend
+
+LARGEST = (128_000, 8_000)
+"""CPU and cards, in milli, of the largest node: what others are measured by."""
+
+
+def _asked(needs: Needs) -> tuple[int, int]:
+    cpu = next((units for name, units in needs.request if name == "cpu"), 0)
+    return cpu, sum(need.count * need.milli for need in asked_of(needs))
+
+
+def _free(nodes: NodeView) -> tuple[IntArray, IntArray]:
+    return nodes.available("cpu"), free_milli(nodes.cards()).sum(axis=1)
+
+
+class TightestCard:
+    """``FIT``: for parts of one card."""
+
+    name = "tightest-card"
+    weight = 1.0
+
+    def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
+        return None if need.count != 1 else WHOLE - free_milli(nodes.cards()).astype(np.float64)
+
+
+class _RowScore:
+    footprint = Footprint.ROW
+    reads_cards = True
+    weight = 1.0
+
+    def __init__(self, largest: tuple[int, int] = LARGEST) -> None:
+        self._largest = largest
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.ANY
+
+
+class DotProd(_RowScore):
+    name = "dot-prod"
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        (cpu, cards), (cpu_free, cards_free) = _asked(needs), _free(nodes)
+        most_cpu, most_cards = self._largest
+        product = (cpu_free * cpu / most_cpu**2 + cards_free * cards / most_cards**2) / 2
+        return np.floor(100.0 * (1.0 - product))
+
+
+class BestFit(_RowScore):
+    name = "best-fit"
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        (cpu, cards), (cpu_free, cards_free) = _asked(needs), _free(nodes)
+        most_cpu, most_cards = self._largest
+        left = ((cpu_free - cpu) / most_cpu + (cards_free - cards) / most_cards) / 2
+        return np.clip(np.floor(100.0 * (1.0 - left)), 0.0, 100.0)
+
+
+class GpuPacking(_RowScore):
+    name = "gpu-packing"
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        asked = asked_of(needs)
+        if not asked:
+            return np.zeros(nodes.size)
+        cards = nodes.cards()
+        free, need = free_milli(cards), asked[0]
+        count = cards.exists.sum(axis=1)
+        whole = cards.exists & (free == WHOLE)
+        idle = whole.sum(axis=1) == count
+        fresh = np.where(idle, np.maximum(33 - count, count), 50 - need.count)
+        if need.milli >= WHOLE:
+            return fresh.astype(np.float64)
+        milli = asked_milli(need, cards)
+        opened = (free >= milli) & (free < WHOLE)
+        left = np.where(opened, free, WHOLE).min(axis=1, initial=WHOLE)
+        return np.where(opened.any(axis=1), 100 - left // 20, fresh).astype(np.float64)
+
+
+class GpuClustering:
+    """Counts the pods of each kind on each node; serves one engine."""
+
+    name = "gpu-clustering"
+    weight = 1.0
+
+    def __init__(self, most_cards: int = LARGEST[1]) -> None:
+        self._most = most_cards
+        self._kinds: dict[int, int] = {}
+        self._hosted: dict[int, dict[int, int]] = {}
+
+    def attach(self, nodes: NodeView) -> None:
+        """Nothing to remember of the nodes."""
+
+    def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        self._kinds[number] = kind_of(needs)
+
+    def forget(self, number: int) -> None:
+        del self._kinds[number]
+
+    def add(self, number: int, row: int, count: int) -> None:
+        kind = self._kinds[number]
+        if kind:
+            hosted = self._hosted.setdefault(row, {})
+            hosted[kind] = hosted.get(kind, 0) + count
+            if not hosted[kind]:
+                del hosted[kind]
+
+    def constrains(self, number: int) -> bool:
+        return False
+
+    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
+        return None
+
+    def listens(self, number: int) -> Collection[int]:
+        return ()
+
+    def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
+        """Labels are not looked at."""
+
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return True
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        kind = kind_of(needs)
+        if not kind:
+            return np.zeros(nodes.size)
+        base = np.full(nodes.size, 25.0)
+        for at, row in enumerate(nodes.rows.tolist()):
+            hosted = self._hosted.get(row)
+            if hosted:
+                base[at] = (75.0 if len(hosted) == 1 else 50.0) if kind in hosted else 0.0
+        free = free_milli(nodes.cards()).sum(axis=1)
+        return base + np.floor(25.0 * (self._most - free) / self._most)
+
+
+def kind_of(needs: Needs) -> int:
+    """0 for a pod without cards, 1 for part of a card, 1 + n for n cards."""
+    asked: Sequence[DeviceNeed] = asked_of(needs)
+    if not asked:
+        return 0
+    return 1 if asked[0].milli < WHOLE else 1 + asked[0].count
+
+
+class Random:
+    """Not pure: each answer is another. ``chance``: of its own."""
+
+    name = "random"
+    weight = 1.0
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = np.random.default_rng(chance.randrange(1 << 32))
+
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        return True
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        return 100.0 * self._chance.random(nodes.size)
+
+    def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
+        return self._chance.random(nodes.cards().exists.shape)
