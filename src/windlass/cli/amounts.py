@@ -51,8 +51,8 @@ def allocatable(node: Mapping[str, Any]) -> Vector:
 
 
 def devices(amounts: Mapping[str, int]) -> int:
-    """Accelerators of all vendors together, in thousandths."""
-    return sum(units for name, units in amounts.items() if quantities.is_device(name))
+    """Accelerators of all vendors together, in thousandths. What is said of single models is not added."""
+    return sum(units for name, units in amounts.items() if quantities.is_device(name) and "@" not in name)
 
 
 def gpu_text(amounts: Mapping[str, int]) -> str:

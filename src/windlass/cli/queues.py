@@ -70,7 +70,9 @@ class Share:
     def borrowed_gpus(self) -> str:
         """The accelerators that it holds of what others are due; ``-`` for none."""
         units = sum(
-            sum(lenders.values()) for name, lenders in self.borrowed.items() if quantities.is_device(name)
+            sum(lenders.values())
+            for name, lenders in self.borrowed.items()
+            if quantities.is_device(name) and "@" not in name
         )
         return f"{units / 1000:g}" if units else "-"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from windlass.engine.flavors import pinned_by
 from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.policies import Policies
 from windlass.engine.steps import whole_step
@@ -17,9 +18,10 @@ def denials(policies: Policies, actions: Iterable[str], group: GroupEntry, now: 
     if step is None or queue is None or group.group is None or promised(group):
         return {}
     view = whole_step(group, step)
+    request = pinned_by(step, view.request, queue.tree.flavors)
     found: dict[str, str] = {}
     for action in actions:
-        claim = Claim(action, group.group, view.request, view.tasks, queue.path, step.extra, now)
+        claim = Claim(action, group.group, request, view.tasks, queue.path, step.extra, now)
         for plugin in policies.claims:
             answer = plugin.claims(claim)
             if isinstance(answer, Denied):

@@ -188,7 +188,7 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
         for entry in group.tasks.values():
             for ancestor in group.queue.path:
                 allocated, releasing, pending, promised, firm = sums[ancestor.name]
-                by_model = world.ledger.by_model(entry.cls, max(entry.row, entry.promised))
+                by_model = world.ledger.by_model(entry.cls, entry.row)
                 if entry.state in OCCUPYING:
                     allocated.update(entry.cls.request)
                     allocated.update(by_model)
@@ -197,9 +197,10 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
                     releasing.update(by_model)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
+                    pending.update(world.ledger.wished_models(entry.cls))
                 if entry.promised >= 0:
                     promised.update(entry.cls.request)
-                    promised.update(by_model)
+                    promised.update(world.ledger.by_model(entry.cls, entry.promised))
                 holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if is_firm(group) and (holds or entry.promised >= 0):
                     firm.update(entry.cls.request)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from windlass.engine.cards import HELD, KEPT, LEAVING, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
-from windlass.engine.flavors import flavored, labels_at
+from windlass.engine.flavors import flavored, labels_at, wished
 from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry
 from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
@@ -66,7 +66,8 @@ class Ledger:
         if queue is not None:
             self.queues.start(queue, cls.items, n, firm=is_firm(group))
             if self.queues.flavors:
-                self.queues.start_flavored(queue, self.by_model(cls, row).items(), n)
+                models = self.by_model(cls, row), self.wished_models(cls)
+                self.queues.start_flavored(queue, models[0].items(), models[1].items(), n)
         group.active += n
         on_row = table.tasks[row]
         tallies = group.tallies
@@ -118,7 +119,8 @@ class Ledger:
         if group.queue is not None:
             self.queues.start(group.queue, cls.items, -n, firm=is_firm(group))
             if self.queues.flavors:
-                self.queues.start_flavored(group.queue, self.by_model(cls, row).items(), -n)
+                models = self.by_model(cls, row), self.wished_models(cls)
+                self.queues.start_flavored(group.queue, models[0].items(), models[1].items(), -n)
         group.active -= n
         for entry in entries:
             entry.state = PENDING
@@ -305,6 +307,8 @@ class Ledger:
             group.add_pending(entry, new=True)
             if group.queue is not None:
                 self.queues.ask(group.queue, entry.cls.items, 1)
+                if self.queues.flavors:
+                    self.queues.ask(group.queue, self.wished_models(entry.cls).items(), 1)
             self.holds.hand_over(entry)
             return
         self._count_group(entry, entry.state, 1)
@@ -375,6 +379,7 @@ class Ledger:
         if group is None:
             if state in OCCUPYING:
                 self.queues.hold_foreign(entry.cls.items, sign)
+                self.queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), sign)
             return
         group.count(entry, state, sign)
         if state is PENDING and not entry.task.gated:
@@ -399,21 +404,34 @@ class Ledger:
                 self.queues.release(queue, by_model, sign)
         elif state is PENDING and not entry.task.gated:
             self.queues.ask(queue, entry.cls.items, sign)
+            if self.queues.flavors:
+                self.queues.ask(queue, self.wished_models(entry.cls).items(), sign)
 
     def by_model(self, cls: TaskClass, row: int) -> dict[str, int]:
         """What a task holds on a row by the names of single device models."""
         names = self.queues.flavors
         return flavored(cls, labels_at(self.table, row), names) if names and row >= 0 else NO_MODELS
 
+    def wished_models(self, cls: TaskClass) -> dict[str, int]:
+        """What a task asks for by the names of the models that would do."""
+        names = self.queues.flavors
+        return wished(cls, names) if names else NO_MODELS
+
     def recount_models(self, groups: Iterable[GroupEntry]) -> None:
-        """Make the sums by device model anew, from all groups."""
+        """Make the sums by device model anew, from all groups and from the work of other schedulers."""
         self.queues.recount = False
         self.queues.drop_flavored()
+        for on_row in self.table.tasks if self.queues.flavors else ():
+            for entry in on_row.values():
+                if entry.group is None:
+                    self.queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), 1)
         for group in groups:
             queue = group.queue
             if queue is None:
                 continue
             for entry in group.tasks.values():
+                if entry.state is PENDING and not entry.task.gated:
+                    self.queues.ask(queue, self.wished_models(entry.cls).items(), 1)
                 if entry.state in OCCUPYING:
                     by_model = self.by_model(entry.cls, entry.row).items()
                     self.queues.allocate(queue, by_model, 1)

@@ -88,6 +88,14 @@ class QueueEntry:
         self.next_step: StepView | None = None
         self.heap: list[tuple[Any, ...]] = []
 
+    def model_sums(self) -> tuple[dict[str, int], ...]:
+        """The sums in which single device models are counted."""
+        return self.allocated, self.releasing, self.pending, self.promised
+
+    @property
+    def tree(self) -> QueueTree:
+        return self._tree
+
     @property
     def cluster(self) -> Mapping[str, int]:
         return self._cluster

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from windlass.engine.queue import NO_SHARE, SUMS, Items, QueueEntry, add, count_few, count_up, subtract
+from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect, Queue
 from windlass.spi.plugins import FLAVOR
 
@@ -19,8 +20,9 @@ __all__ = ["NO_SHARE", "SUMS", "Items", "QueueEntry", "QueueTree"]
 class QueueTree:
     """All queues. ``changed`` collects those whose figures moved since the engine last reported."""
 
-    def __init__(self, cluster: Mapping[str, int]) -> None:
+    def __init__(self, cluster: Mapping[str, int], nodes: NodeView | None = None) -> None:
         self._cluster = cluster
+        self._nodes = nodes
         self.entries: dict[str, QueueEntry] = {}
         self.stamp = 0
         """Counts the changes of sums and rules."""
@@ -43,6 +45,10 @@ class QueueTree:
         """Whether everything is to be divided anew: rules or the tree have changed."""
         self.flavors: tuple[str, ...] = ()
         """Names of single device models that some queue speaks of: these have sums of their own."""
+        self.due_flavors: tuple[str, ...] = ()
+        """Those of them of which some queue is due something: they are divided as any other resource."""
+        self.due_by_model: dict[str, set[str]] = {}
+        """Queue → the models of which it is due something."""
         self.recount = False
         """Whether the sums by model are to be made anew."""
         self.foreign: dict[str, int] = {}
@@ -58,6 +64,13 @@ class QueueTree:
             entry = self.entries[name] = QueueEntry(name, self._cluster, self)
             self.tops[name] = entry
         return entry
+
+    @property
+    def nodes(self) -> NodeView:
+        """All nodes: what is free of a model is kept for some."""
+        if self._nodes is None:
+            raise RuntimeError("a tree without nodes has no models")
+        return self._nodes
 
     def known_tops(self) -> list[QueueEntry]:
         """The known queues without a parent, by name."""
@@ -118,12 +131,19 @@ class QueueTree:
 
     def _note_flavors(self, entry: QueueEntry) -> None:
         """Keep :attr:`flavors` true after the rules of a queue have changed."""
-        flavored = tuple(sorted(name for name in entry.spec.capability if FLAVOR in name))
-        if flavored == entry.flavored:
+        spec = entry.spec
+        entry.flavored = tuple(sorted(name for name in spec.capability if FLAVOR in name))
+        due = {name for amounts in (spec.guarantee, spec.deserved) for name in amounts if FLAVOR in name}
+        if due:
+            self.due_by_model[entry.name] = due
+        elif not self.due_by_model.pop(entry.name, None) and not (entry.flavored or self.flavors):
             return
-        entry.flavored = flavored
-        self.flavors = tuple(sorted({name for queue in self for name in queue.flavored}))
-        self.recount = True
+        self.due_flavors = tuple(sorted(set().union(*self.due_by_model.values())))
+        before = self.flavors
+        self.flavors = tuple(
+            sorted({name for queue in self for name in queue.flavored} | {*self.due_flavors})
+        )
+        self.recount = self.recount or self.flavors != before
 
     def _move(self, entry: QueueEntry, parent_name: str) -> None:
         """Hang the queue under another parent, with its sums. A parent below itself counts as none."""
@@ -230,11 +250,14 @@ class QueueTree:
                 count_up(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry
 
-    def start_flavored(self, leaf: QueueEntry, items: Items, count: int) -> None:
-        """The same for what is known only now, and was never asked for: the model of the devices."""
+    def start_flavored(self, leaf: QueueEntry, items: Items, wished: Items, count: int) -> None:
+        """The same for device models: ``items`` of those that are held now; ``wished`` of those that would
+        have done, which are asked for no longer."""
         self.stamp += 1
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
+            count_up(entry.pending, wished, -count)
+            self.demanding[entry.name] = entry
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
@@ -257,11 +280,12 @@ class QueueTree:
     def drop_flavored(self) -> None:
         """Forget the sums by device model."""
         self.stamp += 1
+        for sums in (self.foreign, *(sums for entry in self for sums in entry.model_sums())):
+            for name in [name for name in sums if FLAVOR in name]:
+                del sums[name]
         for entry in self:
-            for sums in (entry.allocated, entry.releasing, entry.promised):
-                for name in [name for name in sums if FLAVOR in name]:
-                    del sums[name]
             self._mark(entry)
+        self.redivide = True
 
     def mark_freed(self, leaf: QueueEntry) -> None:
         """The queue gave something back, for good."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from windlass.engine.flavors import total_of_model
 from windlass.engine.policies import Policies
 from windlass.engine.queues import NO_SHARE, QueueEntry, QueueTree
 from windlass.engine.table import NodeTable
@@ -110,6 +111,8 @@ class Shares:
             node = table.nodes[row]
             for resource, units in node.allocatable.items() if node is not None else ():
                 total[resource] = total.get(resource, 0) - units
+        for name in self._queues.due_flavors:
+            total[name] = total_of_model(table, name)
         for resource, units in self._queues.foreign.items():
             total[resource] = total.get(resource, 0) - units
         return {resource: units for resource, units in total.items() if units > 0}

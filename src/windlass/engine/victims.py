@@ -136,6 +136,8 @@ class Candidates:
                 for name, units in entry.cls.items:
                     total[name] = total.get(name, 0) + units
             request = total
+        if self._world.queues.flavors:
+            request = self._with_models(request, entries)
         queue = group.queue
         starts = [entry.task.started for entry in entries if entry.task.started is not None]
         view = VictimUnit(
@@ -151,6 +153,14 @@ class Candidates:
             min(starts) if starts else group.spec.started,
         )
         return Unit(view, group, entries)
+
+    def _with_models(self, request: Mapping[str, int], entries: Iterable[TaskEntry]) -> Mapping[str, int]:
+        """What tasks hold, also by the names of device models."""
+        found = dict(request)
+        for entry in entries:
+            for name, units in self._world.ledger.by_model(entry.cls, entry.row).items():
+                found[name] = found.get(name, 0) + units
+        return found
 
     def everyone(self) -> Iterator[TaskEntry]:
         """All tasks that could be taken at best, in no particular order: for necessary conditions."""

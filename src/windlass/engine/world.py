@@ -25,7 +25,7 @@ class World:
         self.config = config
         self.policies = policies
         self.table = NodeTable()
-        self.queues = QueueTree(self.table.total)
+        self.queues = QueueTree(self.table.total, TableView(self.table))
         self.shares = Shares(self.table, self.queues, policies)
         self.usage = Usage(self.queues, self.table.total, config.usage_half_life_seconds)
         self.classes = ClassIndex(self.table, policies, config.class_caches)

@@ -1,8 +1,8 @@
-"""``capability`` by device model: ``nvidia.com/gpu@H100``.
+"""``capability`` and ``guarantee`` by device model: ``nvidia.com/gpu@H100``.
 
-The engine keeps a group's tasks off nodes of models of which its queues may hold no more. Here the group
-is told, where no node is left: every node that has the devices is of a model with a limit, and what the
-limits leave together is less than the step asks for.
+The engine keeps a group's tasks off nodes of models of which its queues may hold no more, or of which what
+is free is guaranteed to others. Here the group is told, where no node is left: every node that has the
+devices is of a model with a limit, and what the limits leave together is less than the step asks for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Needs
-from windlass.spi.plugins import QueueView, Refusal, StepView, flavor_matches, flavor_of
+from windlass.spi.plugins import FLAVOR, QueueView, Refusal, StepView, flavor_matches, flavor_of, unfilled
 from windlass.spi.quantities import from_units
 
 PRODUCT = ".product"
@@ -37,17 +37,59 @@ class FlavorLimits:
                     refusal = _refusal(queue, resource, units, ours, step, nodes)
                     if refusal is not None:
                         return refusal
-        return None
+        return _kept_for_others(step, path, nodes)
+
+
+def _kept_for_others(step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
+    """The refusal if every model that would do is guaranteed to others, but for less than is asked for."""
+    guarantees = path[0].guarantees
+    for resource in sorted({flavor_of(name)[0] for name in guarantees if FLAVOR in name}):
+        units = step.request.get(resource, 0)
+        models = _models(resource, step, nodes) if units > 0 else []
+        names = [name for name in guarantees if flavor_of(name)[0] == resource and FLAVOR in name]
+        ours = [name for name in names if any(flavor_matches(name, model) for model in models)]
+        if not models or not all(any(flavor_matches(name, model) for name in ours) for model in models):
+            continue
+        kept = {name: sum(unfilled(top, name, path, units) for top in path[-1].siblings) for name in ours}
+        left = sum(max(0, _free(step, nodes, name) - kept[name]) for name in ours)
+        if any(kept.values()) and units > left:
+            told = ", ".join(f"{from_units(name, units)} of {name}" for name, units in kept.items() if units)
+            return Refusal(
+                code=Reason.WAITING_FOR_QUOTA,
+                queue=path[-1].name,
+                resource=ours[0] if len(ours) == 1 else resource,
+                needed=units,
+                available=left,
+                detail=f"{told} that are free or to come are guaranteed to other queues",
+            )
+    return None
+
+
+def _free(step: StepView, nodes: NodeView, name: str) -> int:
+    """What is free of a model on nodes that are ready."""
+    resource = flavor_of(name)[0]
+    matching = np.array(
+        [flavor_matches(name, value) for value in nodes.label_values(resource + PRODUCT)], dtype=np.bool_
+    )
+    free = nodes.available(resource)
+    if step.future:
+        free = free + nodes.releasing(resource)
+    return int(free[matching[nodes.label(resource + PRODUCT)] & nodes.ready() & (free > 0)].sum())
+
+
+def _models(resource: str, step: StepView, nodes: NodeView) -> list[str]:
+    """The models of the nodes that have the devices, as far as the step's node selectors let it go there."""
+    here = nodes.allocatable(resource) > 0
+    for needs in step.needs[:1]:
+        here = here & _selected(needs, nodes)
+    values = nodes.label_values(resource + PRODUCT)
+    return [str(values[int(code)]) for code in np.unique(nodes.label(resource + PRODUCT)[here])]
 
 
 def _refusal(
     queue: QueueView, resource: str, units: int, names: Sequence[str], step: StepView, nodes: NodeView
 ) -> Refusal | None:
-    here = nodes.allocatable(resource) > 0
-    for needs in step.needs[:1]:
-        here = here & _selected(needs, nodes)
-    values = nodes.label_values(resource + PRODUCT)
-    models = [str(values[int(code)]) for code in np.unique(nodes.label(resource + PRODUCT)[here])]
+    models = _models(resource, step, nodes)
     if not models:
         return None
     limiting = [name for name in names if any(flavor_matches(name, model) for model in models)]

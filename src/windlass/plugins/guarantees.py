@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.plugins import QueueView, Refusal, StepView, unfilled
 from windlass.spi.quantities import from_units
 
 
@@ -29,25 +29,14 @@ class Guarantees:
         if not guarantees or path[0].spec.dialect is not self.dialect:
             return None
         tops = path[-1].siblings
-        names = {queue.name for queue in path}
         for resource, units in step.request.items():
             if units <= 0 or not guarantees.get(resource, 0):
                 continue
-            kept = sum(_unfilled(top, resource, names, units) for top in tops)
+            kept = sum(unfilled(top, resource, path, units) for top in tops)
             left = _free(step, nodes, resource) - kept
             if kept and units > left:
                 return _refusal(path, resource, units, max(left, 0), kept)
         return None
-
-
-def _unfilled(queue: QueueView, resource: str, path: set[str], units: int) -> int:
-    """What the subtree is guaranteed and would not hold after the step."""
-    if not queue.reserved.get(resource, 0):
-        return 0
-    held = queue.committed.get(resource, 0) + (units if queue.name in path else 0)
-    own = max(0, queue.spec.guarantee.get(resource, 0) - held)
-    below = sum(_unfilled(child, resource, path, units) for child in queue.subqueues)
-    return max(own, below)
 
 
 def _free(step: StepView, nodes: NodeView, resource: str) -> int:

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from windlass.plugins.division import Claim, divide
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import FLAVOR, QueueView
+from windlass.spi.plugins import FLAVOR, QueueView, plain_due
 from windlass.spi.quantities import is_device, scale
 from windlass.spi.shares import Cause, Part, Share
 
@@ -74,7 +74,7 @@ class KaiDivision:
 
 class WindlassDivision(KaiDivision):
     """The same for Volcano's queues where nothing else is configured, of every resource that anyone
-    deserves or asks for."""
+    deserves or asks for, and of every device model of which some queue is due something."""
 
     name = "windlass-division"
     dialect = Dialect.VOLCANO
@@ -85,9 +85,11 @@ class WindlassDivision(KaiDivision):
         dues: Iterable[Mapping[str, int]],
         demands: Iterable[Mapping[str, int]],
     ) -> list[str]:
-        names = {name for name in total if counts(name)}
-        for amounts in (*dues, *demands):
-            names.update(name for name, units in amounts.items() if units and FLAVOR not in name)
+        names = {name for name in total if counts(name) or FLAVOR in name}
+        for due in dues:
+            names.update(name for name, units in due.items() if units)
+        for demand in demands:
+            names.update(name for name, units in demand.items() if units and FLAVOR not in name)
         return sorted(names - {PODS})
 
 
@@ -100,18 +102,19 @@ def counts(resource: str) -> bool:
 
 
 def entitled(queue: QueueView) -> Mapping[str, int]:
-    """The deserved amounts. A queue of Volcano's deserves at least its guarantee; one that states
-    neither, as the root mostly does, deserves what its children do."""
+    """The deserved amounts. A queue of Volcano's deserves at least its guarantee, and of a device at least
+    what it deserves of its models; one that states nothing, as the root mostly does, deserves what its
+    children do."""
     spec = queue.spec
     if spec.dialect is Dialect.KAI:
         return spec.deserved
     if not spec.guarantee and not queue.subqueues:
-        return spec.deserved
+        return plain_due(spec.deserved)
     due = dict(spec.deserved)
     for resource, units in spec.guarantee.items():
         due[resource] = max(units, due.get(resource, 0))
     if due or not queue.mixed:
-        return due
+        return plain_due(due)
     for child in queue.subqueues:
         for resource, units in entitled(child).items():
             due[resource] = due.get(resource, 0) + units

@@ -2,7 +2,9 @@
 
 * ``preempt``: inside a queue, from groups of strictly lower priority.
 * ``reclaim``: a queue that stays within its fair share, with every queue above it up to where the paths part,
-  takes from queues that hold more than theirs, at every level down to the victim.
+  takes from queues that hold more than theirs, at every level down to the victim. Where device models are
+  divided, a claim that names one stays within the share of that too, and a queue keeps its share of a model
+  whatever it holds of the others.
 * ``consolidation``: for preemptible groups, by moving those that agreed to it.
 
 Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
@@ -19,7 +21,7 @@ from typing import Any
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
 from windlass.spi.objects import Dialect
-from windlass.spi.plugins import QueueView
+from windlass.spi.plugins import FLAVOR, QueueView
 from windlass.spi.victims import Claim, Denied, Loot, Move, Scope, Taken, Terms, VictimUnit, parting
 
 PREEMPT = "preempt"
@@ -103,7 +105,8 @@ class WindlassVictims:
         for queue in unit.path:
             if queue.name in own:
                 break
-            if not _over(claim, queue, taken.get(queue.name, {}), unit.request):
+            given = taken.get(queue.name, {})
+            if not _over(claim, queue, given, unit.request) or _needs_models(claim, queue, given, unit):
                 return False
         return True
 
@@ -139,6 +142,16 @@ def _over(
         held.get(name, 0) - given.get(name, 0) > queue.fair_share.get(name, 0)
         for name, units in claim.request.items()
         if units > 0 and name in queue.fair_share and (offered is None or offered.get(name, 0) > 0)
+    )
+
+
+def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit: VictimUnit) -> bool:
+    """Whether the unit holds devices of a model of which the queue holds no more than its share."""
+    held = claim.held(queue)
+    return any(
+        held.get(name, 0) - given.get(name, 0) <= queue.fair_share[name]
+        for name, units in unit.request.items()
+        if units > 0 and FLAVOR in name and name in queue.fair_share
     )
 
 

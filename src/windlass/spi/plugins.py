@@ -95,6 +95,22 @@ def flavor_matches(resource: str, model: str) -> bool:
     return bool(wanted) and (wanted == name or wanted in name.split("-"))
 
 
+def plain_due(amounts: Mapping[str, int]) -> Mapping[str, int]:
+    """Amounts in which what is stated for single device models counts for the plain resource too, at the
+    least: 8 of ``nvidia.com/gpu@H100`` and 4 of ``nvidia.com/gpu@A100`` are 12 of ``nvidia.com/gpu``."""
+    if not any(FLAVOR in name for name in amounts):
+        return amounts
+    found = dict(amounts)
+    by_model: dict[str, int] = {}
+    for name, units in amounts.items():
+        plain, model = flavor_of(name)
+        if model:
+            by_model[plain] = by_model.get(plain, 0) + units
+    for plain, units in by_model.items():
+        found[plain] = max(found.get(plain, 0), units)
+    return found
+
+
 class QueueView(Protocol):
     """A queue in the tree, with its sums. Mappings are resource → engine units, exact integers."""
 
@@ -213,6 +229,15 @@ class QueueView(Protocol):
     def mixed(self) -> bool:
         """Whether its siblings follow more than one API: only queues at the top ever do."""
         ...
+
+
+def unfilled(queue: QueueView, name: str, path: Sequence[QueueView], units: int) -> int:
+    """What the subtree is guaranteed, and would not hold if the queues of ``path`` held ``units`` more."""
+    if not queue.reserved.get(name, 0):
+        return 0
+    held = queue.committed.get(name, 0) + (units if any(queue.name == own.name for own in path) else 0)
+    own = max(0, queue.spec.guarantee.get(name, 0) - held)
+    return max(own, sum(unfilled(child, name, path, units) for child in queue.subqueues))
 
 
 class GroupView(Protocol):

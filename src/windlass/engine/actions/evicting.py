@@ -22,6 +22,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.allocate import waits_for
 from windlass.engine.classes import TaskClass
 from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.flavors import pinned_by
 from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.offers import Pool
 from windlass.engine.parking import Bucket
@@ -227,7 +228,8 @@ class Evicting:
         if step is None or group.queue is None or _is_promised(group, step) or self._hopeless(step):
             return Outcome()
         view = whole_step(group, step)
-        claim = Claim(self.name, group.spec, view.request, view.tasks, group.queue.path, step.extra, ctx.now)
+        request = pinned_by(step, view.request, m.world.queues.flavors)
+        claim = Claim(self.name, group.spec, request, view.tasks, group.queue.path, step.extra, ctx.now)
         terms = self._terms(claim)
         if isinstance(terms, Denied):
             return Outcome(until=terms.until, next_may=terms.personal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from windlass.engine.flavors import flavored, pinned
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.table import PODS
@@ -75,7 +76,13 @@ class TaskLook:
 
     @property
     def request(self) -> Mapping[str, int]:
-        return self.entry.cls.request
+        """With the device models that it holds; while it waits, those that its node selector names."""
+        entry, queue = self.entry, self.gang.queue
+        names = queue.tree.flavors if queue is not None else ()
+        if not names:
+            return entry.cls.request
+        models = flavored(entry.cls, self.node.labels, names) if self.node else pinned(entry.cls, names)
+        return {**entry.cls.request, **models}
 
     @property
     def running_seconds(self) -> float | None:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from windlass.plugins.volcano.amounts import asked, beyond, closed, plus
 from windlass.spi.objects import Resources
-from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.plugins import FLAVOR, QueueView, Refusal, plain_due
 from windlass.spi.tiers import Admission, Purpose, TaskView, Vote
 
 PODS = "pods"
 
 
 def deserved(queue: QueueView, *, hierarchy: bool) -> dict[str, int]:
-    """max(min(deserved, real capability), guarantee); in a tree max(deserved, guarantee). Only what is set."""
+    """max(min(deserved, real capability), guarantee); in a tree max(deserved, guarantee). Only what is set;
+    what is deserved of single device models is deserved of the device, too."""
     found = dict(queue.spec.deserved)
     if not hierarchy:
         for name, bound in queue.real_capability.items():
@@ -21,7 +22,7 @@ def deserved(queue: QueueView, *, hierarchy: bool) -> dict[str, int]:
                 found[name] = min(found[name], bound)
     for name, units in queue.spec.guarantee.items():
         found[name] = max(found.get(name, 0), units)
-    return found
+    return dict(plain_due(found))
 
 
 class _Capacity:
@@ -65,8 +66,8 @@ class CapacityAdmits(_Capacity):
 
 class CapacityClaims(_Capacity):
     """A queue may take back for a task that leaves it within its real capability everywhere and within
-    its deserved amount on at least one requested resource; or, with ``ancestorReclaimLevel``, one of
-    its nearest ancestors."""
+    its deserved amount on at least one requested resource and on each device model that is named; or, with
+    ``ancestorReclaimLevel``, one of its nearest ancestors."""
 
     def may_claim(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
         leaf = path[0]
@@ -82,6 +83,8 @@ class CapacityClaims(_Capacity):
     def _within_somewhere(self, queue: QueueView, request: Resources) -> bool:
         due = self._deserved(queue)
         future = plus(queue.committed, request)
+        if any(future[name] > due.get(name, 0) for name in asked(request) if FLAVOR in name):
+            return False
         return any(future[name] <= due.get(name, 0) for name in asked(request))
 
 
@@ -119,8 +122,9 @@ class CapacitySpares(_Capacity):
         queues still hold after the victims before it.
 
         1. It holds something of what is asked for. 2. Its queue keeps its guarantee. 3. Its queue has
-        no deserved amount of anything it uses, or holds more than that of one of these. 4. The same for
-        each ancestor up to ``ancestorReclaimLevel`` that is not the claimer's too, equally far up."""
+        no deserved amount of anything it uses, or holds more than that of one of these, and of every
+        device model that it uses. 4. The same for each ancestor up to ``ancestorReclaimLevel`` that is not
+        the claimer's too, equally far up."""
         uses = asked(held)
         leaf = path[0]
         if not any(name in uses and name != PODS for name in asked(request)):
@@ -144,6 +148,8 @@ class CapacitySpares(_Capacity):
     def _over(self, queue: QueueView, uses: Mapping[str, int], left: Mapping[str, Mapping[str, int]]) -> bool:
         due = {name: units for name, units in self._deserved(queue).items() if name in uses}
         held = _held(queue, left)
+        if any(held.get(name, 0) <= units for name, units in due.items() if FLAVOR in name):
+            return False
         return not due or any(held.get(name, 0) > units for name, units in due.items())
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from windlass.spi.objects import Dialect, Resources
-from windlass.spi.plugins import QueueView
+from windlass.spi.plugins import QueueView, plain_due
 from windlass.spi.shares import Cause, Part, Share
 
 SCALE = 32
@@ -85,7 +85,7 @@ class CapacityDivision:
         bounds = flat_capabilities(queues, total) if self.flat else child_capabilities(parent, queues)
         found = []
         for queue, bound in zip(queues, bounds, strict=True):
-            fair = dict(queue.spec.deserved)
+            fair = dict(plain_due(queue.spec.deserved))
             if self.flat:
                 fair = {name: min(units, bound.get(name, units)) for name, units in fair.items()}
             parts = {name: (Part(Cause.DESERVED, units),) for name, units in fair.items() if units}
