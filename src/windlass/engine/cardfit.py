@@ -279,7 +279,7 @@ class Seating:
         if seat.taken or self._conflict(wish.slot, need):
             return 0
         alone = not set(need.carries).isdisjoint(need.avoids)
-        if not seat.shares and wish.profile >= 0 and seat.card.geometry is not None:
+        if not seat.shares and seat.card.geometry is not None and _carved(need, wish, seat):
             here = seat.card.geometry.more(seat.state)[wish.profile]
             if here or wish.share is None:
                 return min(here, 1) if alone else here
@@ -379,8 +379,8 @@ class Seating:
         if seat.taken or self._conflict(wish.slot, need):
             return None
         device = seat.card.device
-        start = seat.slice_start(wish.profile)
         geometry = seat.card.geometry
+        start = seat.slice_start(wish.profile) if _carved(need, wish, seat) else -1
         if start >= 0 and geometry is not None:
             profile = geometry.profiles[wish.profile]
             return Cut(device.resource, device.index, 0, 0, profile.name, start, need.carries, need.avoids)
@@ -512,6 +512,12 @@ class Seating:
         self.seats, budgets, self._tokens = saved
         self._budgets.clear()
         self._budgets.update(budgets)
+
+
+def _carved(need: DeviceNeed, wish: Wish, seat: Seat) -> bool:
+    """Whether a slice is tried before a share. On a card of which nobody has anything, and that could be
+    either, who asks for a part of its compute shares it, and who asks for memory alone gets a slice."""
+    return wish.profile >= 0 and (wish.share is None or seat.slices > 0 or need.milli == 0)
 
 
 def _listed(need: DeviceNeed, budgets: Mapping[str, Sequence[int]]) -> str:

@@ -10,7 +10,8 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.classes import TaskClass
+from windlass.engine.cardchecks import add_card_charges, card_problems, open_cards
+from windlass.engine.classes import TaskClass, request_of
 from windlass.engine.core import Core
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.devices import bits
@@ -34,6 +35,7 @@ def check(engine: Core, *, overcommitted: bool = False) -> None:
     problems = [
         *_nodes(engine),
         *_devices(engine, overcommitted),
+        *card_problems(engine, overcommitted),
         *_queues(engine, overcommitted),
         *_groups(engine),
         *_parking(engine),
@@ -59,6 +61,7 @@ def check_decision(engine: Core, decision: Decision) -> None:
     for bind in decision.binds:
         entry = engine.world.tasks[bind.task]
         wanted = sum(count for _, count in entry.cls.device_requests)
+        wanted += sum(cut.index >= 0 for cut in entry.cuts)
         if len(bind.devices) != wanted:
             problems.append(f"{bind.task} got {len(bind.devices)} devices, not {wanted}")
     if problems:
@@ -129,7 +132,7 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
     expected[:, ALLOCATABLE] = table.planes[:, ALLOCATABLE]
     problems = []
     for entry in world.tasks.values():
-        vector = table.request_vector(entry.cls.request)
+        vector = table.request_vector(request_of(entry.cls.needs.node_request))
         if entry.state in OCCUPYING:
             if entry.row < 0 or table.tasks[entry.row].get(entry.key) is not entry:
                 problems.append(f"{entry.key} is {entry.state.value} but on no node")
@@ -147,7 +150,8 @@ def _books(engine: Core) -> tuple[list[str], NDArray[np.int64]]:
         if entry.promised >= 0:
             expected[entry.promised, PROMISED] += vector
     for hold in world.ledger.holds:
-        expected[hold.row, PROMISED] += table.request_vector(hold.cls.request)
+        expected[hold.row, PROMISED] += table.request_vector(request_of(hold.cls.needs.node_request))
+    add_card_charges(engine, expected)
     return problems, expected
 
 
@@ -166,6 +170,9 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
             holders.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
         for resource, slots in table.devices.rows[row].items():
             taken = {index for (held, index) in holders if held == resource}
+            opened = open_cards(engine, row, resource)
+            holders.update((resource, index) for index in opened)
+            taken |= opened
             if set(bits(slots.taken)) != taken:
                 problems.append(f"{resource} of {name}: taken {bits(slots.taken)}, held {sorted(taken)}")
             if slots.free != slots.healthy & ~slots.taken:

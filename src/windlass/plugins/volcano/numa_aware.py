@@ -1,0 +1,51 @@
+"""Volcano's ``numa-aware``: a pod that names a policy goes to nodes that follow it, and rather where it is
+served from fewer NUMA zones.
+
+That a node's zones hold the pod is tested with or without the plugin, as the node would refuse it. The score
+is Volcano's: 100 for the fewest zones down to 0 for the most of any node that takes the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from windlass.plugins.numa.policy import NumaZones
+from windlass.plugins.volcano.arguments import number
+from windlass.spi.nodes import BoolArray, FloatArray, NodeView
+from windlass.spi.numa import AlignmentPolicy
+from windlass.spi.objects import Dialect, Needs
+
+BEST = 100.0
+
+
+class NumaAware:
+    name = "numa-aware"
+
+    def __init__(self, zones: NumaZones, weight: float, dialects: Collection[Dialect]) -> None:
+        self._zones = zones
+        self.weight = weight
+        self.dialects = frozenset(dialects)
+
+    def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
+        asked = needs.zones
+        return (
+            asked is not None
+            and asked.guaranteed
+            and asked.policy not in (None, AlignmentPolicy.NONE)
+            and self._zones.constrains(number)
+        )
+
+    def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
+        used = np.zeros(len(rivals))
+        for at in np.flatnonzero(rivals).tolist():
+            used[at] = self._zones.zones_used(number, int(nodes.rows[at]))
+        most = used.max(initial=0.0)
+        return BEST - BEST * used / most if most else np.full(len(rivals), BEST)
+
+
+def build(arguments: Mapping[str, Any], zones: NumaZones) -> NumaAware:
+    """``weight``: 1 by default."""
+    return NumaAware(zones, float(number(arguments, "weight", 1)), (Dialect.VOLCANO,))
