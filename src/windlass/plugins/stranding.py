@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
-from windlass.plugins.fragmentation import Mix, by_model, typical
+from windlass.plugins.fragmentation import Demand, Mix, by_model, typical
 from windlass.plugins.mix import demand_of
 from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
@@ -65,8 +65,9 @@ def strandings(kinds: Iterable[tuple[Needs, int]], nodes: NodeView) -> Stranding
     for needs, number in usual:
         for need in asked_of(needs):
             _judge(judged, needs, need, number, nodes, cards, free)
-    judged.lacks[..., SIZE] += 1  # nobody asks for so little
-    reason = judged.lacks.argmax(axis=2)
+    reason = np.where(
+        judged.lacks.any(axis=2), judged.lacks.argmax(axis=2), SIZE
+    )  # nobody asks for so little
     lost = np.where(judged.usable, 0, free)
     stranded = np.stack([np.where(reason == code, lost, 0).sum(axis=1) for code in range(4)], axis=1)
     return Stranding(free.sum(axis=1), stranded, _fragmented(usual, nodes, cards, free))
@@ -119,7 +120,7 @@ def _fragmented(
     there = cards.exists & cards.healthy
     sizes = np.sort(cards.memory_mib[there])
     memory = int(sizes[len(sizes) // 2]) if len(sizes) else 0
-    pods: dict = {}
+    pods: dict[Demand, int] = {}
     for needs, number in usual:
         demand = demand_of(needs, memory)
         pods[demand] = pods.get(demand, 0) + number

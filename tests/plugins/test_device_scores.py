@@ -1,0 +1,224 @@
+"""Scores that look at cards: ``gpu-aware``, ``scarcity``; and what is stranded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cardscenes import GPU, Box, Cards, part, plain, whole
+
+from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of
+from windlass.plugins.mix import Moment, observe
+from windlass.plugins.scarcity import CPU, MODEL, Scarcity, cpu_per_card, demand_by_model
+from windlass.plugins.stranding import strandings
+from windlass.spi.objects import Needs
+from windlass.spi.plugins import Trend
+
+T4 = {"model": "Tesla-T4", "memory_mib": 15360}
+H100 = {"model": "NVIDIA-H100-80GB-HBM3", "memory_mib": 81920}
+
+
+def points(plugin: GpuAware | Scarcity, needs, cards: Cards) -> dict[str, list[float]]:
+    return {name: found.round(4).tolist() for name, (_, found) in plugin.parts(needs, cards.view).items()}
+
+
+# ---------------------------------------------------------------------- gpu-aware
+
+
+def test_memory_and_compute_are_what_is_in_use_afterwards():
+    cards = Cards(Box("a", 4), Box("b", 2), Box("c", 0))
+    cards.put("a", whole(1), 0)
+    found = points(GpuAware(), whole(1), cards)
+    assert found[MEMORY] == [50.0, 50.0, 0.0]
+    assert found[COMPUTE] == [50.0, 50.0, 0.0]
+    found = points(GpuAware(), part(500, memory_mib=8192), cards)
+    assert found[MEMORY] == pytest.approx([100 * (81920 + 8192) / 327680, 100 * 8192 / 163840, 0.0], abs=1e-3)
+    assert found[COMPUTE] == [37.5, 25.0, 0.0]
+
+
+def test_a_small_claim_fits_a_small_card_better():
+    cards = Cards(Box("big", 8, **H100), Box("small", 1, **T4))
+    assert cards_best(cards, part(memory_mib=10240)) == "small"
+
+
+def cards_best(cards: Cards, needs) -> str:
+    score = GpuAware().score(needs, cards.view)
+    assert score is not None
+    return list(cards.view.names())[int(score.argmax())]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "held", "count", "expected"),
+    [
+        ([Box("a", 4, links=[0, 0, 0, 0])], (), 4, 100.0),
+        ([Box("a", 4, links=[0, 0, 1, 1], zones=[0, 0, 0, 0])], (), 4, 60.0),
+        ([Box("a", 4, links=[0, 0, 1, 1], zones=[0, 0, 1, 1])], (), 3, 20.0),
+        ([Box("a", 4, links=[0, 0, 1, 1], zones=[0, 0, 1, 1])], (0,), 2, 100.0),
+        ([Box("a", 4, links=[0, 0, 1, 1], zones=[0, 0, 0, 1])], (0, 2), 2, 20.0),
+        ([Box("a", 4)], (), 2, 20.0),
+        ([Box("a", 4)], (), 1, 100.0),
+        ([Box("a", 4, links=[0, 0, 1, 1])], (), 1, 0.0),
+        ([Box("a", 4, links=[0, 0, 1, 1])], (0,), 1, 100.0),
+        ([Box("a", 2, links=[0, 1])], (), 1, 100.0),
+    ],
+)
+def test_cards_near_one_another(boxes, held, count, expected):
+    cards = Cards(*boxes)
+    if held:
+        cards.put("a", whole(len(held)), *held)
+    assert points(GpuAware(), whole(count), cards)[COMMS] == [expected]
+
+
+def test_parts_add_up_to_the_score_by_their_weights():
+    cards = Cards(Box("a", 4, zones=[0, 0, 1, 1]), Box("b", 2))
+    cards.put("a", whole(1), 3)
+    plugin = GpuAware(weights_of({"gpuMemoryWeight": 2, "interGPUCommsWeight": 0}))
+    parts = plugin.parts(whole(2), cards.view)
+    assert {name: weight for name, (weight, _) in parts.items()} == {MEMORY: 2.0, COMPUTE: 0.8}
+    score = plugin.score(whole(2), cards.view)
+    assert score is not None
+    assert np.allclose(score * plugin.weight, sum(weight * found for weight, found in parts.values()))
+
+
+def test_pods_without_cards_have_no_score_of_gpu_aware():
+    cards = Cards(Box("a", 4))
+    assert GpuAware().score(plain(4), cards.view) is None
+    assert GpuAware().trend(plain(4)) is Trend.RISES
+    assert GpuAware().trend(whole(1)) is Trend.ANY
+
+
+@pytest.mark.parametrize("given", ["1", True, -1, None])
+def test_a_weight_that_is_none_is_refused(given):
+    with pytest.raises(ValueError, match="gpuComputeWeight"):
+        weights_of({"gpuComputeWeight": given})
+
+
+# ---------------------------------------------------------------------- scarcity
+
+
+def learned(cards: Cards) -> Scarcity:
+    plugin = Scarcity()
+    plugin.take_stock(0.0, cards.kinds, cards.view)
+    return plugin
+
+
+def test_one_model_has_nothing_to_say():
+    cards = Cards(Box("a"), Box("b"))
+    cards.ask(whole(1))
+    plugin = learned(cards)
+    assert plugin.score(whole(1), cards.view) is None
+    assert plugin.trend(whole(1)) is Trend.RISES
+
+
+def test_the_least_precious_card_that_serves():
+    cards = Cards(Box("a", 8, **H100), Box("b", 4, **T4))
+    plugin = learned(cards)
+    found = points(plugin, whole(1), cards)[MODEL]
+    assert found[0] == 0.0
+    assert found[1] == pytest.approx(50.0 * 0.95)
+
+
+def test_a_model_that_others_cannot_do_without_is_kept_for_them():
+    cards = Cards(Box("a", 2, **H100), Box("b", 8, **T4))
+    for _ in range(6):
+        cards.ask(whole(1, models=("T4",)))
+    found = points(learned(cards), whole(1), cards)[MODEL]
+    assert found == pytest.approx([0.0, 50.0 * (1 - 6 / 8)])
+
+
+def test_wanted_are_models_that_not_everybody_takes():
+    cards = Cards(Box("a", 2, **H100), Box("b", 4, **T4))
+    cards.ask(whole(1, models=("T4", "H100")))
+    cards.ask(part(500, models_not=("T4",)))
+    moment = observe(cards.kinds(), cards.view)
+    assert demand_by_model(moment) == {"NVIDIA-H100-80GB-HBM3": 0.25, "Tesla-T4": 0.0}
+
+
+def test_idle_cards_are_left_enough_cpu():
+    cards = Cards(Box("a", 4, cpu=40, **H100), Box("b", 4, cpu=40, **T4), Box("c", 0, cpu=40))
+    cards.ask(whole(1, cpu=8))
+    plugin = learned(cards)
+    assert points(plugin, plain(4), cards)[CPU] == [50.0, 50.0, 50.0]
+    assert points(plugin, plain(24), cards)[CPU] == [25.0, 25.0, 50.0]
+    cards.put("a", whole(2), 0, 1)
+    assert points(plugin, plain(30), cards)[CPU][0] == pytest.approx(50.0 * 9 / 16)
+    assert MODEL not in points(plugin, plain(4), cards)
+
+
+def test_a_mix_is_taken_over_when_it_is_another_one():
+    cards = Cards(Box("a", 8, **H100), Box("b", 8, **T4))
+    plugin = Scarcity()
+    assert plugin.take_stock(0.0, cards.kinds, cards.view) is True
+    assert plugin.take_stock(1.0, lambda: pytest.fail("asked too soon"), cards.view) is False
+    cards.ask(whole(1))
+    assert plugin.take_stock(100.0, cards.kinds, cards.view) is True
+    for _ in range(9):
+        cards.ask(whole(1))
+    assert plugin.take_stock(200.0, cards.kinds, cards.view) is False
+    cards.ask(part(500))
+    cards.ask(part(500))
+    assert plugin.take_stock(300.0, cards.kinds, cards.view) is True
+
+
+def test_cpu_beside_a_card_is_the_mean():
+    cards = Cards(Box("a"))
+    cards.ask(whole(2, cpu=8))
+    cards.ask(part(500, cpu=3))
+    cards.ask(plain(100))
+    assert cpu_per_card(observe(cards.kinds(), cards.view)) == pytest.approx(11000 / 2.5)
+    assert cpu_per_card(Moment()) == 0.0
+
+
+# ---------------------------------------------------------------------- stranded
+
+
+def stranded(cards: Cards) -> dict[str, dict[str, int]]:
+    found = strandings(cards.kinds(), cards.view)
+    return {name: found.reasons(at) for at, name in enumerate(cards.view.names())}
+
+
+def test_cards_without_cpu_or_memory_beside_them_are_stranded():
+    cards = Cards(Box("a", 4), Box("b", 4), Box("c", 4, memory_gib=8), Box("d", 0))
+    cards.put("b", plain(62))
+    cards.put("a", whole(1, cpu=4), 0)
+    roomy = [(Needs((("cpu", 4000), ("memory", 16 << 30), (GPU, 1000))), 5)]
+    found = strandings(roomy, cards.view)
+    assert found.idle.tolist() == [3000, 4000, 4000, 0]
+    assert [found.reasons(at) for at in range(4)] == [{}, {"cpu": 4000}, {"memory": 4000}, {}]
+    found = strandings([*cards.kinds(), *roomy], cards.view)  # some need no memory
+    assert [found.reasons(at) for at in range(4)] == [{}, {"cpu": 4000}, {}, {}]
+
+
+def test_what_is_left_of_a_card_may_be_too_little_for_anybody():
+    cards = Cards(Box("a", 2), Box("b", 2))
+    cards.put("a", part(850), 0)
+    cards.ask(part(300))
+    cards.ask(whole(1))
+    assert stranded(cards) == {"a": {"size": 150}, "b": {}}
+
+
+def test_too_few_cards_at_once_are_of_no_use_to_those_who_want_many():
+    cards = Cards(Box("a", 4), Box("b", 4))
+    cards.put("a", whole(2), 0, 1)
+    for _ in range(25):
+        cards.ask(whole(4))
+    assert stranded(cards) == {"a": {"size": 2000}, "b": {}}
+
+
+def test_a_model_that_nobody_takes_is_stranded():
+    cards = Cards(Box("a", 2, **H100), Box("b", 2, **T4))
+    cards.ask(whole(1, models=("H100",)))
+    assert stranded(cards) == {"a": {}, "b": {"model": 2000}}
+
+
+def test_without_pods_one_card_with_one_cpu_is_usual():
+    cards = Cards(Box("a", 2), Box("b", 2, cpu=0.5))
+    assert stranded(cards) == {"a": {}, "b": {"cpu": 2000}}
+
+
+def test_fragmented_is_what_the_mean_pod_could_not_use():
+    cards = Cards(Box("a", 2))
+    cards.put("a", part(700), 0)
+    cards.ask(whole(1))
+    found = strandings(cards.kinds(), cards.view)
+    assert found.fragmented.tolist() == [300.0]
+    assert found.reasons(0) == {"size": 300}
