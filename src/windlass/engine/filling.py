@@ -6,7 +6,7 @@ back here but a part of a gang that cannot be completed while another one may st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from windlass.engine.domains import Scope
@@ -19,6 +19,7 @@ from windlass.engine.table import NodeTable
 from windlass.engine.topology import Nearness
 from windlass.engine.view import TableView
 from windlass.spi.plugins import Admits, Refusal, StepView
+from windlass.spi.topology import TopologyNeed
 
 
 @dataclass(slots=True)
@@ -144,7 +145,7 @@ class Filling:
         if step.root is not None:
             trial.want.members = max(0, group.missing)
             root = _ordered(step.root, runs)
-            if not self._part(trial, _largest_first(root) if group.near_parts else root):
+            if not self._part(trial, _tightest_first(root, group.near_parts) if group.near_parts else root):
                 return trial.result
             self._from_pool(trial, step.pool)
         else:
@@ -278,13 +279,19 @@ def _ordered(part: Part, runs: Sequence[Run]) -> Part:
     return _ranked(part, rank)
 
 
-def _largest_first(part: Part) -> Part:
-    """The parts below in the order in which domains are best given away: where all are needed, the largest
-    first."""
-    children = [_largest_first(child) for child in part.parts]
+def _tightest_first(part: Part, needs: Mapping[str, TopologyNeed]) -> Part:
+    """The parts below in the order in which domains are best given away: where all are needed, those bound to
+    the finest level first, then the largest."""
+    children = [_tightest_first(child, needs) for child in part.parts]
     if part.needed == len(children):
-        children.sort(key=Part.least, reverse=True)
+        children.sort(key=lambda child: (-_fineness(child, needs), -child.least()))
     return replace(part, parts=children)
+
+
+def _fineness(part: Part, needs: Mapping[str, TopologyNeed]) -> int:
+    """The number of the finest level that it, or one below it, has to be in one domain of; -1 for none."""
+    own = needs[part.name].required if part.name in needs else -1
+    return max([own, *(_fineness(below, needs) for below in part.parts)])
 
 
 def _ranked(part: Part, rank: dict[int, int]) -> Part:
