@@ -40,6 +40,7 @@ from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
 from windlass.engine.view import TableView
 from windlass.engine.world import World
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Needs, Task, TaskState
 
 
@@ -179,10 +180,16 @@ class Core:
     # ------------------------------------------------------------------ for ``dump``
 
     def restore_task(
-        self, task: Task, state: TaskState, node: str, devices: tuple[int, ...], cuts: Cuts = ()
+        self,
+        task: Task,
+        state: TaskState,
+        node: str,
+        devices: tuple[int, ...],
+        cuts: Cuts = (),
+        zones: ZoneHolding | None = None,
     ) -> None:
         """Enter a task as it was: reported as ``task``, here in ``state``."""
-        self._intake.restore(task, state, node, devices, cuts)
+        self._intake.restore(task, state, node, devices, cuts, zones)
 
     def resume_turns(self) -> None:
         """Give the active buckets their turns again."""

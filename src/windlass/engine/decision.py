@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from windlass.api.reasons import Explanation
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Resources
 from windlass.spi.shares import Part
 
@@ -36,6 +37,8 @@ class Bind:
     group: str
     node: str
     devices: tuple[DeviceShare, ...] = ()
+    zones: ZoneHolding | None = None
+    """What it gets of the node's NUMA zones, where those are known."""
 
 
 @dataclass(frozen=True, slots=True)

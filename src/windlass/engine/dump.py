@@ -26,6 +26,7 @@ from windlass.engine.shares import SharesRecord
 from windlass.engine.steps import Step, next_step
 from windlass.engine.usage import Meter
 from windlass.engine.world import World
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
 
 FORMAT = 2
@@ -71,6 +72,11 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it has of cards."""
     kept: tuple[Cut, ...] = ()
     """What is promised to it of cards."""
+    reported_zones: ZoneHolding | None = None
+    zones: ZoneHolding | None = None
+    """What it has of NUMA zones."""
+    kept_zones: ZoneHolding | None = None
+    """What is promised to it of them."""
 
 
 class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,6 +100,7 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     until: float | None = None
     cuts: tuple[Cut, ...] = ()
+    zones: ZoneHolding | None = None
 
 
 class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -180,7 +187,9 @@ def dump(engine: Core) -> bytes:
         nodes_reshaped=table.reshaped,
         reviews=[_as_list(item) for item in engine.reviews.open],
         holds=[
-            HoldRecord(hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts)
+            HoldRecord(
+                hold.group.key, hold.cls.number, table.names[hold.row], hold.until, hold.cuts, hold.zones
+            )
             for hold in world.ledger.holds
         ],
         usage=_usage_record(world),
@@ -276,6 +285,9 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         reported_slices=task.slices,
         cuts=entry.cuts,
         kept=entry.kept,
+        reported_zones=task.zones,
+        zones=entry.zones,
+        kept_zones=entry.kept_zones,
     )
 
 
@@ -340,7 +352,7 @@ def _load_objects(engine: Core, document: Document) -> None:
     for record in document.holds:
         row = world.table.row(record.node)
         group, cls = world.groups[record.group], classes[record.needs]
-        world.ledger.holds.restore(Hold(group, cls, row, record.until, record.cuts))
+        world.ledger.holds.restore(Hold(group, cls, row, record.until, record.cuts, record.zones))
     for record in document.groups:
         group = world.groups[record.key]
         group.failures, group.failure = record.failures, record.failure
@@ -372,12 +384,14 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         never_preempts=record.never_preempts,
         annotations=record.annotations,
         slices=record.reported_slices,
+        zones=record.reported_zones,
     )
-    engine.restore_task(task, record.state, record.node, record.devices, record.cuts)
+    engine.restore_task(task, record.state, record.node, record.devices, record.cuts, record.zones)
     if record.promised:
         world = engine.world
         row = world.table.row(record.promised)
-        world.ledger.promise(world.tasks[task.key], row, record.kept if needs.devices else None)
+        cuts = record.kept if needs.devices else None
+        world.ledger.promise(world.tasks[task.key], row, cuts, record.kept_zones)
 
 
 def _load_waiting(engine: Core, document: Document) -> None:

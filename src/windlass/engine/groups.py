@@ -18,6 +18,7 @@ from windlass.engine.cards import Cuts
 from windlass.engine.decision import DeviceShare, GroupStatus
 from windlass.engine.devices import Masks
 from windlass.engine.parts import PartTree
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, Task, TaskState
 from windlass.spi.topology import TopologyNeed
 
@@ -41,6 +42,7 @@ class TaskEntry:
         "devices",
         "group",
         "kept",
+        "kept_zones",
         "key",
         "masks",
         "promised",
@@ -48,6 +50,7 @@ class TaskEntry:
         "sort_key",
         "state",
         "task",
+        "zones",
     )
 
     def __init__(self, task: Task, cls: TaskClass, group: GroupEntry | None) -> None:
@@ -65,6 +68,10 @@ class TaskEntry:
         self.devices: tuple[DeviceShare, ...] = ()
         self.kept: Cuts = ()
         """What of cards is promised to it."""
+        self.zones: ZoneHolding | None = None
+        """What it holds of its node's NUMA zones, where those are known."""
+        self.kept_zones: ZoneHolding | None = None
+        """What of zones is promised to it."""
         self.promised = -1
         """The row on which resources being freed are promised to it; -1 for none."""
 

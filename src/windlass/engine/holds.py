@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from windlass.engine.cards import KEPT, Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.spi.numa import ZoneHolding
 
 if TYPE_CHECKING:
     from windlass.engine.ledger import Ledger
@@ -29,6 +30,8 @@ class Hold:
     until: float | None = None
     cuts: Cuts = ()
     """What is kept of cards."""
+    zones: ZoneHolding | None = None
+    """What is kept of NUMA zones."""
 
     @property
     def who(self) -> str:
@@ -54,8 +57,8 @@ class Holds:
             return
         row, entry.promised = entry.promised, -1
         group.promises -= 1
-        hold = Hold(group, entry.cls, row, cuts=entry.kept)
-        entry.kept = ()
+        hold = Hold(group, entry.cls, row, cuts=entry.kept, zones=entry.kept_zones)
+        entry.kept, entry.kept_zones = (), None
         self._by_group.setdefault(group.key, []).append(hold)
         self._pass_on(hold, entry.key, hold.who)
 
@@ -73,7 +76,7 @@ class Holds:
         for hold in holds:
             if group is not None and hold.cls is entry.cls:
                 self._forget(hold)
-                entry.promised, entry.kept = hold.row, hold.cuts
+                entry.promised, entry.kept, entry.kept_zones = hold.row, hold.cuts, hold.zones
                 self._pass_on(hold, hold.who, entry.key)
                 group.promises += 1
                 return
@@ -83,6 +86,7 @@ class Holds:
         self._by_group.setdefault(hold.group.key, []).append(hold)
         if hold.cls.needs.devices:
             self._ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, 1)
+        hold.zones = self._ledger.zones.promise(hold.cls, hold.row, hold.zones)
         self._ledger.count_promise(hold.group, hold.cls, hold.row, 1)
 
     def drop_group(self, key: str) -> None:
@@ -111,6 +115,7 @@ class Holds:
         ledger = self._ledger
         if hold.cls.needs.devices:
             ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, -1)
+        ledger.zones.unpromise(hold.row, hold.zones)
         ledger.count_promise(hold.group, hold.cls, hold.row, -1)
         ledger.give_up(hold.group, hold.cls, hold.row)
 

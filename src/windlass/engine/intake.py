@@ -17,6 +17,7 @@ from windlass.engine.flavors import labels_at
 from windlass.engine.groups import OCCUPYING, TaskEntry, promised
 from windlass.engine.ledger import is_firm
 from windlass.engine.world import World
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
 
 PENDING = TaskState.PENDING
@@ -51,9 +52,17 @@ class Intake:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
 
-    def restore(self, task: Task, state: TaskState, node: str, devices: tuple[int, ...], cuts: Cuts) -> None:
+    def restore(
+        self,
+        task: Task,
+        state: TaskState,
+        node: str,
+        devices: tuple[int, ...],
+        cuts: Cuts,
+        zones: ZoneHolding | None,
+    ) -> None:
         """Enter a task whose state here runs ahead of, or equals, what was reported last."""
-        self._add(task, (state, node, devices, cuts))
+        self._add(task, (state, node, devices, cuts), zones)
 
     # ------------------------------------------------------------------ nodes
 
@@ -145,10 +154,13 @@ class Intake:
         self._follow(entry, task)
 
     def _add(
-        self, task: Task, carried: tuple[TaskState, str, tuple[int, ...], Cuts | None] | None = None
+        self,
+        task: Task,
+        carried: tuple[TaskState, str, tuple[int, ...], Cuts | None] | None = None,
+        zones: ZoneHolding | None = None,
     ) -> None:
         """Enter a new task. ``carried``: its state, node, devices and parts of cards here, ahead of the
-        report."""
+        report; ``zones`` likewise."""
         world = self._world
         cls = world.classes.get(task.needs)
         group = world.group(task.group) if task.group else None
@@ -162,7 +174,7 @@ class Intake:
             world.dirty[group.key] = group
         state, node, indices, cuts = carried or (task.state, task.node, task.devices, None)
         if state in OCCUPYING and node:
-            self._ledger.occupy(entry, world.table.row(node), state, indices, cuts)
+            self._ledger.occupy(entry, world.table.row(node), state, indices, cuts, zones)
         else:
             entry.state = _unplaced(state)
             self._ledger.add_waiting(entry)
@@ -189,8 +201,9 @@ class Intake:
             return
         cuts = entry.cuts if task.needs.devices == entry.cls.needs.devices else None
         carried = (entry.state, self._world.table.names[entry.row], _indices(entry), cuts)
+        zones = entry.zones if task.needs.zones == entry.cls.needs.zones else None
         self._remove(entry)
-        self._add(task, carried)
+        self._add(task, carried, zones)
 
     def _follow(self, entry: TaskEntry, task: Task) -> None:
         """The same task, reported again."""
@@ -207,6 +220,8 @@ class Intake:
             else:
                 if task.devices:
                     ledger.rename_devices(entry, task.devices)
+                if task.zones is not None:
+                    ledger.rename_zones(entry)
                 if before is after or (before is TaskState.RELEASING and after is not TaskState.STUCK):
                     return
                 ledger.change_state(entry, after)

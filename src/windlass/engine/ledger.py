@@ -18,6 +18,8 @@ from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry, QueueTree
 from windlass.engine.table import PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.zones import Zones
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import TaskState
 
 PENDING = TaskState.PENDING
@@ -36,6 +38,7 @@ class Ledger:
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
         """Groups whose next step, order or standing may have changed since the engine last looked."""
+        self.zones = Zones(table, policies)
         self.holds = Holds(self)
         self.confirmed = 0
         """Counts the placements that the world has confirmed: what is confirmed may be asked to go."""
@@ -78,20 +81,40 @@ class Ledger:
             if tallies:
                 group.tally(entry, 1)
         group.drop_pending_run(entries, cls)
-        if cls.device_requests:
-            self._hand_out(cls, row, entries)
-        if cls.needs.devices:
-            self._seat(cls, row, entries, cuts)
+        if row in self.zones.rows:
+            for entry in entries:
+                self._give_parts(cls, row, (entry,), cuts, self.zones.plan(cls, row))
+        else:
+            self._give_parts(cls, row, entries, cuts)
         for plugin in self.domains:
             plugin.add(cls.number, row, n)
 
-    def _hand_out(self, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
+    def _give_parts(
+        self,
+        cls: TaskClass,
+        row: int,
+        entries: Sequence[TaskEntry],
+        cuts: Cuts | None,
+        planned: ZoneHolding | None = None,
+    ) -> None:
+        """Choose devices, parts of cards and zones. ``planned``: what a single task gets of zones."""
+        if cls.device_requests:
+            self._hand_out(cls, row, entries, planned)
+        if cls.needs.devices:
+            self._seat(cls, row, entries, cuts)
+        if row in self.zones.rows:
+            for entry in entries:
+                self.zones.came(entry, planned)
+
+    def _hand_out(
+        self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], planned: ZoneHolding | None = None
+    ) -> None:
         devices = self.table.devices
         home = devices.rows[row]
         for resource, count in cls.device_requests:
             slots = home[resource]
             for entry in entries:
-                mask = slots.pick(count)
+                mask = self.zones.choose(row, resource, count, slots.free, planned) or slots.pick(count)
                 if not mask:
                     raise RuntimeError(f"{self.table.names[row]} has fewer free {resource} than booked")
                 slots.free &= ~mask
@@ -133,6 +156,7 @@ class Ledger:
                 table.cards.put(row, entry.key, entry.cuts, HELD, -1)
                 entry.cuts = ()
             entry.devices = ()
+            self.zones.left(entry, row)
             group.add_pending(entry)
             if group.tallies:
                 group.tally(entry, -1)
@@ -141,13 +165,16 @@ class Ledger:
 
     # ------------------------------------------------------------------ promises
 
-    def promise(self, entry: TaskEntry, row: int, cuts: Cuts | None = None) -> None:
+    def promise(
+        self, entry: TaskEntry, row: int, cuts: Cuts | None = None, zones: ZoneHolding | None = None
+    ) -> None:
         """Keep room on ``row``, part of which is still being freed, for a pending task.
 
         To policies about pods in relation to one another, and in its queue's ``promised``, it stands there.
-        ``cuts``: what it is promised of cards; else that is chosen here.
+        ``cuts``, ``zones``: what it is promised of cards and of zones; else that is chosen here.
         """
         entry.promised = row
+        entry.kept_zones = self.zones.promise(entry.cls, row, zones)
         if entry.cls.needs.devices:
             entry.kept = self.seats.take(row, entry.key, entry.cls.needs, cuts, later=True)
         self._count_promise(entry, row, 1)
@@ -158,15 +185,17 @@ class Ledger:
         cuts, entry.kept = entry.kept, ()
         if entry.cls.needs.devices:
             self.table.cards.put(row, entry.key, cuts, KEPT, -1)
+        self.zones.unpromise(row, entry.kept_zones)
+        entry.kept_zones = None
         self._count_promise(entry, row, -1)
         return cuts
 
-    def promise_again(self, entry: TaskEntry, row: int, cuts: Cuts) -> None:
+    def promise_again(self, entry: TaskEntry, row: int, cuts: Cuts, zones: ZoneHolding | None = None) -> None:
         """After :meth:`unpromise`: the same room, other cards of it if those are not to be had any more."""
         if entry.cls.needs.devices and not self.seats.takes(row, cuts, later=True):
             other = self.seats.pick(row, entry.cls.needs, later=True)
             cuts = other if other is not None else cuts
-        self.promise(entry, row, cuts)
+        self.promise(entry, row, cuts, zones)
 
     def withdraw(self, entry: TaskEntry) -> None:
         """:meth:`unpromise` for good: whoever waits for the room may have it."""
@@ -224,9 +253,10 @@ class Ledger:
         state: TaskState,
         indices: tuple[int, ...],
         cuts: Cuts | None = None,
+        zones: ZoneHolding | None = None,
     ) -> None:
         """A task is on a node, whether it fits or not. ``cuts``: what it has of cards, where that is known
-        here; else ``indices``, and what is reported of slices, say it."""
+        here; else ``indices``, and what is reported of slices, say it. ``zones`` likewise."""
         table, cls = self.table, entry.cls
         cls.fit_vector()
         table.planes[row, USED] += cls.vector
@@ -246,6 +276,7 @@ class Ledger:
                 plain = sum(count for _, count in cls.device_requests)
                 cuts = self.seats.reported(row, cls.needs, indices[plain:], entry.task.slices)
             self._hold_cuts(entry, cuts)
+        self.zones.came(entry, zones or entry.task.zones)
         table.touch(row)
         self._count_placed(cls, row, 1)
         for plugin in self.domains:
@@ -258,6 +289,7 @@ class Ledger:
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
         self._drop_cuts(entry)
+        self.zones.left(entry, row)
         if entry.state is TaskState.RELEASING:
             table.planes[row, RELEASING] -= cls.vector
             del self.leaving[entry.key]
@@ -293,7 +325,13 @@ class Ledger:
         if set(masks) != set(entry.masks):
             devices.give(entry.row, entry.masks)
             self._hold(entry, masks)
+            self.zones.again(entry, None)
             self.table.touch(entry.row)
+
+    def rename_zones(self, entry: TaskEntry) -> None:
+        """The world says which zones' amounts a task holds; that counts."""
+        if entry.task.zones is not None and entry.row >= 0:
+            self.zones.again(entry, entry.task.zones)
 
     def change_state(self, entry: TaskEntry, state: TaskState) -> None:
         """Between states that hold resources (assumed, bound, running, releasing)."""

@@ -388,7 +388,8 @@ class Placer:
             for (number, row), n in leaving.items():
                 plugin.add(number, row, -n)
         try:
-            yield
+            with statement.zones_vacated():
+                yield
         finally:
             for plugin in self._domains:
                 for (number, row), n in leaving.items():

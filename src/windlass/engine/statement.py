@@ -8,7 +8,7 @@ left into decisions. An open statement must end in ``commit`` or ``rollback()``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from windlass.engine.cards import Cuts
@@ -16,6 +16,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.decision import Bind, Eviction, Nomination
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.ledger import Ledger
+from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import TaskState
 
 
@@ -64,6 +65,7 @@ class _Unpromised:
     entry: TaskEntry
     row: int
     cuts: Cuts
+    zones: ZoneHolding | None
 
 
 _Operation = _Allocated | _Evicted | _Spared | _Pipelined | _Unpromised
@@ -120,19 +122,19 @@ class Statement:
 
     def unpromise(self, entry: TaskEntry) -> None:
         """Give up the room promised to a task."""
-        row = entry.promised
+        row, zones = entry.promised, entry.kept_zones
         cuts = self._ledger.unpromise(entry)
-        self._log.append(_Unpromised(entry, row, cuts))
+        self._log.append(_Unpromised(entry, row, cuts, zones))
 
     @contextmanager
     def withheld(self, entry: TaskEntry) -> Iterator[None]:
         """Inside, the task is not promised what it is promised."""
-        row = entry.promised
+        row, zones = entry.promised, entry.kept_zones
         cuts = self._ledger.unpromise(entry)
         try:
             yield
         finally:
-            self._ledger.promise_again(entry, row, cuts)
+            self._ledger.promise_again(entry, row, cuts, zones)
 
     def checkpoint(self) -> int:
         """A mark to roll back to."""
@@ -172,6 +174,10 @@ class Statement:
         """Whether exactly these parts of cards can be had now."""
         return self._ledger.seats.takes(row, cuts)
 
+    def zones_vacated(self) -> AbstractContextManager[None]:
+        """Inside, what terminates holds nothing of any NUMA zone."""
+        return self._ledger.zones.vacated(self.leaving)
+
     def rollback(self, mark: int = 0) -> None:
         """Undo everything done since ``mark``, last first."""
         ledger = self._ledger
@@ -185,8 +191,8 @@ class Statement:
                     ledger.change_state(entry, TaskState.RELEASING)
                 case _Pipelined(entry):
                     ledger.unpromise(entry)
-                case _Unpromised(entry, row, cuts):
-                    ledger.promise(entry, row, cuts)
+                case _Unpromised(entry, row, cuts, zones):
+                    ledger.promise(entry, row, cuts, zones)
         if not self._log:
             self._before.clear()
 
@@ -201,7 +207,7 @@ class Statement:
                     moved.add(cls.number)
                     for entry in entries:
                         task = entry.task
-                        out.binds.append(Bind(task.key, task.uid, key, name, entry.devices))
+                        out.binds.append(Bind(task.key, task.uid, key, name, entry.devices, entry.zones))
                 case _Evicted(entry, _, action, claimer):
                     if entry.state is not TaskState.RELEASING:
                         continue  # spared
