@@ -17,11 +17,13 @@ from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
 from windlass.engine import deltas
+from windlass.engine.decision import Bind
 from windlass.model import (
     devices,
     faults,
     foreign_groups,
     groups,
+    handout,
     members,
     nearness,
     nodes,
@@ -35,7 +37,7 @@ from windlass.model.observed import IMPLIED, Assumed, Observed, kai_key
 from windlass.model.quotas import quota_of
 from windlass.model.readable import Readable
 from windlass.model.volumes import StorageWrite
-from windlass.spi.objects import Dialect, Group, Node, Queue, Task, TaskState
+from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
 
@@ -129,6 +131,22 @@ class ClusterModel(Observed):
         if view is None or place is None or not view.claims:
             return []
         return self.storage.writes_for(view.namespace, view.claims, place)
+
+    def assume_bind(self, bind: Bind) -> None:
+        """A bind was decided, with its cards. The engine knows it already."""
+        held = tuple(
+            HeldSlice(share.index, share.profile, share.start) for share in bind.devices if share.start >= 0
+        )
+        indices = tuple(share.index for share in bind.devices)
+        self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held)
+
+    def binding_words(self, bind: Bind, now: float) -> dict[str, str]:
+        """The annotations that go with a pod's binding: which cards it gets."""
+        if not bind.devices:
+            return {}
+        group = self._sent_groups.get(bind.group)
+        dialect = group.dialect if group is not None else Dialect.VOLCANO
+        return handout.words_of(bind, self.pods.get(bind.task), self.nodes.get(bind.node), dialect, now)
 
     def queue_of(self, group: str) -> str:
         """The queue of a group that the engine knows; ``""`` of another."""
@@ -424,7 +442,8 @@ class ClusterModel(Observed):
             return None
         self._note_end(pod)
         translated = self._needs.of(pod, extras=self._extras(pod, "", Dialect.WINDLASS))
-        return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now)
+        node = self.nodes.get(pod.node_name)
+        return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now, node=node)
 
     def _note_end(self, pod: views.Pod) -> None:
         """Look at a terminating pod again when its termination counts as stuck."""
@@ -466,6 +485,7 @@ class ClusterModel(Observed):
             now=self._now,
             dialect=dialect,
             subgroup=subgroups.part_of(policies, pod.labels) if policies else nearness.segment_of(pod),
+            node=self.nodes.get(pod.node_name),
         )
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
@@ -567,7 +587,9 @@ def _as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
     """The task as the engine holds it; what was sent before the decision, if nothing else changed."""
     if sent is not None and task == sent:
         return sent
-    return replace(task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices)
+    return replace(
+        task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices, slices=assumed.slices
+    )
 
 
 def _dialect(queue: str) -> Dialect:

@@ -19,11 +19,12 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.reasons import Explanation
-from windlass.engine.decision import Bind, Decision, DeviceShare, Eviction, QueueUsage
+from windlass.engine.decision import Bind, Decision, Eviction, QueueUsage
 from windlass.engine.deltas import Delta
 from windlass.kits.timestamps import rfc3339
 from windlass.model import groups, tasks
 from windlass.model.cluster import ClusterModel
+from windlass.model.handout import WRITTEN, Handed, handed, own_words
 from windlass.model.namespace_quota import NamespaceQuotas
 
 MOST_CYCLES = 50
@@ -45,7 +46,7 @@ class Bound:
     pod: str
     node: str
     cycle: int
-    devices: tuple[DeviceShare, ...] = ()
+    devices: tuple[Handed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,9 @@ class DryRun:
     def _record(self, decision: Decision) -> None:
         self._cycle += 1
         at = self._cycle
-        self._binds += [Bound(bind.task, bind.node, at, bind.devices) for bind in decision.binds]
+        self._binds += [
+            Bound(bind.task, bind.node, at, tuple(map(handed, bind.devices))) for bind in decision.binds
+        ]
         self._evictions += [
             Evicted(gone.task, gone.node, at, gone.action, gone.claimer) for gone in decision.evictions
         ]
@@ -184,8 +187,7 @@ class DryRun:
         pod = self._model.pods[bind.task]
         annotations = pod.annotations
         if bind.devices:
-            indices = sorted({share.index for share in bind.devices})
-            annotations = {**annotations, names.DEVICES: ",".join(map(str, indices))}
+            annotations = {**annotations, **own_words(bind.devices)}
         self._model.upsert_pod(
             msgspec.structs.replace(
                 pod, node_name=bind.node, phase="Running", started=self._now, annotations=annotations
@@ -196,7 +198,7 @@ class DryRun:
     def _restart(self, eviction: Eviction) -> None:
         """Gone, and back as its controller makes it: pending, of another incarnation."""
         pod = self._model.pods[eviction.task]
-        annotations = {key: text for key, text in pod.annotations.items() if key != names.DEVICES}
+        annotations = {key: text for key, text in pod.annotations.items() if key not in WRITTEN}
         self._model.upsert_pod(
             msgspec.structs.replace(
                 pod,

@@ -15,7 +15,7 @@ from windlass.model.needs import NeedsTable
 from windlass.model.topology import TopologyBook
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.model.volumes import VolumeBook
-from windlass.spi.objects import Group
+from windlass.spi.objects import Group, HeldSlice
 
 IMPLIED = (queues.ROOT, queues.DEFAULT)
 
@@ -27,6 +27,7 @@ class Assumed:
     uid: str
     node: str
     devices: tuple[int, ...] = ()
+    slices: tuple[HeldSlice, ...] = ()
 
 
 class Observed:

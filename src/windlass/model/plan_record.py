@@ -7,13 +7,13 @@ from typing import Any
 
 from windlass.api.quantities import from_units
 from windlass.api.reasons import Blocker
-from windlass.engine.decision import DeviceShare, QueueUsage
+from windlass.engine.decision import QueueUsage
 from windlass.engine.sharewords import lending, why
 from windlass.model import groups, queues
 from windlass.model.dryrun import Bound, Evicted, Nominated, Plan, Waiting
+from windlass.model.handout import Handed
 
 API_VERSION = "windlass.dev/v1alpha1"
-_MIG = "/mig-"
 _MILLI = 1000
 
 
@@ -44,11 +44,10 @@ def _bind(bind: Bound) -> dict[str, Any]:
     return entry
 
 
-def _device(share: DeviceShare) -> dict[str, Any]:
+def _device(share: Handed) -> dict[str, Any]:
     entry: dict[str, Any] = {"index": share.index, "share": share.milli / _MILLI}
-    _, found, profile = share.resource.partition(_MIG)
-    if found:
-        entry["profile"] = profile
+    if share.profile:
+        entry["profile"] = share.profile
     return entry
 
 

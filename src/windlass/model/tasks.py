@@ -6,7 +6,9 @@ from functools import lru_cache
 
 from windlass.api import annotations as names
 from windlass.api import views
+from windlass.api.deviceparts import SLICES
 from windlass.model.groups import Classes, index_of, preemptible, role_of
+from windlass.model.handout import held_devices, slices_of
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
 STUCK_SECONDS = 120.0
@@ -61,8 +63,11 @@ def task_of(
     now: float = 0.0,
     dialect: Dialect = Dialect.VOLCANO,
     subgroup: str = "",
+    node: views.Node | None = None,
 ) -> Task:
-    """``group`` :data:`FOREIGN` for a pod of another scheduler. ``dialect``: that of its queue."""
+    """``group`` :data:`FOREIGN` for a pod of another scheduler. ``dialect``: that of its queue. ``node``: that
+    of a bound pod, where it is known."""
+    held = held_devices(pod.annotations, node) if pod.node_name and pod.annotations else ""
     if dialect is Dialect.KAI:
         priority = _number(pod.labels.get(names.TASK_PRIORITY_KAI, ""))
     else:
@@ -78,7 +83,8 @@ def task_of(
         never_preempts=pod.preemption_policy == "Never",
         state=state_of(pod, now),
         node=pod.node_name,
-        devices=devices_of(pod.annotations.get(names.DEVICES, "")) if pod.node_name else (),
+        devices=devices_of(held) if held else (),
+        slices=slices_of(pod.annotations.get(SLICES, "")) if held else (),
         gated=bool(pod.shape.gates),
         preemptible=preemptible(pod.labels, pod.annotations),
         created=pod.created,

@@ -8,10 +8,9 @@ back. What cannot be known (no answer) is asked again until ``give_up_seconds``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
 from windlass.client.client import Client
@@ -20,6 +19,7 @@ from windlass.engine.decision import Bind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.model.handout import own_words
 from windlass.model.volumes import StorageWrite
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.waiting import Keeper
@@ -40,21 +40,17 @@ class Outcome:
     seconds: float = 0.0
 
 
-def device_annotations(bind: Bind) -> dict[str, str] | None:
-    """``windlass.dev/devices: "0,3"``, or None for a pod without devices."""
-    if not bind.devices:
-        return None
-    indices = sorted({share.index for share in bind.devices})
-    return {names.DEVICES: ",".join(map(str, indices))}
-
-
 def _no_writes(task: str, node: str) -> Sequence[StorageWrite]:
     return ()
 
 
+def _own_words(bind: Bind, now: float) -> Mapping[str, str]:
+    return own_words(bind.devices)
+
+
 class Binder:
     """``done`` is called once per bind, in the order of completion. ``before`` says what has to be written
-    about a pod's claims before it is bound to a node."""
+    about a pod's claims before it is bound to a node; ``words`` the annotations that go with its binding."""
 
     def __init__(
         self,
@@ -66,8 +62,10 @@ class Binder:
         limit: AdaptiveLimit,
         give_up_seconds: float = 30.0,
         before: Callable[[str, str], Sequence[StorageWrite]] = _no_writes,
+        words: Callable[[Bind, float], Mapping[str, str]] = _own_words,
     ) -> None:
         self._before = before
+        self._words = words
         self.limit = limit
         self._client = client
         self._done = done
@@ -121,7 +119,7 @@ class Binder:
 
     async def _try(self, bind: Bind, started: float) -> Outcome:
         namespace, _, name = bind.task.partition("/")
-        annotations = device_annotations(bind)
+        annotations = dict(self._words(bind, self._clock.now())) or None
         backoff = Backoff(self._rng, 0.1, 2.0, 5.0, 0.5)
         writes = list(self._before(bind.task, bind.node))
         while True:

@@ -129,6 +129,7 @@ class SchedulerService:
             limit=AdaptiveLimit(options.bind_concurrency, ceiling=options.bind_concurrency_max),
             give_up_seconds=options.assume_seconds,
             before=self.model.storage_writes,
+            words=self.model.binding_words,
         )
 
     def _policies(self) -> Sequence[object]:
@@ -244,7 +245,7 @@ class SchedulerService:
 
     def _carry_out(self, decision: Decision) -> None:
         for bind in decision.binds:
-            self.model.assume(bind.task, bind.uid, bind.node, tuple(share.index for share in bind.devices))
+            self.model.assume_bind(bind)
         if decision.binds:
             self._binder.submit(decision.binds)
         for eviction in decision.evictions:

@@ -1,0 +1,135 @@
+"""Which cards a pod was given, in every form that somebody reads: annotations of the Binding, entries of a plan.
+
+The annotations go with the Binding, so a pod never has a node without its cards. Beside Windlass' own words
+(:mod:`windlass.api.deviceparts`) they are those that the runtime of the pod's node goes by: Volcano's vGPU device
+plug-in reads ``volcano.sh/vgpu-ids-new`` and its companions, per container ``UUID,type,MiB,percent`` of each card,
+cards ended by ``:`` and containers parted by ``;``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from windlass.api import annotations as names
+from windlass.api import deviceparts, devicewords, views
+from windlass.api.deviceasks import WHOLE
+from windlass.api.devicefamilies import VOLCANO_VGPU, profile_of
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.model import cards
+from windlass.model.devices import compute_part
+from windlass.spi.objects import Dialect, HeldSlice
+
+_SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
+_POSITION = re.compile(r"spec\.containers\[(\d+)\]")
+_VOLCANO_TYPE = "NVIDIA"
+"""What Volcano's scheduler writes as the type of every card of this plug-in."""
+WRITTEN = frozenset((deviceparts.DEVICES, deviceparts.SHARES, deviceparts.SLICES))
+"""Annotations that tell what a pod was given: another incarnation of it starts without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A card in a plan. ``milli``: the part of it, in thousandths; of a static slice, all of the slice."""
+
+    index: int
+    milli: int
+    profile: str = ""
+
+
+def handed(share: DeviceShare) -> Handed:
+    """The larger of the parts of compute and memory; of a slice its compute part."""
+    static = profile_of(share.resource)
+    if static:
+        return Handed(share.index, WHOLE, static)
+    if share.profile:
+        return Handed(share.index, compute_part(share.profile), share.profile)
+    memory = -(-share.memory_mib * WHOLE // share.card_mib) if share.card_mib else 0
+    return Handed(share.index, min(WHOLE, max(share.milli, memory)))
+
+
+def own_words(shares: Iterable[DeviceShare]) -> dict[str, str]:
+    """Windlass' own annotations; none for a pod without cards."""
+    return deviceparts.to_annotations(
+        deviceparts.Part(share.index, share.milli, share.memory_mib, share.profile, share.start)
+        if share.start >= 0 or share.milli < WHOLE
+        else deviceparts.Part(share.index)
+        for share in shares
+    )
+
+
+def words_of(
+    bind: Bind, pod: views.Pod | None, node: views.Node | None, dialect: Dialect, now: float
+) -> dict[str, str]:
+    """All annotations of the Binding of ``bind``. ``now``: Unix seconds."""
+    found = own_words(bind.devices)
+    if not found or pod is None:
+        return found
+    if dialect is Dialect.KAI:
+        parts = any(share.milli < WHOLE and not share.profile for share in bind.devices)
+        found[names.RECEIVED_KAI] = "Fraction" if parts else "Regular"
+    registered = cards.registered(node) if node is not None else ()
+    if registered and any(share.resource == cards.REGISTERED for share in bind.devices):
+        found |= _volcano(bind, pod, {card.index: card.uuid for card in registered}, now)
+    return found
+
+
+def _volcano(bind: Bind, pod: views.Pod, uuids: Mapping[int, str], now: float) -> dict[str, str]:
+    """What Volcano's vGPU device plug-in takes a pod's cards from."""
+    moment = str(int(now))
+    text = ";".join(_per_container(bind, pod, uuids))
+    return {
+        names.VGPU_IDS_VOLCANO: text,
+        "volcano.sh/devices-to-allocate": text,
+        "volcano.sh/vgpu-node": bind.node,
+        "volcano.sh/vgpu-time": moment,
+        "volcano.sh/bind-time": moment,
+        "volcano.sh/bind-phase": "allocating",
+    }
+
+
+def _per_container(bind: Bind, pod: views.Pod, uuids: Mapping[int, str]) -> Sequence[str]:
+    """One text per container, in their order; empty for one without cards."""
+    left = [share for share in bind.devices if share.resource == cards.REGISTERED]
+    asked = devicewords.read(pod.shape.devices, devicewords.annotation_words(pod.annotations))
+    places = {one.name: _place(one.place) for one in pod.shape.devices}
+    texts: dict[int, str] = {}
+    for ask in asked.asks:
+        if not any(word == VOLCANO_VGPU.number for word, _ in ask.words):
+            continue
+        own, left = left[: ask.count], left[ask.count :]
+        texts[places.get(ask.container, 0)] = "".join(
+            f"{uuids.get(share.index, '')},{_VOLCANO_TYPE},{share.memory_mib or share.card_mib},{share.milli // 10}:"
+            for share in own
+        )
+    return [texts.get(place, "") for place in range(max(texts, default=-1) + 1)]
+
+
+def _place(field: str) -> int:
+    match = _POSITION.match(field)
+    return int(match[1]) if match else 0
+
+
+# ------------------------------------------------------------------ what running pods report
+
+
+@lru_cache(maxsize=4096)
+def slices_of(text: str) -> tuple[HeldSlice, ...]:
+    """``"0:1g.10gb@6"`` → the slices a running pod has. What cannot be read is left out: the engine then
+    counts the amounts alone."""
+    found = (_SLICE.fullmatch(word.strip()) for word in text.split(","))
+    return tuple(HeldSlice(int(m[1]), m[2], int(m[3])) for m in found if m)
+
+
+def held_devices(annotations: Mapping[str, str], node: views.Node | None) -> str:
+    """The indices that a running pod reports; of one that Volcano's own scheduler placed, those of the UUIDs
+    that it wrote."""
+    own = annotations.get(names.DEVICES, "")
+    theirs = annotations.get(names.VGPU_IDS_VOLCANO, "")
+    if own or not theirs or node is None:
+        return own
+    places = {card.uuid: card.index for card in cards.registered(node)}
+    uuids = [word.split(",")[0] for one in theirs.split(";") for word in one.split(":")]
+    return ",".join(str(places[uuid]) for uuid in uuids if uuid in places)
