@@ -18,7 +18,7 @@ class Scene:
         self.c = c
         machinery = c.engine._machinery
         self.statement: Statement = machinery.statement
-        self.mover = Mover(machinery.world, machinery.placer, self.statement)
+        self.mover = Mover(machinery.world, machinery.placer, self.statement, machinery.allocation.nearness)
 
     def unit(self, name: str, *tasks: int, core: bool = True) -> Unit:
         group = self.c.engine.world.groups[f"ns/{name}"]

@@ -2,7 +2,8 @@
 
 Once a claimer has its place, some of those that were asked to go need not: what they hold is free after
 all. Others find another place; theirs is promised to them, and they come back there. A unit is spared or
-moved whole or not at all, and the extras of a group only if its core is.
+moved whole or not at all, and the extras of a group only if its core is. A group that has to be in one domain
+of a topology is moved within it, or whole to another.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from windlass.engine.offers import Unit
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
+from windlass.engine.topology import Demand, Nearness, held_rows
 from windlass.engine.world import World
 
 
@@ -33,8 +35,9 @@ class Strategy(StrEnum):
 class Mover:
     strategies = tuple(Strategy)
 
-    def __init__(self, world: World, placer: Placer, statement: Statement) -> None:
+    def __init__(self, world: World, placer: Placer, statement: Statement, nearness: Nearness) -> None:
         self._world = world
+        self._nearness = nearness
         self._placer = placer
         self._statement = statement
         self._full: set[TaskClass] = set()
@@ -89,10 +92,13 @@ class Mover:
                 homeless.append(entry)
         if homeless and not move:
             return None
-        for entry in homeless:
-            row = self._best(entry.cls) if entry.cls not in self._full else -1
+        for at, entry in enumerate(homeless):
+            if unit.group.near:
+                row = self._best_near(unit, homeless[at:])
+            else:
+                row = self._best(entry.cls) if entry.cls not in self._full else -1
             if row < 0:
-                if len(unit.entries) == 1:
+                if len(unit.entries) == 1 and not unit.group.near:
                     self._full.add(entry.cls)
                 return None
             if row == entry.row:
@@ -116,6 +122,21 @@ class Mover:
         with self._placer.vacated(self._statement):
             mask = self._placer.domain_mask(cls, domains)
         return mask is None or bool(mask[row])
+
+    def _best_near(self, unit: Unit, homeless: Sequence[TaskEntry]) -> int:
+        """:meth:`_best` for the first of those that have no place yet, where its group has to be near."""
+        entry, group = homeless[0], unit.group
+        scope = self._nearness.allowed(group, entry.task.subgroup)
+        need = group.spec.topology
+        if need is not None and need.required >= 0 and not held_rows(group):
+            demand = Demand(len(homeless))
+            for one in homeless:
+                demand.classes[one.cls] = demand.classes.get(one.cls, 0) + 1
+            scope = next(self._nearness.scopes(need, demand, (), scope, future=True), None)
+            if scope is None:
+                return -1
+        with self._placer.within(scope):
+            return self._best(entry.cls)
 
     def _best(self, cls: TaskClass) -> int:
         """The best row for one more task of the class once all promises are kept; -1 if there is none."""

@@ -45,7 +45,9 @@ class Solver:
         self._allocation = allocation
         self._statement = statement
         self._leftover = Leftover(world.table)
-        self._tools = Tools(world, policies, allocation, statement, Mover(world, placer, statement))
+        self._tools = Tools(
+            world, policies, allocation, statement, Mover(world, placer, statement, allocation.nearness)
+        )
 
     def solve(
         self, claim: Claim, terms: Terms, candidates: Candidates, group: GroupEntry, step: Step

@@ -60,7 +60,12 @@ class VolcanoBackfill:
         for entry in [entry for entry in group.waiting() if entry.cls.asks_nothing]:
             if entry.cls.number in failed:
                 continue
-            if self._refused(group, entry) or not m.placer.place(m.statement, group, entry.cls, [entry]):
+            scope = m.allocation.nearness.allowed(group, entry.task.subgroup) if group.near else None
+            with m.placer.within(scope):
+                placed = not self._refused(group, entry) and m.placer.place(
+                    m.statement, group, entry.cls, [entry]
+                )
+            if not placed:
                 failed.add(entry.cls.number)
         if len(m.statement):
             m.statement.commit(ctx.out)

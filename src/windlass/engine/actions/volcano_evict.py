@@ -14,14 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from windlass.engine.actions.evicting import Evicting, Outcome
 from windlass.engine.actions.volcano_search import Hunt, NodeSearch
 from windlass.engine.actions.volcano_views import GangLook, best_effort
 from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry, TaskEntry, promised
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import whole_step
+from windlass.engine.topology import Demand, held_rows
 from windlass.spi.objects import TaskState
 from windlass.spi.tiers import Purpose, Tiers
 
@@ -77,6 +81,37 @@ class _Tiered(Evicting):
         self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
     ) -> bool:
         """Look for room for a group's missing pods among candidates. ``whole``: all its minimum or nothing."""
+        for scope in self._scopes(gang.entry):
+            inside = candidates
+            if scope is not None:
+                inside = [entry for entry in candidates if scope.mask[entry.row]]
+            with self._m.placer.within(scope):
+                if inside and self._from_scope(ctx, tiers, gang, inside, whole):
+                    return True
+        return False
+
+    def _scopes(self, group: GroupEntry) -> Iterable[Scope | None]:
+        """Where the group's pods may be: one domain after the other, if all of them have to be in one; those
+        that hold most, who may go left out of account, first."""
+        nearness = self._m.allocation.nearness
+        need = group.spec.topology if group.near else None
+        if need is None or need.required < 0:
+            return (None,)
+        scope = nearness.allowed(group)
+        if scope is None or held_rows(group):
+            return (scope,)
+        tree = nearness.forest.of(need)
+        demand = Demand(1)
+        for entry in group.pending.values():
+            demand.classes[entry.cls] = demand.classes.get(entry.cls, 0) + 1
+        room = nearness.room(tree, need.required, demand, future=True)
+        order = np.argsort(-room[1:], kind="stable") + 1
+        return (tree.scope(need.required, code) for code in order.tolist())
+
+    def _from_scope(
+        self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
+    ) -> bool:
+        """:meth:`_from` on the rows to which placing is confined."""
         group, statement = gang.entry, self._m.statement
         hunt = Hunt(
             group,

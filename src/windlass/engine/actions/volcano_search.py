@@ -175,7 +175,10 @@ class NodeSearch:
         free[self._rows] = self._room
         asked = cls.vector > 0
         each = np.maximum(free[:, asked], 0) // cls.vector[asked]
-        return int(each.min(axis=1)[cls.static[: table.height]].sum()) if len(each) else 0
+        open_ = cls.static[: table.height]
+        if self._m.placer.scope is not None:
+            open_ = open_ & self._m.placer.scope.mask
+        return int(each.min(axis=1)[open_].sum()) if len(each) else 0
 
     # ------------------------------------------------------------------ nodes
 
