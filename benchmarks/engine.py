@@ -37,6 +37,7 @@ from windlass.spi.objects import (
     Task,
     TaskState,
 )
+from windlass.spi.topology import Level, TopologyNeed
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -47,7 +48,8 @@ class Shape:
     """The scenario. ``running``: pods that run from the start; ``parked``: groups no node can take.
 
     ``anti_affinity`` and ``spread``: the pods of a gang keep to different hosts (or zones), and are spread
-    over the zones (or hosts) at most one apart, both required.
+    over the zones (or hosts) at most one apart, both required. ``topology``: so many racks; the pods of a gang
+    have to be in one of them.
     """
 
     nodes: int
@@ -62,6 +64,11 @@ class Shape:
     seed: int = 1
     anti_affinity: str = ""
     spread: str = ""
+    topology: int = 0
+
+
+RACK = "bench/rack"
+NEAR = TopologyNeed("racks", (Level(RACK),), required=0)
 
 
 def make_nodes(shape: Shape) -> list[Node]:
@@ -69,7 +76,11 @@ def make_nodes(shape: Shape) -> list[Node]:
         Node(
             f"node-{i:05d}",
             {"cpu": 128_000, "memory": 1024 * GIB, "pods": 250, GPU: shape.gpus * 1000},
-            {"kubernetes.io/hostname": f"node-{i:05d}", "topology.kubernetes.io/zone": f"z{i % 10}"},
+            {
+                "kubernetes.io/hostname": f"node-{i:05d}",
+                "topology.kubernetes.io/zone": f"z{i % 10}",
+                **({RACK: f"rack-{i % shape.topology}"} if shape.topology else {}),
+            },
         )
         for i in range(shape.nodes)
     ]
@@ -105,7 +116,14 @@ def make_units(shape: Shape, rng: random.Random) -> Iterator[list[Delta]]:
         queue = f"q{number % shape.queues}"
         unit: list[Delta] = [
             GroupUpserted(
-                Group(key, queue=queue, min_member=shape.gang, created=float(number), uid=f"g{number}")
+                Group(
+                    key,
+                    queue=queue,
+                    min_member=shape.gang,
+                    created=float(number),
+                    uid=f"g{number}",
+                    topology=NEAR if shape.topology else None,
+                )
             )
         ]
         unit += [
@@ -224,7 +242,7 @@ def check(shape: Shape, decisions: Sequence[Decision]) -> None:
             _take(free, bind.node, needs.pop(bind.task))
             _hand_out(devices, bind)
             members[bind.group] = members.get(bind.group, 0) + 1
-            if shape.anti_affinity or shape.spread:
+            if shape.anti_affinity or shape.spread or shape.topology:
                 places.setdefault(bind.group, []).append(nodes[bind.node])
     partial = {group: n for group, n in members.items() if n != shape.gang}
     assert not partial, f"gangs started in part: {partial}"
@@ -233,6 +251,9 @@ def check(shape: Shape, decisions: Sequence[Decision]) -> None:
 
 
 def _apart(shape: Shape, gang: str, where: Sequence[Node]) -> None:
+    if shape.topology:
+        racks = {node.labels[RACK] for node in where}
+        assert len(racks) == 1, f"{gang}: in racks {sorted(racks)}"
     if shape.anti_affinity:
         domains = [node.labels[KEYS[shape.anti_affinity]] for node in where]
         assert len(set(domains)) == len(domains), f"{gang}: two in one {shape.anti_affinity}"
@@ -267,18 +288,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--parked", type=int, default=0)
     parser.add_argument("--batch", type=int, default=50, help="pods handed over before each cycle")
     parser.add_argument(
-        "--topology", type=int, default=0, metavar="RACKS", help="0: topology is not served yet"
+        "--topology",
+        type=int,
+        default=0,
+        metavar="RACKS",
+        help="each gang in one of so many racks; 0: anywhere",
     )
     parser.add_argument("--anti-affinity", choices=list(KEYS), default="", help="of the pods of one gang")
     parser.add_argument("--spread", choices=list(KEYS), default="", help="of the pods of one gang, required")
     parser.add_argument("--seed", type=int, default=1)
     add_output(parser)
     options = parser.parse_args(arguments)
-    if options.topology:
-        parser.error("--topology: placement inside racks is not served yet")
-    shape = Shape(
-        **{name: value for name, value in vars(options).items() if name not in ("output", "topology")}
-    )
+    shape = Shape(**{name: value for name, value in vars(options).items() if name != "output"})
     figures, decisions = run(shape)
     check(shape, decisions)
     record = {name: getattr(figures, name) for name in Figures.__slots__}
