@@ -40,6 +40,68 @@ def test_a_device_given_twice_overflows_though_the_amounts_fit() -> None:
     assert found == "device 3 (nvidia.com/gpu) of node n is given twice"
 
 
+def share(name: str, part: str, **annotations: str) -> views.Pod:
+    notes = {"windlass.dev/devices": "0", "windlass.dev/device-shares": part, **annotations}
+    return view(name, node="n", requests={"cpu": "1"}, annotations={"gpu-fraction": "0.5", **notes})
+
+
+def card_node() -> views.Node:
+    obj = node("n", gpus=1)
+    obj["metadata"]["labels"]["nvidia.com/gpu.memory"] = "16384"
+    return views.decode_node(views.encode(obj))
+
+
+def test_a_card_is_shared_to_one_and_no_further() -> None:
+    ledger = Ledger()
+    first, second = share("a", "0:500/8192"), share("b", "0:500/8192")
+    for one in (first, second):
+        ledger.change(None, one)
+        assert ledger.overflow(one, card_node()) is None
+    third = share("c", "0:100/0")
+    ledger.change(None, third)
+    assert ledger.overflow(third, card_node()) == "device 0 (nvidia.com/gpu) of node n is shared to 1.1"
+    ledger.change(third, None)
+    fourth = share("d", "0:0/1024")
+    ledger.change(None, fourth)
+    assert (
+        ledger.overflow(fourth, card_node())
+        == "device 0 (nvidia.com/gpu) of node n is shared to 17408 MiB of 16384"
+    )
+
+
+def test_a_card_is_never_whole_and_shared() -> None:
+    ledger = Ledger()
+    ledger.change(None, share("a", "0:100/0"))
+    whole = view("b", node="n", annotations={"windlass.dev/devices": "0"})
+    ledger.change(None, whole)
+    assert ledger.overflow(whole, card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
+
+
+def test_slices_of_one_card_lie_beside_one_another() -> None:
+    ledger = Ledger()
+    slices = [
+        view(
+            name,
+            node="n",
+            requests={"nvidia.com/mig-1g.10gb": "1"},
+            annotations={"windlass.dev/devices": "0", "windlass.dev/device-slices": f"0:1g.10gb@{start}"},
+        )
+        for name, start in (("a", 6), ("b", 5), ("c", 5))
+    ]
+    for one in slices[:2]:
+        ledger.change(None, one)
+        assert ledger.overflow(one, card_node()) is None
+    ledger.change(None, slices[2])
+    assert ledger.overflow(slices[2], card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
+
+
+def test_words_for_parts_are_no_amounts_of_the_node() -> None:
+    ledger = Ledger()
+    one = view("a", node="n", requests={"aliyun.com/gpu-mem": "10", "cpu": "1"})
+    ledger.change(None, one)
+    assert ledger.overflow(one, card_node()) is None
+
+
 def test_number_of_pods_and_unknown_nodes() -> None:
     ledger = Ledger()
     pods = [view(str(i), node="n", requests={}) for i in range(3)]

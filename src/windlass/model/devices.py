@@ -115,6 +115,13 @@ def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
     return Parts(building.request(), tuple(needs), tuple(sorted(building.by_card)))
 
 
+def plain_amounts(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
+    """What a pod holds of a node's amounts: all but parts of cards."""
+    if not shape.speaks_of_parts:
+        return shape.request
+    return _ordinary(shape.request, devicewords.read(shape.devices, words))
+
+
 def _ordinary(request: Mapping[str, int], asked: Asked) -> dict[str, int]:
     """The plain amounts: without the vocabularies' words and what they took over, with the cards that they
     ask for whole."""

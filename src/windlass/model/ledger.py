@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from windlass.api import annotations as names
-from windlass.api import views
+from windlass.api import deviceparts, views
+from windlass.api.deviceasks import GPU, MIG, WHOLE
+from windlass.api.deviceparts import Part
+from windlass.api.devicewords import annotation_words
 from windlass.api.quantities import from_units, is_device
-from windlass.model.tasks import devices_of
+from windlass.model import cards
+from windlass.model.devices import plain_amounts
+from windlass.spi.objects import Device
 
 PODS = "pods"
+Slot = tuple[str, int]
+"""Resource and index of a card."""
 
 
 class Ledger:
-    """Sums of requests and holders of device indices per node. Terminating pods still hold, finished do not."""
+    """Sums of requests and parts of cards per node. Terminating pods still hold, finished do not."""
 
     def __init__(self) -> None:
         self._used: dict[str, dict[str, int]] = {}
-        self._devices: dict[str, dict[tuple[str, int], int]] = {}
+        self._cards: dict[str, dict[Slot, list[Part]]] = {}
 
     def change(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """Book the change of one pod from ``old`` to ``new`` (None: absent)."""
@@ -40,31 +46,53 @@ class Ledger:
         if node is None:
             return None
         used = self._used.get(node.name, {})
-        for name in (*pod.shape.request, PODS):
-            if name == PODS and PODS not in node.allocatable:
+        allocatable = cards.amounts_of(node)
+        for name in (*_amounts(pod), PODS):
+            if name == PODS and PODS not in allocatable:
                 continue
-            has, needs = node.allocatable.get(name, 0), used.get(name, 0)
+            has, needs = allocatable.get(name, 0), used.get(name, 0)
             if needs > has:
                 return f"node {node.name} holds {from_units(name, needs)} of {from_units(name, has)} {name}"
-        held = self._devices.get(node.name, {})
-        for slot in _slots(pod):
-            if held.get(slot, 0) > 1:
-                return f"device {slot[1]} ({slot[0]}) of node {node.name} is given twice"
+        held = self._cards.get(node.name, {})
+        sizes = {(_slot_resource(card), card.index): card.memory_mib for card in cards.cards_of(node)}
+        for slot, _ in _parts(pod):
+            problem = _too_much(held.get(slot, []), sizes.get(slot, 0))
+            if problem:
+                return f"device {slot[1]} ({slot[0]}) of node {node.name} {problem}"
         return None
 
     def _book(self, pod: views.Pod, sign: int) -> None:
         used = self._used.setdefault(pod.node_name, {})
-        _add(used, pod.shape.request, sign)
+        _add(used, _amounts(pod), sign)
         _add(used, {PODS: 1}, sign)
-        slots = _slots(pod)
-        if slots:
-            held = self._devices.setdefault(pod.node_name, {})
-            for slot in slots:
-                held[slot] = held.get(slot, 0) + sign
-                if not held[slot]:
+        for slot, part in _parts(pod):
+            held = self._cards.setdefault(pod.node_name, {})
+            parts = held.setdefault(slot, [])
+            if sign > 0:
+                parts.append(part)
+            else:
+                parts.remove(part)
+                if not parts:
                     del held[slot]
         if not used.get(PODS):
             self._used.pop(pod.node_name, None)
+
+
+def _slot_resource(card: Device) -> str:
+    """Under which resource :func:`_parts` books it."""
+    return GPU if card.resource == cards.REGISTERED else card.resource
+
+
+def _too_much(parts: list[Part], memory_mib: int) -> str:
+    """What is wrong with what is held of one card; empty if nothing is."""
+    slices = [(part.profile, part.start) for part in parts if part.profile]
+    if len(slices) != len(set(slices)) or (slices and len(slices) < len(parts)):
+        return "is given twice"
+    milli = sum(part.milli for part in parts)
+    if milli > WHOLE or (len(parts) > 1 and any(part.whole for part in parts)):
+        return "is given twice" if any(part.whole for part in parts) else f"is shared to {milli / WHOLE:g}"
+    mib = sum(part.memory_mib for part in parts)
+    return f"is shared to {mib} MiB of {memory_mib}" if 0 < memory_mib < mib else ""
 
 
 def _holds(pod: views.Pod | None) -> views.Pod | None:
@@ -75,17 +103,30 @@ def _same(before: views.Pod, after: views.Pod) -> bool:
     return (
         before.node_name == after.node_name
         and before.shape is after.shape
-        and before.annotations.get(names.DEVICES) == after.annotations.get(names.DEVICES)
+        and before.annotations == after.annotations
     )
 
 
-def _slots(pod: views.Pod) -> list[tuple[str, int]]:
-    """Which devices it was given. With devices of several kinds, an index stands for the first of them."""
-    text = pod.annotations.get(names.DEVICES, "")
-    if not text:
+def _amounts(pod: views.Pod) -> Mapping[str, int]:
+    """What it holds of the node's amounts; parts of cards are booked by card."""
+    if not pod.shape.speaks_of_parts:
+        return pod.shape.request
+    amounts = plain_amounts(pod.shape, annotation_words(pod.annotations))
+    if deviceparts.SLICES in pod.annotations:
+        return {name: units for name, units in amounts.items() if not name.startswith(MIG)}
+    return amounts
+
+
+def _parts(pod: views.Pod) -> list[tuple[Slot, Part]]:
+    """What it was given of which cards. With cards of several kinds, an index stands for the first of them."""
+    if deviceparts.DEVICES not in pod.annotations:
         return []
-    resource = next((name for name in sorted(pod.shape.request) if is_device(name)), "")
-    return [(resource, index) for index in devices_of(text)] if resource else []
+    try:
+        parts = deviceparts.from_annotations(pod.annotations)
+    except deviceparts.PartsError:
+        return []  # amounts alone count then
+    resource = next((name for name in sorted(_amounts(pod)) if is_device(name)), GPU)
+    return [((resource, part.index), part) for part in parts]
 
 
 def _add(sums: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
