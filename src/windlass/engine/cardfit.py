@@ -10,7 +10,7 @@ vacated for it. *Later*: what terminates is gone, and promises are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from windlass.engine.cards import (
@@ -122,6 +122,24 @@ def _profile(need: DeviceNeed, card: Card) -> int:
     return min(fitting)[2] if fitting else -1
 
 
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What the cards of a row say to one need of a task: how many are of the kind that is asked for, how many
+    of those take it; the most compute (milli) and memory (MiB) that is left on one of them."""
+
+    need: DeviceNeed
+    cards: int
+    taking: int
+    milli: int
+    mib: int
+    listed: bool = False
+
+    @property
+    def lacking(self) -> float:
+        """The part of the cards that is missing."""
+        return max(0, self.need.count - self.taking) / self.need.count
+
+
 class Seat:
     """One card while pods are seated: what is taken of it, in the sense of the row's :class:`Seating`."""
 
@@ -195,6 +213,14 @@ class Seat:
             return self.mask.bit_count() * WHOLE // geometry.size
         return max(self.milli, self.mib * WHOLE // memory if memory else 0)
 
+    def free_mib(self) -> int:
+        """The memory that is left: of a sliced card what the largest further slice would have."""
+        geometry, memory = self.card.geometry, self.card.device.memory_mib
+        if geometry is None or (not self.slices and self.card.counted):
+            return memory - self.mib
+        left = geometry.more(self.state)
+        return max((p.memory_mib for at, p in enumerate(geometry.profiles) if left[at]), default=0)
+
     def take(self, cut: Cut, *, later: bool) -> None:
         if cut.profile:
             geometry = self.card.geometry
@@ -230,7 +256,9 @@ class Seating:
         later: bool,
         vacated: frozenset[int] = frozenset(),
         choose: Choose | None = None,
+        listed: Collection[str] | None = None,
     ) -> None:
+        """``listed``: the resources that the node lists; ``None``: those of which it has anything."""
         self.found = found
         self.later = later
         self.seats = [
@@ -238,6 +266,7 @@ class Seating:
             for slot, card in enumerate(found.kit.cards)
         ]
         self._budgets = budgets
+        self._listed = {name for name, b in budgets.items() if b[0] > 0} if listed is None else listed
         self._choose = choose
         self._tokens: dict[int, list[Cut]] = {}
 
@@ -245,7 +274,7 @@ class Seating:
 
     def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]], most: int) -> int:
         """How many pods of these needs could be seated one after the other, up to ``most``."""
-        if len(needs) == 1 and needs[0].count == 1 and not _listed(needs[0], self._budgets):
+        if len(needs) == 1 and needs[0].count == 1 and needs[0].listed not in self._listed:
             total = self._summed(needs[0], plans[0], most)
             if total is not None:
                 return total
@@ -308,9 +337,8 @@ class Seating:
         return tuple(cuts)
 
     def _seat_need(self, need: DeviceNeed, plan: Sequence[Wish]) -> Cuts | None:
-        listed = _listed(need, self._budgets)
-        if listed:
-            return self._seat_listed(need, listed)
+        if need.listed in self._listed:
+            return self._seat_listed(need, need.listed)
         options = [(wish, cut) for wish in plan if (cut := self._cut(need, wish)) is not None]
         if len(options) < need.count:
             return None
@@ -370,6 +398,22 @@ class Seating:
         seat.take(cut, later=self.later)
         self._tokens.setdefault(slot, []).append(cut)
         return True
+
+    def glance(self, need: DeviceNeed, plan: Sequence[Wish]) -> Glance:
+        """What the cards say to one need."""
+        if need.listed in self._listed:
+            free = max(0, self._free(self._budgets[need.listed])) // scale(need.listed)
+            return Glance(need, need.count, min(free, need.count), 0, 0, listed=True)
+        taking = sum(self._cut(need, wish) is not None for wish in plan)
+        open_to = [self.seats[w.slot] for w in plan if not self.seats[w.slot].taken]
+        shared = [seat for seat in open_to if not seat.slices]
+        return Glance(
+            need,
+            len(plan),
+            taking,
+            max((WHOLE - seat.milli for seat in shared), default=0),
+            max((seat.free_mib() for seat in open_to), default=0),
+        )
 
     # ------------------------------------------------------------------ cards
 
@@ -518,11 +562,6 @@ def _carved(need: DeviceNeed, wish: Wish, seat: Seat) -> bool:
     """Whether a slice is tried before a share. On a card of which nobody has anything, and that could be
     either, who asks for a part of its compute shares it, and who asks for memory alone gets a slice."""
     return wish.profile >= 0 and (wish.share is None or seat.slices > 0 or need.milli == 0)
-
-
-def _listed(need: DeviceNeed, budgets: Mapping[str, Sequence[int]]) -> str:
-    """The resource under which the node lists parts like this, if it lists any."""
-    return need.listed if need.listed and budgets.get(need.listed, (0,))[0] > 0 else ""
 
 
 def _bulk(need: DeviceNeed) -> tuple[int, int, int, int]:

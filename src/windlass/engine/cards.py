@@ -336,3 +336,20 @@ def counted_as(held: int, leaving: int, kept: int) -> tuple[int, int, int]:
 def covered(places: int) -> int:
     """The memory slices that are taken at least once, as bits."""
     return sum(1 << at for at in range(ROOMIEST) if places >> 8 * at & 255)
+
+
+def together(card: Card, cells: Sequence[int], *, whole: bool) -> bool:
+    """Whether what stays of a card's parts and what is promised of it can be had at once; ``whole``: beside a
+    plain pod that has all of it."""
+    after = [cells[at] - cells[FIELDS + at] + cells[2 * FIELDS + at] for at in range(FIELDS)]
+    shares, slices = after[SHARES], after[SLICES]
+    if not shares and not slices:
+        return True
+    if whole or (shares and slices):
+        return False
+    if after[MILLI] > WHOLE or after[MIB] > card.device.memory_mib:
+        return False
+    if not slices:
+        return True
+    doubled = any(after[PLACES] >> 8 * at & 255 > 1 for at in range(ROOMIEST))
+    return card.geometry is not None and not doubled and after[COMPUTE] <= card.geometry.compute

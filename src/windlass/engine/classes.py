@@ -118,6 +118,11 @@ class TaskClass:
         asked."""
         return self.fit.total
 
+    @property
+    def seats(self) -> Seats:
+        """For tasks that need parts of cards: who knows of cards."""
+        return self.fit.seats
+
     def fit_vector(self) -> None:
         """Widen ``vector`` after new resources have appeared."""
         self.fit.fit_vector()

@@ -57,6 +57,7 @@ class NodeFit:
         "_asked",
         "_budget",
         "_built_epoch",
+        "_by_card",
         "_cells",
         "_least",
         "_memo",
@@ -65,7 +66,6 @@ class NodeFit:
         "_policies",
         "_request",
         "_scores",
-        "_seats",
         "_seen_amounts",
         "_seen_statics",
         "_static_score",
@@ -76,6 +76,7 @@ class NodeFit:
         "count",
         "key",
         "needs",
+        "seats",
         "static",
         "used_at",
         "users",
@@ -107,7 +108,8 @@ class NodeFit:
         self._note_asked()
         self._cells = cells
         self._plain = plain_scores(policies, needs, table)
-        self._seats = (seats or Seats(table, policies)) if needs.devices or policies.reads_cards else None
+        self.seats = seats or Seats(table, policies)
+        self._by_card = bool(needs.devices) or policies.reads_cards
         self.drop()
 
     def drop(self) -> None:
@@ -230,8 +232,8 @@ class NodeFit:
             if verdict is not None:
                 count[~verdict] = 0
         np.maximum(count, 0, out=count)
-        if self._seats is not None and self.needs.devices:
-            self._seats.limit(count, view, self.needs)
+        if self.needs.devices:
+            self.seats.limit(count, view, self.needs)
         score = np.zeros(view.size)
         for plugin in self._scores.row:
             part = plugin.score(self.needs, view)
@@ -320,8 +322,8 @@ class NodeFit:
             state = planes[row].tobytes()
             if not shared:
                 state += row.to_bytes(4, "little")
-            if self._seats is not None:
-                state += self._seats.key(row, self.needs.devices)
+            if self._by_card:
+                state += self.seats.key(row, self.needs.devices)
             known = memo.get(state)
             if known is None:
                 unknown.append((row, state))

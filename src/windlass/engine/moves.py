@@ -86,7 +86,7 @@ class Mover:
         moves = False
         homeless: list[TaskEntry] = []
         for entry in unit.entries:
-            if not packed and self._fits(entry.cls, entry.row):
+            if not packed and self._fits(entry.cls, entry.row) and entry.cls.seats.could_stay(entry):
                 self._statement.spare(entry)
             else:
                 homeless.append(entry)

@@ -13,15 +13,23 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cardroom import Vacated
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import TaskEntry
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.view import TableView
 
 
 def future_free(table: NodeTable) -> NDArray[np.int64]:
     """Per row and resource: what is free once everything that terminates is gone and every promise kept."""
     planes = table.planes[: table.height]
     return planes[:, ALLOCATABLE] - planes[:, USED] + planes[:, RELEASING] - planes[:, PROMISED]
+
+
+def future_free_at(table: NodeTable, row: int) -> NDArray[np.int64]:
+    """:func:`future_free` of one row."""
+    allocatable, used, releasing, kept = table.planes[row]
+    return allocatable - used + releasing - kept
 
 
 class Leftover:
@@ -53,7 +61,10 @@ class Leftover:
 def could_hold(table: NodeTable, cls: TaskClass) -> int:
     """How many tasks of the class empty nodes would hold."""
     cls.refresh()
-    return int(_counts(table.planes[: table.height, ALLOCATABLE], cls).sum())
+    counts = _counts(table.planes[: table.height, ALLOCATABLE], cls)
+    if cls.needs.devices:
+        cls.seats.limit(counts, TableView(table, empty=True), cls.needs)
+    return int(counts.sum())
 
 
 def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.float64]:
@@ -65,6 +76,9 @@ def lacking(table: NodeTable, free: NDArray[np.int64], cls: TaskClass) -> NDArra
     missing = (np.maximum(asked - free[:, columns], 0) / asked).sum(axis=1)
     never = (table.planes[: table.height, ALLOCATABLE][:, columns] < asked).any(axis=1)
     missing[never | ~cls.static[: table.height]] = np.inf
+    if cls.needs.devices:
+        rows = np.flatnonzero(np.isfinite(missing))
+        missing[rows] += cls.seats.lacks(rows.tolist(), cls.needs)
     return missing
 
 
@@ -97,6 +111,9 @@ class Room:
         self._free = free[:, columns]
         self._static = cls.static[: table.height]
         counts = _counts(free, cls)
+        if cls.needs.devices:
+            cls.seats.limit(counts, TableView(table, future=True), cls.needs)
+        self._vacated = Vacated(table)
         self._counts: list[int] = counts.tolist()
         self._codes: list[int] | None = None
         self._domains = domains
@@ -108,6 +125,12 @@ class Room:
 
     def at_best(self, entries: Iterable[TaskEntry]) -> int:
         """How many tasks there would be room for if all of ``entries`` were gone."""
+        entries = list(entries)
+        if self.cls.needs.devices or any(entry.cuts for entry in entries):
+            self.change(entries, 1)
+            best = self.total
+            self.change(entries, -1)
+            return best
         free = self._free.copy()
         rows, vectors = self._gather(entries)
         np.add.at(free, rows, vectors)
@@ -134,13 +157,18 @@ class Room:
         free, asked, columns = self._free, self._asked, self._columns
         touched: set[int] = set()
         for entry in entries:
+            entry.cls.fit_vector()
             free[entry.row] += sign * entry.cls.vector[columns]
+            if entry.cuts or self.cls.needs.devices:
+                self._change_cards(entry, sign)
             touched.add(entry.row)
         for row in touched:
             if self._static[row]:
                 count = min(
                     max(left, 0) // units for left, units in zip(free[row].tolist(), asked, strict=True)
                 )
+                if count and self.cls.needs.devices:
+                    count = min(count, self._by_cards(row))
                 more = count - self._counts[row]
                 self._counts[row] = count
                 if self._codes is None:
@@ -148,6 +176,22 @@ class Room:
                 elif self._codes[row]:
                     self._by_domain[self._codes[row]] += more
                     self.total = max(self._by_domain)
+
+    def _change_cards(self, entry: TaskEntry, sign: int) -> None:
+        """What the entry has of cards goes, or is taken again."""
+        back = self._vacated.change(entry, sign)
+        if back and not self.cls.needs.devices:
+            codes = self._table.resources.codes
+            for name, units in back.items():
+                self._free[entry.row, self._columns == codes[name]] += units
+
+    def _by_cards(self, row: int) -> int:
+        """How many tasks the cards of the row would take."""
+        table, gone = self._table, self._vacated.gone(row)
+        left = future_free_at(table, row)
+        for key in gone:
+            left = left + table.tasks[row][key].cls.vector
+        return self.cls.seats.count_if(row, self.cls.needs, self._vacated, left)
 
 
 def _by_domain(counts: NDArray[np.int64], domains: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,13 +6,25 @@ by the state of the row's planes and cards, so rows in equal states are looked a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cardfit import PLENTY, Budgets, Choose, Seating, Wish, wishes
-from windlass.engine.cards import HELD, KEPT, Cut, Cuts, RowCards
+from windlass.engine.cardfit import PLENTY, Budgets, Choose, Glance, Seating, Wish, wishes
+from windlass.engine.cards import (
+    FIELDS,
+    HELD,
+    KEPT,
+    PLACES,
+    SHARES,
+    TAKEN,
+    Cut,
+    Cuts,
+    RowCards,
+    together,
+)
 from windlass.engine.decision import DeviceShare
 from windlass.engine.devices import WHOLE, bits
 from windlass.engine.policies import Policies
@@ -21,6 +33,10 @@ from windlass.engine.view import TableView
 from windlass.spi.devices import CardState, DeviceNeed
 from windlass.spi.objects import HeldSlice, Needs, TaskState
 from windlass.spi.quantities import scale
+
+if TYPE_CHECKING:
+    from windlass.engine.cardroom import Vacated
+    from windlass.engine.groups import TaskEntry
 
 _MOST_REMEMBERED = 50_000
 
@@ -63,13 +79,13 @@ class Seats:
         choose = self._choice(needs)
         for at, row in enumerate(rows):
             key = (planes[row].tobytes() + self.key(row, devices), devices, later)
-            if later:
+            if later and planes[row, 2, 0] > 0:  # which cards plain pods are leaving is not in the key
                 seating = self._seating(row, devices, choose, later=True)
                 found[at] = seating.count(devices, self._plan(row, devices), PLENTY)
                 continue
             n = remembered.get(key)
             if n is None:
-                seating = self._seating(row, devices, choose, later=False)
+                seating = self._seating(row, devices, choose, later=later)
                 n = remembered[key] = seating.count(devices, self._plan(row, devices), PLENTY)
             found[at] = n
         return found
@@ -107,6 +123,85 @@ class Seats:
                 n = remembered[key] = seating.count(needs.devices, self._plan(row, needs.devices), PLENTY)
             found[at] = n
         return found
+
+    def count_if(self, row: int, needs: Needs, vacated: Vacated, left: NDArray[np.int64]) -> int:
+        """How many tasks the row would take if some were gone. ``left``: what would be left of each column,
+        for all but the parts of cards that they have."""
+        devices = needs.devices
+        self._cards.sync(row)
+        found = self._cards.row(row)
+        codes = self._table.resources.codes
+        budgets: Budgets = {
+            name: [(int(left[codes[name]]) if name in codes else 0) + vacated.freed(row, name), 0, 0, 0]
+            for name in self._budgets(row, devices)
+        }
+        listed = {need.listed for need in devices if self._lists(row, need)}
+        cells = vacated.cells(row) or self._cards.cells[row].tolist()
+        gone = self._vacated(row, found, vacated.gone(row))
+        seating = Seating(
+            found, cells, budgets, later=True, vacated=gone, choose=self._choice(needs), listed=listed
+        )
+        return seating.count(devices, self._plan(row, devices), PLENTY)
+
+    def lacks(self, rows: Sequence[int], needs: Needs) -> NDArray[np.float64]:
+        """Per row, what part of the cards that a task needs is missing once what terminates is gone, summed
+        over its needs; infinite where even the empty node would not do."""
+        found = np.zeros(len(rows))
+        empty, later = self.empty_counts(rows, needs), self.counts(rows, needs, later=True)
+        for at, row in enumerate(rows):
+            if not empty[at]:
+                found[at] = np.inf
+            elif not later[at]:
+                found[at] = sum(glance.lacking for glance in self.look(row, needs, later=True))
+        return found
+
+    def look(self, row: int, needs: Needs, *, later: bool = False, empty: bool = False) -> list[Glance]:
+        """What the row's cards say to each of the needs, taken alone."""
+        devices = needs.devices
+        self._cards.sync(row)
+        budgets, bare = self._budgets(row, devices), self._cards.row(row)
+        if empty:
+            budgets = {name: [amounts[0], 0, 0, 0] for name, amounts in budgets.items()}
+            bare = RowCards(bare.kit, bare.uuids, {})
+            nothing = np.zeros_like(self._cards.cells[row]).tolist()
+            seating = Seating(bare, nothing, budgets, later=False)
+        else:
+            seating = self._open(row, budgets, None, later=later)
+        return [
+            seating.glance(need, plan) for need, plan in zip(devices, self._plan(row, devices), strict=True)
+        ]
+
+    def could_stay(self, entry: TaskEntry) -> bool:
+        """Whether a task that is asked to go could stay on its cards, and all promises be kept."""
+        row = entry.row
+        if self._cards.rows[row] is None:
+            return True
+        if entry.cuts and not self.takes(row, entry.cuts, later=True):
+            return False
+        self._cards.sync(row)
+        kit = self._cards.row(row).kit
+        for resource, mask in entry.masks:
+            for index in bits(mask):
+                slot = kit.slots.get((resource, index))
+                if (
+                    slot is not None
+                    and self._cards.cells[row, slot, KEPT * FIELDS + SHARES : KEPT * FIELDS + PLACES].any()
+                ):
+                    return False
+        return True
+
+    def sound(self, row: int) -> bool:
+        """Whether all that stays on the row's cards and all that is promised there goes together."""
+        if self._cards.rows[row] is None:
+            return True
+        self._cards.sync(row)
+        found = self._cards.row(row)
+        vacated = self._vacated(row, found)
+        for slot, card in enumerate(found.kit.cards):
+            cells = self._cards.cells[row, slot].tolist()
+            if not together(card, cells, whole=bool(cells[TAKEN]) and slot not in vacated):
+                return False
+        return True
 
     def pick(self, row: int, needs: Needs, *, later: bool = False, heard: bool = True) -> Cuts | None:
         """The parts that one task gets on the row; ``None`` if the cards do not hold it. ``heard``: policies
@@ -267,14 +362,14 @@ class Seats:
         cells = self._cards.cells[row].tolist()
         return Seating(found, cells, budgets, later=later, vacated=vacated, choose=choose)
 
-    def _vacated(self, row: int, found: RowCards) -> frozenset[int]:
+    def _vacated(self, row: int, found: RowCards, gone: Collection[str] = ()) -> frozenset[int]:
         """The slots of cards that plain whole pods have, all of which terminate."""
         leaving: dict[tuple[str, int], int] = {}
         staying: set[tuple[str, int]] = set()
         for entry in self._table.tasks[row].values():
             for resource, mask in entry.masks:
                 for index in bits(mask):
-                    if entry.state is TaskState.RELEASING:
+                    if entry.state is TaskState.RELEASING or entry.key in gone:
                         leaving[resource, index] = 1
                     else:
                         staying.add((resource, index))

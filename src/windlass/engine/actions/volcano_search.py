@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.actions.volcano_views import GangLook, TaskLook
+from windlass.engine.cardroom import Vacated
 from windlass.engine.classes import TaskClass
 from windlass.engine.cycle import Machinery
 from windlass.engine.flavors import bound_of
@@ -65,9 +66,12 @@ class NodeSearch:
         self._at = {row: position for position, row in enumerate(self._rows.tolist())}
         self._room = self._ahead(self._rows)
         """What each of these rows would have free if all candidates on it went."""
+        vacated, codes = Vacated(machinery.world.table), machinery.world.table.resources.codes
         for victim in candidates:
             victim.cls.fit_vector()
             self._room[self._at[victim.row]] += victim.cls.vector
+            for name, units in vacated.change(victim, 1).items():
+                self._room[self._at[victim.row], codes[name]] += units
         self._orders: dict[int, NDArray[np.int64]] = {}
         """Class → positions of rows in the order in which they are tried. What is only tried or promised
         does not move scores."""
@@ -108,7 +112,8 @@ class NodeSearch:
             mark = statement.checkpoint()
             statement.spare(victim)
             allocatable, used, releasing, promised = planes[victim.row]
-            if (used - releasing + promised > allocatable).any():
+            over = (used - releasing + promised > allocatable).any()
+            if over or not self._m.world.ledger.seats.sound(victim.row):
                 statement.rollback(mark)
             else:
                 self.evictions -= 1
