@@ -133,12 +133,21 @@ class CardTable:
         self.rows: list[RowCards | None] = []
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)
         self._kits: dict[tuple[tuple[Device, bool], ...], Kit] = {}
+        self.kits: list[Kit] = []
+        """By code."""
+        self.kit_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        """Row → code of its kit; -1 where its cards have not been asked for."""
+        self.facts: dict[str, NDArray[np.int64]] = {}
+        """What views have gathered about kits; void when there is a new kit."""
         self.models: dict[str, int] = {"": 0}
         self.resources: dict[str, int] = {}
 
     # ------------------------------------------------------------------ rows
 
     def resize(self, capacity: int) -> None:
+        self.kit_of = np.concatenate(
+            [self.kit_of, np.full(max(0, capacity - len(self.rows)), -1, dtype=np.int64)]
+        )
         self.rows.extend([None] * (capacity - len(self.rows)))
         if len(self.cells):
             self._shape(capacity, self.cells.shape[1])
@@ -163,6 +172,7 @@ class CardTable:
         for (side, who), cuts in reversed(holders.items()):
             self.put(row, who, cuts, side, -1)
         self.rows[row] = None
+        self.kit_of[row] = -1
         self.cells[row] = 0
         return holders
 
@@ -191,6 +201,8 @@ class CardTable:
             self._shape(self._table.capacity, max(len(order), self.cells.shape[1]))
         found = RowCards(kit, tuple(known[at][0].uuid for at in order), {})
         self.rows[row] = found
+        self.kit_of[row] = kit.code
+        self._table.devices.stale.add(row)
         self.sync(row)
         return found
 
@@ -200,6 +212,8 @@ class CardTable:
             cards = tuple(Card(device, known=known) for device, known in key)
             slots = {(card.device.resource, card.device.index): slot for slot, card in enumerate(cards)}
             found = self._kits[key] = Kit(len(self._kits), cards, slots)
+            self.kits.append(found)
+            self.facts.clear()
             for device, _ in key:
                 self.models.setdefault(device.model, len(self.models))
                 self.resources.setdefault(device.resource, len(self.resources))
@@ -297,6 +311,10 @@ class CardTable:
         if found is None:
             self._make(row, ())
             return
+        stale = self._table.devices.stale
+        if row not in stale:
+            return
+        stale.discard(row)
         for resource, slots in self._table.devices.rows[row].items():
             taken = slots.taken
             if found.taken.get(resource, 0) == taken and not slots.surplus:
@@ -309,6 +327,15 @@ class CardTable:
                 cells = self.cells[row, slot]
                 opened = cells[SHARES] + cells[SLICES] > 0
                 cells[TAKEN] = held and (not opened or card.device.index in slots.surplus)
+
+    def sync_all(self, rows: NDArray[np.int64]) -> None:
+        """:meth:`sync` for many rows."""
+        for row in rows[self.kit_of[rows] < 0].tolist():
+            self._make(row, ())
+        stale = self._table.devices.stale
+        if stale:
+            for row in stale.intersection(rows.tolist()):
+                self.sync(row)
 
     def key(self, row: int) -> bytes:
         """The state of the row's cards, apart from tokens and UUIDs: equal for rows in equal states."""

@@ -33,18 +33,13 @@ class CardArrays:
     gone.
     """
 
-    def __init__(
-        self, cards: CardTable, rows: Sequence[int], *, later: bool = False, empty: bool = False
-    ) -> None:
+    def __init__(self, cards: CardTable, rows: IntArray, *, later: bool = False, empty: bool = False) -> None:
         self._table = cards
-        for row in rows:
-            cards.sync(row)
-        self._kits = [cards.row(row).kit for row in rows]
-        codes = {kit.code: at for at, kit in enumerate(dict.fromkeys(self._kits))}
-        self._distinct = list(dict.fromkeys(self._kits))
-        self._of_row = np.array([codes[kit.code] for kit in self._kits], dtype=np.int64)
-        self._width = max((len(kit.cards) for kit in self._distinct), default=0)
-        cells = cards.cells[np.array(rows, dtype=np.int64)][:, : self._width] if len(rows) else None
+        self._rows = np.asarray(rows, dtype=np.int64)
+        cards.sync_all(self._rows)
+        self._kits = cards.kit_of[self._rows]
+        self._width = _width(cards)[self._kits].max(initial=0)
+        cells = cards.cells[self._rows][:, : self._width] if len(self._rows) else None
         if cells is None:
             cells = np.zeros((0, self._width, TAKEN + 1), dtype=np.int64)
         elif empty:
@@ -54,24 +49,30 @@ class CardArrays:
 
     # ------------------------------------------------------------------ what does not change
 
-    def _spread(self, of: Callable[[Card], int], absent: int = 0) -> NDArray[np.int64]:
+    def _spread(self, name: str, of: Callable[[Card], int], absent: int = 0) -> NDArray[np.int64]:
         """A fact about each card, looked up once per kind of node."""
-        facts = np.full((len(self._distinct), self._width), absent, dtype=np.int64)
-        for at, kit in enumerate(self._distinct):
-            facts[at, : len(kit.cards)] = [of(card) for card in kit.cards]
-        return facts[self._of_row]
+        facts = self._table.facts.get(name)
+        if facts is None:
+            kits = self._table.kits
+            facts = np.full(
+                (len(kits), max((len(kit.cards) for kit in kits), default=0)), absent, dtype=np.int64
+            )
+            for kit in kits:
+                facts[kit.code, : len(kit.cards)] = [of(card) for card in kit.cards]
+            self._table.facts[name] = facts
+        return facts[self._kits, : self._width]
 
     @cached_property
     def exists(self) -> BoolArray:
-        return self._spread(lambda card: int(card.known)) > 0
+        return self._spread("exists", lambda card: int(card.known)) > 0
 
     @cached_property
     def index(self) -> IntArray:
-        return self._spread(lambda card: card.device.index, -1)
+        return self._spread("index", lambda card: card.device.index, -1)
 
     @cached_property
     def resource(self) -> IntArray:
-        return self._spread(lambda card: self._table.resources[card.device.resource])
+        return self._spread("resource", lambda card: self._table.resources[card.device.resource])
 
     @property
     def resources(self) -> Sequence[str]:
@@ -79,7 +80,7 @@ class CardArrays:
 
     @cached_property
     def model(self) -> IntArray:
-        return self._spread(lambda card: self._table.models[card.device.model])
+        return self._spread("model", lambda card: self._table.models[card.device.model])
 
     @property
     def models(self) -> Sequence[str]:
@@ -87,19 +88,19 @@ class CardArrays:
 
     @cached_property
     def healthy(self) -> BoolArray:
-        return self._spread(lambda card: int(card.usable)) > 0
+        return self._spread("healthy", lambda card: int(card.usable)) > 0
 
     @cached_property
     def memory_mib(self) -> IntArray:
-        return self._spread(lambda card: card.device.memory_mib)
+        return self._spread("memory_mib", lambda card: card.device.memory_mib)
 
     @cached_property
     def numa(self) -> IntArray:
-        return self._spread(lambda card: card.device.numa, -1)
+        return self._spread("numa", lambda card: card.device.numa, -1)
 
     @cached_property
     def link_group(self) -> IntArray:
-        return self._spread(lambda card: card.device.link_group, -1)
+        return self._spread("link_group", lambda card: card.device.link_group, -1)
 
     # ------------------------------------------------------------------ what is taken
 
@@ -128,16 +129,18 @@ class CardArrays:
     def free_milli(self) -> IntArray:
         sums = self._sums
         plain = self._shareable & (sums[:, :, SLICES] == 0)
-        plain &= self._spread(lambda card: int(card.counted)) > 0
+        plain &= self._spread("counted", lambda card: int(card.counted), 1) > 0
         return np.where(plain, np.maximum(WHOLE - sums[:, :, MILLI], 0), 0)
 
     @cached_property
     def free_mib(self) -> IntArray:
         sums, memory = self._sums, self.memory_mib
         free = np.maximum(memory - sums[:, :, MIB], 0)
-        sliced = (sums[:, :, SLICES] > 0) | (self._spread(lambda card: int(card.counted)) == 0)
+        sliced = (sums[:, :, SLICES] > 0) | (self._spread("counted", lambda card: int(card.counted), 1) == 0)
         if sliced.any():
-            size = np.maximum(self._spread(lambda card: card.geometry.size if card.geometry else 0), 1)
+            size = np.maximum(
+                self._spread("size", lambda card: card.geometry.size if card.geometry else 0), 1
+            )
             left = size - np.bitwise_count(self._masks).astype(np.int64)
             free = np.where(sliced, memory * np.maximum(left, 0) // size, free)
         return np.where(self._shareable, free, 0)
@@ -148,7 +151,7 @@ class CardArrays:
 
     @cached_property
     def whole_free(self) -> BoolArray:
-        counted = self._spread(lambda card: int(card.counted)) > 0
+        counted = self._spread("counted", lambda card: int(card.counted), 1) > 0
         return self._shareable & (self.sharers == 0) & counted
 
     @cached_property
@@ -176,8 +179,8 @@ class CardArrays:
 
     def _each_sliceable(self, enter: Callable[[int, int, Card, int], object]) -> None:
         masks, sums = self._masks, self._sums
-        for at, kit in enumerate(self._kits):
-            for slot, card in enumerate(kit.cards):
+        for at, code in enumerate(self._kits.tolist()):
+            for slot, card in enumerate(self._table.kits[code].cards):
                 if card.geometry is not None:
                     state = card.geometry.state(
                         int(masks[at, slot]),
@@ -185,3 +188,11 @@ class CardArrays:
                         media=bool(sums[at, slot, MEDIA] > 0),
                     )
                     enter(at, slot, card, state)
+
+
+def _width(cards: CardTable) -> NDArray[np.int64]:
+    """How many cards each kit has."""
+    found = cards.facts.get("")
+    if found is None:
+        found = cards.facts[""] = np.array([len(kit.cards) for kit in cards.kits], dtype=np.int64)
+    return found

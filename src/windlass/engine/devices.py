@@ -133,6 +133,8 @@ class DeviceTable:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Slots]] = []
+        self.stale: set[int] = set()
+        """Rows whose sets have changed since somebody who copies them has looked."""
         self._holdings: dict[tuple[str, int], tuple[Masks, tuple[DeviceShare, ...]]] = {}
 
     def resize(self, capacity: int) -> None:
@@ -177,11 +179,13 @@ class DeviceTable:
         return next((r for r in names if r in slots and slots[r].known >> index & 1), names[0])
 
     def take(self, row: int, masks: Masks) -> None:
+        self.stale.add(row)
         slots = self.rows[row]
         for resource, mask in masks:
             slots.setdefault(resource, Slots()).take(mask)
 
     def give(self, row: int, masks: Masks) -> None:
+        self.stale.add(row)
         slots = self.rows[row]
         for resource, mask in masks:
             slots[resource].give(mask)

@@ -110,6 +110,7 @@ class Ledger:
         self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], planned: ZoneHolding | None = None
     ) -> None:
         devices = self.table.devices
+        devices.stale.add(row)
         home = devices.rows[row]
         for resource, count in cls.device_requests:
             slots = home[resource]

@@ -134,7 +134,7 @@ class TableView:
         return [self._table.names[row] for row in self._rows.tolist()]
 
     def cards(self) -> CardArrays:
-        return CardArrays(self._table.cards, self.rows.tolist(), later=self.future, empty=self.empty)
+        return CardArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
 
     def unschedulable(self) -> BoolArray:
         return self._table.unschedulable[self._pick]
