@@ -42,13 +42,12 @@ class Allocation:
 
         Promises that it has and that still hold are left alone; those that do not are given up.
         """
-        if (
-            not group.promises
-            and step.alone
-            and not group.near
-            and self._filling.alone(statement, group, step)
-        ):
-            return Attempt(True, 1)
+        if not group.promises:
+            if group.near:
+                if self._filling.near(statement, group, step):
+                    return Attempt(True, step.members)
+            elif step.alone and self._filling.alone(statement, group, step):
+                return Attempt(True, 1)
         attempt = self.attempt(statement, group, step)
         if attempt.done or not (statement.leaving or group.promises):
             return attempt

@@ -122,6 +122,29 @@ class Filling:
                     return False
         return self._placer.place_plain(statement, group, run.cls, run.entries)
 
+    def near(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
+        """:meth:`gang` for one of one class without members yet, in the best domain by the counts, if nothing
+        else decides: what most gangs are that have to be near, without the ceremony. Not done is not a no."""
+        need = group.spec.topology
+        if (
+            need is None
+            or group.near_parts
+            or group.active
+            or step.extra
+            or step.roles
+            or step.root is not None
+        ):
+            return False
+        run, n = step.runs[0], step.members
+        scope = self._nearness.first(need, run.cls, n) if len(step.runs) == 1 else None
+        if scope is None or self.refusals(group, run, n, step, False):
+            return False
+        mark = statement.checkpoint()
+        if self._placer.fill_plain(statement, group, run.cls, _first(run.entries, n), scope):
+            return True
+        statement.rollback(mark)
+        return False
+
     def options(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
         """Complete the first of the step's options that can be."""
         refusals: list[Refusal] = []

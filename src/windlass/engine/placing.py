@@ -117,17 +117,34 @@ class Placer:
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
     ) -> bool:
         """Place one task on its best node, if no policy weighs it against other pods and one takes it."""
-        number = cls.number
-        for plugin in self._domains:
-            if plugin.constrains(number):
-                return False
-        if not cls.countable or bound_of(group, cls, future=False) is not None or self._ranks.rankers(cls):
+        if not self._plain(group, cls):
             return False
         row = cls.best()
         if row < 0:
             return False
         statement.allocate(group, cls, row, entries)
         return True
+
+    def fill_plain(
+        self,
+        statement: Statement,
+        group: GroupEntry,
+        cls: TaskClass,
+        entries: Sequence[TaskEntry],
+        scope: Scope,
+    ) -> bool:
+        """Place tasks on the rows of a scope, which by the counts hold them, if nothing but counts decides."""
+        return self._plain(group, cls) and len(entries) == self._fill_scope(
+            statement, group, cls, entries, scope
+        )
+
+    def _plain(self, group: GroupEntry, cls: TaskClass) -> bool:
+        """Whether no policy weighs tasks of the class against other pods, so that they are placed by counting."""
+        number = cls.number
+        for plugin in self._domains:
+            if plugin.constrains(number):
+                return False
+        return cls.countable and bound_of(group, cls, future=False) is None and not self._ranks.rankers(cls)
 
     def _place(
         self,

@@ -31,6 +31,7 @@ from windlass.spi.topology import TopologyNeed
 
 MOST_TRIED = 256
 """So many domains of one level are tried at most."""
+_TOO_MUCH = 1 << 62
 _NONE_KEPT: frozenset[int] = frozenset()
 
 
@@ -102,6 +103,21 @@ class Nearness:
         """Where what a part lacks may be placed inside ``outer``, best first."""
         need = group.near_parts[part.name]
         return self.scopes(need, Demand.of_part(part), held_rows(group, part.name), outer, future=future)
+
+    def first(self, need: TopologyNeed, cls: TaskClass, n: int) -> Scope | None:
+        """The best candidate for ``n`` tasks of one class, if counts alone say which it is."""
+        if need.anchor or self._scores or need.required < 0:
+            return None
+        tree = self.forest.of(need)
+        for level in need.tried():
+            room = tree.totals(cls, level)[1:]
+            if not len(room):
+                continue
+            spare = np.where(room >= n, room, _TOO_MUCH)
+            at = int(spare.argmin())
+            if spare[at] < _TOO_MUCH:
+                return tree.scope(level, at + 1) if level >= need.preferred else None
+        return None
 
     def scopes(
         self,
