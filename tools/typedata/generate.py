@@ -54,6 +54,10 @@ ROOTS: dict[str, dict[str, str]] = {
     "apis/coordination.k8s.io/v1": {"Lease": "k8s.io/api/coordination/v1."},
     "apis/scheduling.k8s.io/v1": {"PriorityClass": "k8s.io/api/scheduling/v1."},
     "apis/policy/v1": {name: "k8s.io/api/policy/v1." for name in ("PodDisruptionBudget", "Eviction")},
+    "apis/resource.k8s.io/v1": {
+        name: "k8s.io/api/resource/v1."
+        for name in ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
+    },
     "apis/discovery.k8s.io/v1": {"EndpointSlice": "k8s.io/api/discovery/v1."},
     "apis/autoscaling/v1": {"Scale": "k8s.io/api/autoscaling/v1."},
     "apis/authorization.k8s.io/v1": {
