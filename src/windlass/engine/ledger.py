@@ -38,12 +38,12 @@ class Ledger:
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
         """Groups whose next step, order or standing may have changed since the engine last looked."""
-        self.zones = Zones(table, policies)
         self.holds = Holds(self)
         self.confirmed = 0
         """Counts the placements that the world has confirmed: what is confirmed may be asked to go."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
+        self.zones = Zones(table, policies, self.leaving)
 
     # ------------------------------------------------------------------ decided placements
 

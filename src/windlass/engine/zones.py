@@ -8,7 +8,7 @@ look into a dictionary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from windlass.engine.classes import TaskClass
@@ -21,8 +21,13 @@ from windlass.spi.objects import TaskState
 
 
 class Zones:
-    def __init__(self, table: NodeTable, policies: Policies) -> None:
+    """``leaving``: the tasks that terminate, kept by the ledger."""
+
+    def __init__(self, table: NodeTable, policies: Policies, leaving: Mapping[str, TaskEntry]) -> None:
         self._table = table
+        self._leaving = leaving
+        self._vacant = False
+        """Whether what terminates counts as gone at present."""
         self._books: ZoneBooks | None = policies.zone_books
         self.rows = table.zones
         """The rows that have zones."""
@@ -74,11 +79,13 @@ class Zones:
     # ------------------------------------------------------------------ promises
 
     def promise(self, cls: TaskClass, row: int, zones: ZoneHolding | None = None) -> ZoneHolding | None:
-        """Book for a task that is promised room what it would get, or exactly ``zones``."""
+        """Book for a task that is promised room what it would get once those are gone who leave, or exactly
+        ``zones``."""
         if self._books is None or row not in self.rows:
             return None
         if zones is None:
-            zones = self._books.plan(cls.number, row) or NO_HOLDING
+            with self.vacated([entry for entry in self._leaving.values() if entry.row == row]):
+                zones = self._books.plan(cls.number, row) or NO_HOLDING
         self._books.hold(row, zones)
         self._promised.setdefault(row, Counter())[zones] += 1
         return zones
@@ -116,14 +123,16 @@ class Zones:
     def vacated(self, leaving: Collection[TaskEntry]) -> Iterator[None]:
         """Inside, what terminates holds nothing of any zone."""
         gone = [(entry.row, entry.zones) for entry in leaving if entry.zones is not None]
-        if self._books is None or not gone:
+        if self._books is None or self._vacant or not gone:
             yield
             return
+        self._vacant = True
         for row, zones in gone:
             self._books.give(row, zones)
         try:
             yield
         finally:
+            self._vacant = False
             for row, zones in gone:
                 self._books.hold(row, zones)
 

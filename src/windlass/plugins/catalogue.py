@@ -16,6 +16,7 @@ from windlass.plugins.volcano import (
     hdrf,
     nodegroup,
     nodeorder,
+    numa_aware,
     overcommit,
     priority,
     proportion,
@@ -61,6 +62,7 @@ class Wiring:
         self.tiers: list[Tier] = []
         self.gang_must_fit = compatibility != "volcano"
         self.capacity: capacity.CapacitySpares | None = None
+        self.numa_aware = False
 
     def open_tier(self) -> None:
         self.tiers.append(Tier())
@@ -281,6 +283,13 @@ def _enter_for_nodes(
         wiring.plugins.append(plugin)
 
 
+def _numa_aware(option: PluginOption, wiring: Wiring) -> None:
+    """That the zones hold a pod is tested in any case: a node would refuse it."""
+    wiring.numa_aware = True
+    if option.enabled("enableNodeOrder"):
+        wiring.plugins.append(numa_aware.build(option.arguments, wiring.counting.zones))
+
+
 def _nothing(option: PluginOption, wiring: Wiring) -> None:
     """Known, and nothing to enter."""
 
@@ -316,7 +325,7 @@ CATALOGUE: dict[str, Enter] = {
     "pdb": _at_eviction,
     "rescheduling": _not_offered,
     "task-topology": _not_offered,
-    "numa-aware": _not_offered,
+    "numa-aware": _numa_aware,
     "deviceshare": _not_offered,
 }
 """Plugin of a tier → what it enters."""

@@ -11,6 +11,7 @@ from windlass.plugins.binpack import Binpack
 from windlass.plugins.dialects import KAI, NOT_KAI, OWN
 from windlass.plugins.host_ports import HostPorts
 from windlass.plugins.node_affinity import NodeAffinity
+from windlass.plugins.numa.policy import NumaZones
 from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.spread import Spread
@@ -29,6 +30,7 @@ class Counting:
 
     affinity: PodAffinity = field(default_factory=PodAffinity)
     spread: TopologySpread = field(default_factory=TopologySpread)
+    zones: NumaZones = field(default_factory=NumaZones)
 
 
 def node_policies(
@@ -57,6 +59,7 @@ def node_policies(
         HostPorts(),
         counting.affinity,
         counting.spread,
+        counting.zones,
         Volumes(),
         Binpack(dialects=dialects) if placement == "binpack" else Spread(dialects=dialects),
         *wishes(counting, dialects),

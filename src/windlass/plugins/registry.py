@@ -78,6 +78,8 @@ def build(config: SchedulerConfig, warn: Warn | None = None) -> tuple[list[objec
         wiring.open_tier()
         for option in tier.plugins:
             _enter(option, wiring, warn)
+    if not wiring.numa_aware:
+        wiring.counting.zones.ignore_wishes(Dialect.VOLCANO)
     return [*_base(config, wiring), *wiring.plugins, *_votes(config, wiring), *added], _tier_actions(
         config.actions
     )

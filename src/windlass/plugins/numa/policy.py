@@ -59,6 +59,10 @@ class NumaZones:
         self._log: list[int] = []
         """Rows in the order in which their books changed."""
 
+    def ignore_wishes(self, dialect: Dialect) -> None:
+        """Policies that pods of a dialect name bind them to nothing (before any class is known)."""
+        self._wishes -= {dialect}
+
     # ------------------------------------------------------------------ the books (ZoneBooks)
 
     def open(self, row: int, zones: NodeZones | None) -> None:
