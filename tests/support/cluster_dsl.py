@@ -24,7 +24,7 @@ from typing import Any
 from windlass.api.reasons import Explanation
 from windlass.engine import invariants
 from windlass.engine.config import EngineConfig
-from windlass.engine.decision import Decision, GroupStatus
+from windlass.engine.decision import Decision, DeviceShare, GroupStatus
 from windlass.engine.deltas import (
     BindFailed,
     GroupRemoved,
@@ -41,6 +41,7 @@ from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import (
     Device,
     Group,
+    HeldSlice,
     Needs,
     Node,
     Queue,
@@ -134,6 +135,11 @@ def needs(text: str = "", **rest: Any) -> Needs:
         if isinstance(rest.get(name), dict):
             rest[name] = tuple(sorted(rest[name].items()))
     return Needs(request=tuple(sorted(resources(text).items())), namespace=NAMESPACE, **rest)
+
+
+def slices_of(shares: Iterable[DeviceShare]) -> tuple[HeldSlice, ...]:
+    """What the world reports of MIG instances."""
+    return tuple(HeldSlice(one.index, one.profile, one.start) for one in shares if one.profile)
 
 
 class Cluster:
@@ -336,6 +342,7 @@ class Cluster:
                 node=bind.node,
                 state=TaskState.BOUND,
                 devices=tuple(share.index for share in bind.devices),
+                slices=slices_of(bind.devices),
             )
             if confirm:
                 self.task(bound)
@@ -349,9 +356,9 @@ class Cluster:
         for key, entry in list(self.engine.world.tasks.items()):
             if entry.state is TaskState.ASSUMED:
                 devices = tuple(share.index for share in entry.devices)
-                self.task(
-                    replace(self.tasks[key], node=names[entry.row], state=TaskState.BOUND, devices=devices)
-                )
+                slices = slices_of(entry.devices)
+                bound = replace(self.tasks[key], node=names[entry.row], state=TaskState.BOUND)
+                self.task(replace(bound, devices=devices, slices=slices))
 
     def settle(self, quiet: int = 5) -> None:
         """Cycle until nothing changes, then ``quiet`` cycles more in which nothing may change."""

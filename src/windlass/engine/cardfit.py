@@ -327,14 +327,14 @@ class Seating:
         if len(needs) == 1:
             return self._seat_need(needs[0], plans[0])
         saved = self._save()
-        cuts: list[Cut] = []
+        found: dict[int, Cuts] = {}
         for at in sorted(range(len(needs)), key=lambda at: _bulk(needs[at]), reverse=True):
-            more = self._seat_need(needs[at], plans[at])
-            if more is None:
+            cuts = self._seat_need(needs[at], plans[at])
+            if cuts is None:
                 self._restore(saved)
                 return None
-            cuts += more
-        return tuple(cuts)
+            found[at] = cuts
+        return tuple(cut for at in sorted(found) for cut in found[at])
 
     def _seat_need(self, need: DeviceNeed, plan: Sequence[Wish]) -> Cuts | None:
         if need.listed in self._listed:

@@ -55,7 +55,7 @@ class Solver:
         """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
         where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
         if terms.move is Move.MUST:
-            if not self._enough(claim):
+            if not self._enough(claim, step):
                 return None
             candidates.look_only_at(self._nearby(step))
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
@@ -108,10 +108,16 @@ class Solver:
         cls = step.runs[0].cls
         return self._policies.countable and not self._placer.constraints(cls)
 
-    def _enough(self, claim: Claim) -> bool:
-        """Whether the nodes have enough left in sum, wherever it is: all that moving can put together."""
+    def _enough(self, claim: Claim, step: Step) -> bool:
+        """Whether the nodes have enough left in sum, wherever it is: all that moving can put together. What is
+        counted by card is left out."""
         columns, left = self._world.table.resources.codes, self._leftover.sums()
-        return all(left[columns[name]] >= n for name, n in claim.request.items() if name in columns)
+        by_card: set[str] = set()
+        for run in step.runs:
+            if run.cls.needs.devices:
+                by_card |= set(run.cls.request) - {name for name, _ in run.cls.needs.node_request}
+        asked = ((name, n) for name, n in claim.request.items() if name in columns and name not in by_card)
+        return all(left[columns[name]] >= n for name, n in asked)
 
     def _possible(self, candidates: Candidates, group: GroupEntry, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""
