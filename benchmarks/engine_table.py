@@ -89,6 +89,16 @@ SCENES: tuple[Scene, ...] = (
         )
         for size in (20, 200, 1000)
     ),
+    *(
+        Scene(
+            f"gangs of {size}, each in one of 50 racks",
+            "engine",
+            (*BIG[:-1], "16", "--pods", "40000", "--gang", str(size), "--topology", "50"),
+            (rate(50_000), latency(20 if size == 1000 else None), MEMORY),
+            "kube-scheduler 492 to 975 pods/s",
+        )
+        for size in (4, 20, 1000)
+    ),
     Scene(
         "30 000 nodes, 800 000 pods, 10 000 arrivals/s",
         "churn",
@@ -110,6 +120,7 @@ SCENES: tuple[Scene, ...] = (
     eviction("reclaim-whole", 500, "500 full nodes, reclaim for a gang of 250 x 8 GPUs", 0.5, "KAI 102 s"),
     eviction("hopeless", 500, "500 full nodes, proof that 80 GPUs cannot be had", 0.1, "KAI 249 s"),
     eviction("preempt", 500, "2 000 nodes, a gang preempts among 700 victims", 0.2, "Kueue 40 s"),
+    eviction("preempt-near", 500, "2 000 nodes, the same into one of 20 racks", 0.2, "Kueue 40 s"),
     Scene(
         "1 000 queues in 10 cohorts, 50 000 workloads",
         "queues",

@@ -25,6 +25,7 @@ from windlass.engine.engine import Engine
 from windlass.kits import garbage
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
+from windlass.spi.topology import Level, TopologyNeed
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -48,14 +49,22 @@ class Scene:
     fits: bool = True
     evictions: int = 0
     goal_seconds: float = 0.0
+    near: bool = False
 
 
-def make_nodes(n: int, gpus: int) -> list[Node]:
+RACK = "bench/rack"
+NEAR = TopologyNeed("racks", (Level(RACK),), required=0)
+
+
+def make_nodes(n: int, gpus: int, racks: int = 0) -> list[Node]:
     return [
         Node(
             f"node-{i:05d}",
             {"cpu": 128_000, "memory": 1024 * GIB, "pods": 250, GPU: gpus * 1000},
-            {"kubernetes.io/hostname": f"node-{i:05d}"},
+            {
+                "kubernetes.io/hostname": f"node-{i:05d}",
+                **({RACK: f"rack-{i * racks // n:03d}"} if racks else {}),
+            },
         )
         for i in range(n)
     ]
@@ -109,8 +118,10 @@ def run(
     scene.tasks.append(task)
 
 
-def come(scene: Scene, queue: str, members: int, gpus: int, *, priority: int = 50) -> None:
-    """The gang for which room is to be made."""
+def come(
+    scene: Scene, queue: str, members: int, gpus: int, *, priority: int = 50, near: bool = False
+) -> None:
+    """The gang for which room is to be made. ``near``: all of it in one rack."""
     key = "bench/gang"
     group = Group(
         key,
@@ -120,7 +131,9 @@ def come(scene: Scene, queue: str, members: int, gpus: int, *, priority: int = 5
         created=NOW,
         uid=key,
         dialect=Dialect.KAI,
+        topology=NEAR if near else None,
     )
+    scene.near = near
     scene.gang = [GroupUpserted(group)]
     scene.gang += [
         TaskUpserted(Task(f"{key}-{i}", f"{key}-{i}", key, needs(gpus), index=i)) for i in range(members)
@@ -195,11 +208,30 @@ def preempting_gang(n: int, victims: int) -> Scene:
     return scene
 
 
+def preempting_near(n: int, victims: int, racks: int) -> Scene:
+    """The same, and the gang has to be in one rack."""
+    queues = [kai_queue("top", 0, ""), kai_queue("busy", 8 * n)]
+    members = victims // racks - 1
+    about = f"{n} full nodes in {racks} racks, a gang of {members} × 2 preempts among {victims} in one rack"
+    scene = Scene("preempt-near", about, make_nodes(n, 8, racks), queues)
+    every = n * 4 // victims
+    left = victims
+    for slot in range(n * 4):
+        low = slot % every == 0 and left > 0
+        left -= low
+        run(scene, "busy", slot // 4, 2, priority=40 if low else 60)
+    come(scene, "busy", members, 2, priority=50, near=True)
+    scene.evictions = members
+    scene.goal_seconds = 0.2
+    return scene
+
+
 SCENES: dict[str, Callable[[int], Scene]] = {
     "reclaim-small": lambda n: reclaim_gang(n, 1),
     "reclaim-whole": lambda n: reclaim_gang(n, 8),
     "hopeless": hopeless_gang,
     "preempt": lambda n: preempting_gang(4 * n, 700),
+    "preempt-near": lambda n: preempting_near(4 * n, 700, 20),
     "crowd": lambda n: reclaiming_crowd(n, 256),
 }
 
@@ -274,6 +306,9 @@ def check(scene: Scene, decision: Decision) -> None:
         moved = tasks.get(nomination.task)
         free[nomination.node] -= dict(moved.needs.request)[GPU] if moved else scene.request * 1000
     assert min(free.values()) >= 0
+    if scene.near:
+        racks = {node.name: node.labels[RACK] for node in scene.nodes}
+        assert len({racks[n.node] for n in decision.nominations}) == 1
     promised = sum(n.task.startswith("bench/gang") for n in decision.nominations)
     assert promised == (scene.members if scene.fits else 0), promised
     assert len(evicted) == (scene.evictions if scene.fits else 0), len(evicted)
