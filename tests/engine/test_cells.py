@@ -99,6 +99,7 @@ def test_a_class_that_follows_equals_one_made_anew(request, dialect, rounds, spr
         assert np.array_equal(cls.count, other.count)
         assert np.array_equal(cls.key, other.key)
         assert cls.total == other.total == cls.count.sum()
+        assert cls.best() == (int(other.key.argmax()) if other.total else -1)
 
 
 def test_rows_are_read_again_once_they_have_changed_or_the_columns_have() -> None:

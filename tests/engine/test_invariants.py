@@ -75,8 +75,15 @@ DAMAGE: dict[str, tuple[Callable[[World], object], str]] = {
         "key of",
     ),
     "a cached total": (
-        lambda w: setattr(next(c for c in w.classes if c.built).fit, "total", 12345),
+        lambda w: setattr(next(c for c in w.classes if c.built).fit, "_total", 12345),
         "counts room for 12345",
+    ),
+    "a cached best row": (
+        lambda w: (
+            setattr(fit := next(c for c in w.classes if c.built).fit, "_top", len(fit.key) - 1)
+            or setattr(fit, "_top_key", -1)
+        ),
+        "takes another node for the best",
     ),
     "a class's tasks": (lambda w: setattr(next(iter(w.classes)), "tasks", 99), "counts 99 tasks"),
     "where a class is": (lambda w: next(iter(w.classes)).placed.clear(), "does not know where"),

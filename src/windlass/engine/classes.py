@@ -13,9 +13,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import RowCells
 from windlass.engine.devices import WHOLE
-from windlass.engine.fit import SCORE_UNITS, TIE_BITS, UNLIMITED, MemoBudget, NodeFit
+from windlass.engine.fit import SCORE_UNITS, TIE_BITS, UNLIMITED, NodeFit, Shared
 from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import PODS, NodeTable
@@ -70,8 +69,7 @@ class TaskClass:
             request_of(needs.node_request),
             table,
             policies,
-            MemoBudget(),
-            RowCells(table),
+            Shared(table, policies),
         )
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
         """Whether its tasks ask for no amount of anything (best effort)."""
@@ -155,10 +153,8 @@ class ClassIndex:
         self._policies = policies
         self._keep = keep
         self._by_needs: dict[Needs, TaskClass] = {}
-        self._fits: dict[Needs, NodeFit] = {}
-        self._budget = MemoBudget()
-        self._cells = RowCells(table)
-        self.seats = Seats(table, policies)
+        self._shared = Shared(table, policies)
+        self.seats = self._shared.seats
         self._trim_at = keep
         self._by_identity: dict[int, tuple[Needs, TaskClass]] = {}
         self._next = 0
@@ -192,12 +188,12 @@ class ClassIndex:
 
     def _fit(self, needs: Needs) -> NodeFit:
         part = needs.node_part()
-        fit = self._fits.get(part)
+        fit = self._shared.fits.get(part)
         if fit is None:
             request = request_of(part.node_request)
-            fit = NodeFit(part, request, self._table, self._policies, self._budget, self._cells, self.seats)
-            self._fits[part] = fit
-            self._budget.share(len(self._fits))
+            fit = NodeFit(part, request, self._table, self._policies, self._shared)
+            self._shared.fits[part] = fit
+            self._shared.budget.share(len(self._shared.fits))
         fit.users += 1
         return fit
 
@@ -227,12 +223,14 @@ class ClassIndex:
             del self._by_needs[cls.needs]
             cls.fit.users -= 1
             if not cls.fit.users:
-                del self._fits[cls.fit.needs]
+                del self._shared.fits[cls.fit.needs]
         if gone:
             self._by_identity.clear()
-            self._budget.share(len(self._fits))
+            self._shared.budget.share(len(self._shared.fits))
         kept = {cls.fit for cls in self._by_needs.values() if cls in watched}
-        built = sorted((f for f in self._fits.values() if f.built and f not in kept), key=lambda f: f.used_at)
+        built = sorted(
+            (f for f in self._shared.fits.values() if f.built and f not in kept), key=lambda f: f.used_at
+        )
         for fit in built[: max(0, len(built) - self._keep)]:
             fit.drop()
         # Where most classes have tasks, looking through all of them after every cycle would cost more.

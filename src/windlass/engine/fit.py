@@ -16,10 +16,11 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import Cells, PlainScores, RowCells, plain_scores
+from windlass.engine.cells import Cells, RowCells, plain_scores
 from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.together import joins, judge_together
 from windlass.engine.view import TableView
 from windlass.spi.objects import Needs
 
@@ -31,7 +32,9 @@ TIE_BITS = 32
 _FEW = 48
 _CLEAR = 3
 """More changed rows than this are first tested together for what they lack."""
-_PLAIN = 96
+_TOGETHER = 3
+"""From so many fits on it pays to judge the same rows for all of them at once."""
+_PLAIN = 256
 _PLAIN_OPEN = 16
 """More rows, or more that may take a task, are faster judged as arrays."""
 
@@ -50,15 +53,26 @@ class MemoBudget:
         self.limit = min(self._most, max(self._least, self._total // max(fits, 1)))
 
 
+class Shared:
+    """What all fits of an engine have in common. ``seats`` is asked only for tasks that need parts of cards."""
+
+    def __init__(self, table: NodeTable, policies: Policies, seats: Seats | None = None) -> None:
+        self.budget = MemoBudget()
+        self.cells = RowCells(table)
+        self.seats = seats or Seats(table, policies)
+        self.fits: dict[Needs, NodeFit] = {}
+        """By the part of their needs that is about nodes."""
+
+
 class NodeFit:
     """Arrays are valid after :meth:`refresh` and before the next change of the table."""
 
     __slots__ = (
         "_asked",
-        "_budget",
+        "_asked_at",
         "_built_epoch",
         "_by_card",
-        "_cells",
+        "_joins",
         "_least",
         "_memo",
         "_plain",
@@ -68,9 +82,12 @@ class NodeFit:
         "_scores",
         "_seen_amounts",
         "_seen_statics",
+        "_shared",
         "_static_score",
         "_table",
         "_tie_epoch",
+        "_top",
+        "_top_key",
         "_total",
         "built",
         "count",
@@ -89,12 +106,9 @@ class NodeFit:
         request: Mapping[str, int],
         table: NodeTable,
         policies: Policies,
-        budget: MemoBudget,
-        cells: RowCells,
-        seats: Seats | None = None,
+        shared: Shared,
     ) -> None:
-        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included.
-        ``cells`` and ``seats``: shared by all; the latter is asked only for tasks that need parts of cards."""
+        """``request``: all that a task takes of a node but what is counted by card, ``pods`` included."""
         self.needs = needs
         self.users = 0
         """Task classes."""
@@ -103,13 +117,13 @@ class NodeFit:
         self._table = table
         self._policies = policies
         self._scores = policies.scores(needs.dialect)
-        self._budget = budget
+        self._shared = shared
         self.vector = table.request_vector(request)
         self._note_asked()
-        self._cells = cells
         self._plain = plain_scores(policies, needs, table)
-        self.seats = seats or Seats(table, policies)
+        self.seats = shared.seats
         self._by_card = bool(needs.devices) or policies.reads_cards
+        self._joins = joins(policies, needs)
         self.drop()
 
     def drop(self) -> None:
@@ -121,6 +135,9 @@ class NodeFit:
         self._static_score: NDArray[np.float64] = np.zeros(0)
         self._memo: dict[bytes, tuple[int, float]] = {}
         self._total = 0
+        self._top = self._top_key = -1
+        """The best row, as long as its key is still this; no row's key is larger."""
+        self._asked_at = 0
         self._built_epoch = -1
         self._tie_epoch = -1
         self._seen_amounts = 0
@@ -155,17 +172,16 @@ class NodeFit:
         log, statics = table.amounts, table.statics
         if self._seen_statics != statics.mark or self._tie_epoch != table.ranking.epoch:
             self._refresh_statics()
+        self._asked_at = log.mark
         if self._seen_amounts == log.mark:
             return
         changed = log.since(self._seen_amounts)
-        self._seen_amounts = log.mark
-        self._total = -1
         if 2 * len(changed) > table.height > _FEW:
             self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
-        elif self._plain is not None and len(changed) <= _PLAIN:
-            self._refresh_plain(changed, self._plain)
-        else:
+        elif not self._refresh_plain(changed) and not self._refresh_together():
             self._refresh_some(changed)
+        self._seen_amounts = log.mark
+        self._total = -1
 
     def _build(self) -> None:
         table = self._table
@@ -177,6 +193,7 @@ class NodeFit:
         self.count[: len(old)] = old
         self.key = np.full(table.capacity, -1, dtype=np.int64)
         self._static_score = np.zeros(table.capacity)
+        self._top = self._top_key = -1
         self._memo = {}
         self.built = True
         self._built_epoch = table.epoch
@@ -184,7 +201,7 @@ class NodeFit:
         rows = np.arange(table.height, dtype=np.int64)
         self._judge_statics(rows)
         self._refresh_rows(rows, everything=True)
-        self._seen_amounts = table.amounts.mark
+        self._seen_amounts = self._asked_at = table.amounts.mark
         self._seen_statics = table.statics.mark
 
     def _refresh_statics(self) -> None:
@@ -245,10 +262,51 @@ class NodeFit:
         if not len(rows):
             return
         count, score = self._evaluate(TableView(self._table, None if everything else rows))
+        self._take(rows, count, score)
+
+    def _take(self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]) -> None:
+        """Enter what is known of rows now."""
         count[~self.static[rows]] = 0
         self._total = -1
         self.count[rows] = count
-        self.key[rows] = self._keys(rows, count, score)
+        keys = self._keys(rows, count, score)
+        self.key[rows] = keys
+        at = int(keys.argmax())
+        self._raise(int(rows[at]), int(keys[at]))
+
+    def _raise(self, row: int, key: int) -> None:
+        if key > self._top_key:
+            self._top, self._top_key = row, key
+
+    def _refresh_together(self) -> bool:
+        """Bring all that were asked of late up to date at once, if there are a few of them."""
+        if not self._joins:
+            return False
+        table, mark = self._table, self._table.amounts.mark
+        since = 2 * self._seen_amounts - mark  # as long ago again
+        peers = [fit for fit in self._shared.fits.values() if fit._is_peer(self, since)]
+        if len(peers) < _TOGETHER:
+            return False
+        changed = table.amounts.since(min([fit._seen_amounts for fit in peers]))
+        rows = np.array(changed, dtype=np.int64)
+        kinds = [(fit.needs, fit.vector) for fit in peers]
+        judged = judge_together(kinds, TableView(table, rows), self._policies)
+        for fit, count, score in zip(peers, *judged, strict=True):
+            fit._take(rows, count, score)
+            fit._seen_amounts = mark
+        return True
+
+    def _is_peer(self, other: NodeFit, since: int) -> bool:
+        """Whether the two can be brought up to date together, and this one was asked after ``since``."""
+        return self is other or (
+            self._joins
+            and self._asked_at > since
+            and self._seen_amounts > since
+            and self._scores is other._scores
+            and self._seen_statics == other._seen_statics
+            and self._tie_epoch == other._tie_epoch
+            and self._built_epoch == other._built_epoch
+        )
 
     def _keys(
         self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
@@ -278,13 +336,21 @@ class NodeFit:
 
     def _close(self, rows: NDArray[np.int64] | list[int]) -> None:
         """They take no task."""
+        if len(rows) < _CLEAR:
+            for row in rows:
+                self.count[row] = 0
+                self.key[row] = -1
+            return
         self.count[rows] = 0
         self.key[rows] = -1
 
-    def _refresh_plain(self, rows: Sequence[int], scores: PlainScores) -> None:
-        """As :meth:`_refresh_rows`, in plain integers."""
-        static, asked = self.static, self._plain_asked
-        known, stamps = self._cells.known(), self._table.amounts.stamps
+    def _refresh_plain(self, rows: Sequence[int]) -> bool:
+        """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
+        static, asked, scores = self.static, self._plain_asked, self._plain
+        if scores is None or len(rows) > _PLAIN:
+            return False
+        cells_of, stamps = self._shared.cells, self._table.amounts.stamps
+        known = cells_of.known()
         full: list[int] = []
         opened: list[tuple[int, Cells]] = []
         for row in rows:
@@ -292,7 +358,7 @@ class NodeFit:
                 continue
             cells = known.get(row)
             if cells is None or cells[0] != stamps[row]:
-                cells = self._cells.read(row, stamps[row])
+                cells = cells_of.read(row, stamps[row])
             free = cells[1]
             for column, units in asked:
                 if free[column] < units:
@@ -300,16 +366,16 @@ class NodeFit:
                     break
             else:
                 opened.append((row, cells))
+                if len(opened) > _PLAIN_OPEN:
+                    return False
         if full:
             self._close(full)
-        if len(opened) > _PLAIN_OPEN:
-            self._refresh_rows(np.array([row for row, _ in opened], dtype=np.int64))
-            return
         for row, (_, free, allocatable, used, releasing) in opened:
             score = 0.0
             for weight, of in scores:
                 score += weight * of(allocatable, used, releasing)
             self._set_row(row, min([free[column] // units for column, units in asked]), score)
+        return True
 
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
@@ -330,7 +396,7 @@ class NodeFit:
             else:
                 self._set_row(row, known[0], known[1])
         if unknown:
-            if len(memo) > self._budget.limit:
+            if len(memo) > self._shared.budget.limit:
                 memo.clear()
             chosen = np.array([row for row, _ in unknown], dtype=np.int64)
             counts, scores = self._evaluate(TableView(self._table, chosen))
@@ -343,7 +409,10 @@ class NodeFit:
         if count > 0:
             whole = float(self._static_score[row]) + score
             ranked = round(whole / self._scores.weight * SCORE_UNITS)
-            self.key[row] = (ranked << TIE_BITS) | int(self._table.ranking.tie[row])
+            key = (ranked << TIE_BITS) | int(self._table.ranking.tie[row])
+            self.key[row] = key
+            if key > self._top_key:
+                self._top, self._top_key = row, key
         else:
             self.key[row] = -1
 
@@ -368,8 +437,12 @@ class NodeFit:
     def best(self) -> int:
         """The best row that takes a task of the class now; -1 if none. Domains are not asked."""
         self.refresh()
-        key = self.key
+        key, top = self.key, self._top
+        if top >= 0 and key[top] == self._top_key:
+            return top
         if not len(key):
             return -1
         row = int(key.argmax())
-        return row if key[row] >= 0 else -1
+        self._top_key = int(key[row])
+        self._top = row if self._top_key >= 0 else -1
+        return self._top

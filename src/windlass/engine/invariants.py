@@ -343,4 +343,6 @@ def _classes(engine: Core) -> list[str]:
         ]
         if cls.total != fresh.total:
             problems.append(f"{cls!r} counts room for {cls.total}, not {fresh.total}")
+        if cls.best() != fresh.best():
+            problems.append(f"{cls!r} takes another node for the best")
     return problems

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,29 +33,26 @@ class Binpack:
         return Trend.RISES if any(units > 0 for _, units in needs.request) else Trend.FALLS
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
-        weighed = _weighed(needs.request)
-        if weighed is None:
-            return fewest_pods(nodes)
-        resources, units, weights, devices = weighed
-        if not resources:
-            return 40.0 * _no_idle_device(nodes)
-        allocatable, used = nodes.amounts(resources)
-        shares = np.minimum(used + units, allocatable) / np.maximum(allocatable, 1)
-        score = np.zeros(nodes.size)
-        for at, points in enumerate(
-            weights
-        ):  # in this order for any number of nodes: to the last bit the same
-            score += points * shares[:, at]
-        return score if devices else score + 40.0 * _no_idle_device(nodes)
+        return self.score_many((needs,), nodes)[0]
+
+    def score_many(self, many: Sequence[Needs], nodes: NodeView) -> FloatArray:
+        weighed = [_weighed(needs.request) for needs in many]
+        alike: dict[tuple[str, ...] | None, list[int]] = {}
+        for at, found in enumerate(weighed):
+            alike.setdefault(None if found is None else found.resources, []).append(at)
+        scores = np.zeros((len(many), nodes.size))
+        for members in alike.values():
+            kinds = [found for at in members if (found := weighed[at]) is not None]
+            scores[members] = _shares_of(kinds, nodes) if kinds else fewest_pods(nodes)
+        return scores
 
     def plain(self, needs: Needs, resources: Sequence[str]) -> PlainScorer | None:
         weighed = _weighed(needs.request)
         if weighed is None:
             pods = resources.index("pods")
             return lambda _, used, __: 100.0 / (1.0 + max(used[pods], 0))
-        counted, units, weights, devices = weighed
-        columns = [resources.index(resource) for resource in counted]
-        parts = list(zip(columns, units.tolist(), weights, strict=True))
+        columns = [resources.index(resource) for resource in weighed.resources]
+        parts = list(zip(columns, weighed.units.tolist(), weighed.points, strict=True))
 
         def share(allocatable: Sequence[int], used: Sequence[int], _: Sequence[int]) -> float:
             total = 0.0
@@ -63,7 +61,7 @@ class Binpack:
                 total += points * ((taken if taken < whole else whole) / (whole if whole > 1 else 1))
             return total
 
-        if devices:
+        if weighed.devices:
             return share
         columns_of = DeviceColumns(resources)
 
@@ -74,12 +72,19 @@ class Binpack:
         return share_and_idle
 
 
+class _Weighed(NamedTuple):
+    """Of what is asked for: the resources that count, the amounts, points each, whether devices are among
+    them. The points follow from the resources."""
+
+    resources: tuple[str, ...]
+    units: IntArray
+    points: tuple[float, ...]
+    devices: bool
+
+
 @lru_cache(maxsize=4096)
-def _weighed(
-    request: tuple[tuple[str, int], ...],
-) -> tuple[tuple[str, ...], IntArray, tuple[float, ...], bool] | None:
-    """Of what is asked for: resources that count, amounts, points each, whether devices are among them;
-    ``None`` if nothing at all is asked for."""
+def _weighed(request: tuple[tuple[str, int], ...]) -> _Weighed | None:
+    """``None`` if nothing at all is asked for."""
     asked = [(resource, units) for resource, units in request if units > 0]
     if not asked:
         return None
@@ -88,12 +93,29 @@ def _weighed(
     points = [90.0 / len(devices) for _ in devices]
     points += [(10.0 if devices else 60.0) / len(ordinary) for _ in ordinary]
     counted = devices + ordinary
-    return (
+    return _Weighed(
         tuple(resource for resource, _ in counted),
         np.array([units for _, units in counted], dtype=np.int64),
         tuple(points),
         bool(devices),
     )
+
+
+def _shares_of(kinds: Sequence[_Weighed], nodes: NodeView) -> FloatArray:
+    """The scores of kinds that ask for the same resources, one after the other in this order: so they are
+    the same to the last bit for any number of nodes and kinds."""
+    first = kinds[0]
+    scores = np.zeros((len(kinds), nodes.size))
+    if first.resources:
+        allocatable, used = nodes.amounts(first.resources)
+        units = np.stack([kind.units for kind in kinds])
+        for at, points in enumerate(first.points):
+            whole = allocatable[:, at]
+            taken = np.minimum(used[:, at] + units[:, at, None], whole)
+            scores += points * (taken / np.maximum(whole, 1))
+    if not first.devices:
+        scores += 40.0 * _no_idle_device(nodes)
+    return scores
 
 
 def filled(request: dict[str, int], nodes: NodeView) -> FloatArray:

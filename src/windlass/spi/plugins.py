@@ -487,6 +487,21 @@ class PlainScore(Protocol):
 
 
 @runtime_checkable
+class ManyScores(Protocol):
+    """A :class:`Score` of footprint ``ROW`` that can be asked about many kinds of tasks at once as well.
+
+    Optional, and a matter of speed alone: where many nodes have changed, all classes that were asked of
+    late are judged in one go. The answers must be those of ``score``, to the last bit.
+    """
+
+    weight: float
+
+    def score_many(self, many: Sequence[Needs], nodes: NodeView) -> FloatArray:
+        """Kinds × nodes; 0 for a kind without an opinion."""
+        ...
+
+
+@runtime_checkable
 class QueueOrder(Protocol):
     """Which of two sibling queues is served next."""
 
