@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 
-from windlass.node.blueprint import Setting, blueprint, pod_device_count, share_devices
-from windlass.node.devices import Device
+from windlass.api.cards import Card
+from windlass.api.deviceparts import Part
+from windlass.node.blueprint import Setting, blueprint
 from windlass.node.environment import ConfigError, Facts
+from windlass.node.handout import Given
 from windlass.node.limits import Enforcement
 from windlass.node.network import NO_ISOLATION, Capabilities
 from windlass.node.options import ImageEntry
 from windlass.node.volumes import Volume
 
 ALL = Capabilities(False, ("mnt", "net", "uts", "ipc"), True)
-CARDS = [Device(n, f"GPU-{n}", "X", 1) for n in range(4)]
-
-
-def gpu(name: str, count: int) -> dict[str, Any]:
-    return {"name": name, "resources": {"limits": {"nvidia.com/gpu": str(count)}}}
+CARDS = [Given(Card(n, f"GPU-{n}"), Part(n), f"GPU-{n}") for n in range(4)]
 
 
 def made(container: dict[str, Any], spec: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -44,25 +42,13 @@ def made(container: dict[str, Any], spec: dict[str, Any] | None = None, **change
     return blueprint(container, 2, Setting(**values), Enforcement(affinity=(1,)), Path("/l")).record
 
 
-def test_devices_are_shared_out_in_the_order_of_the_manifest() -> None:
-    spec = {"containers": [gpu("a", 1), {"name": "b"}, gpu("c", 2)], "initContainers": [gpu("i", 3)]}
-    assert pod_device_count(spec) == 3
-    shares = share_devices(spec, CARDS[:3])
-    assert {name: [d.index for d in share] for name, share in shares.items()} == {
-        "a": [0],
-        "b": [],
-        "c": [1, 2],
-        "i": [0, 1, 2],  # runs before the others
-    }
-
-
 def test_the_record_of_an_attempt() -> None:
     container = {
         "name": "c",
         "command": ["run", "$(HOSTNAME)"],
         "volumeMounts": [{"name": "v", "mountPath": "/data"}],
     }
-    record = made(container, devices={"c": CARDS[2:]}, has_devices=True)
+    record = made(container, devices={"c": CARDS[2:]}, device_kinds=("nvidia.com/gpu",))
     assert record["argv"] == ["run", "p"]
     assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-3"
     assert "SECRET" not in record["env"]

@@ -1,76 +1,55 @@
-"""Device discovery with a scripted NVML: no card is behind these tests."""
+"""Device discovery over a scripted NVML: no card is behind these tests."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from scriptednvml import A100_40, H100_80, T4, Script, binding, card
 
-from windlass.node.devices import DeviceOptionError, discover, family, visible
+from windlass.api import cards as records
+from windlass.node import devices, gpulabels
+from windlass.node.devices import DeviceOptionError, Wishes, discover, key_of
+from windlass.node.gpulabels import family
+from windlass.node.nvml import Nvml
 
-
-class NVMLError(Exception):
-    pass
-
-
-class ScriptedNvml:
-    """Answers as two cards would."""
-
-    NVMLError = NVMLError
-
-    def __init__(self, products: list[str], *, driver: bool = True, mig: bool = True) -> None:
-        self.products = products
-        self.driver = driver
-        self.mig = mig
-        self.open = 0
-
-    def nvmlInit(self) -> None:
-        if not self.driver:
-            raise NVMLError("NVML Shared Library Not Found")
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.products)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        return index
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return SimpleNamespace(total=81559 * 2**20)
-
-    def nvmlDeviceGetName(self, handle: int) -> str:
-        return self.products[handle]
-
-    def nvmlDeviceGetUUID(self, handle: int) -> bytes:
-        return f"GPU-{handle:04d}".encode()
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
-        return (9, 0)
-
-    def nvmlDeviceGetMigMode(self, handle: int) -> list[int]:
-        if not self.mig:
-            raise NVMLError("Not Supported")
-        return [0, 0]
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "550.54.15"
-
-    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
-        return 12040
+DRIVER = {
+    "cuda.driver-version.full": "550.54.15",
+    "cuda.driver-version.major": "550",
+    "cuda.driver-version.minor": "54",
+    "cuda.driver-version.revision": "15",
+    "cuda.driver.major": "550",
+    "cuda.driver.minor": "54",
+    "cuda.driver.rev": "15",
+    "cuda.runtime-version.major": "12",
+    "cuda.runtime-version.minor": "4",
+    "cuda.runtime-version.full": "12.4",
+    "cuda.runtime.major": "12",
+    "cuda.runtime.minor": "4",
+}
 
 
-def test_real_cards_get_the_usual_labels_and_their_uuids() -> None:
-    nvml = ScriptedNvml(["NVIDIA H100 80GB HBM3"] * 2)
-    found = discover("auto", nvml)
-    assert nvml.open == 0
-    assert [(d.index, d.identifier) for d in found.devices] == [(0, "GPU-0000"), (1, "GPU-0001")]
-    labels = {key.removeprefix("nvidia.com/"): value for key, value in found.labels.items()}
-    machine = labels.pop("gpu.machine")
-    assert " " not in machine
+def nvml(tmp_path: Path, cards: list[dict[str, Any]], **more: Any) -> Nvml:
+    opened = Nvml(binding(Script.write(tmp_path / "nvml.json", cards, **more)))
+    opened.open()
+    return opened
+
+
+def found(
+    tmp_path: Path, cards: list[dict[str, Any]], wishes: Wishes | None = None, **more: Any
+) -> devices.Inventory:
+    return discover("auto", wishes, nvml=nvml(tmp_path, cards, **more))
+
+
+def test_real_cards_get_the_usual_labels_and_their_uuids(tmp_path: Path) -> None:
+    clique = "11111111-2222-3333-4444-555555555555.7"
+    inventory = found(tmp_path, [card(H100_80, i, links=["switch"], clique=clique) for i in range(2)])
+    assert [c.index for c in inventory.cards] == [0, 1]
+    assert all(c.uuid.startswith("GPU-") for c in inventory.cards)
+    labels = {key.removeprefix("nvidia.com/"): value for key, value in inventory.labels.items()}
+    assert " " not in labels.pop("gpu.machine")
+    assert labels.pop("gpu.mode") in ("compute", "display", "unknown")
     assert labels == {
         "gpu.present": "true",
         "gpu.product": "NVIDIA-H100-80GB-HBM3",
@@ -81,54 +60,197 @@ def test_real_cards_get_the_usual_labels_and_their_uuids() -> None:
         "gpu.compute.major": "9",
         "gpu.compute.minor": "0",
         "gpu.family": "hopper",
+        "gpu.clique": clique,
+        "mps.capable": "false",
         "mig.strategy": "none",
         "mig.capable": "true",
-        "cuda.driver-version.full": "550.54.15",
-        "cuda.driver-version.major": "550",
-        "cuda.driver-version.minor": "54",
-        "cuda.driver-version.revision": "15",
-        "cuda.runtime-version.major": "12",
-        "cuda.runtime-version.minor": "4",
-        "cuda.runtime-version.full": "12.4",
+        **DRIVER,
     }
-    assert visible(found.pick([1, 0])) == {
-        "CUDA_VISIBLE_DEVICES": "GPU-0001,GPU-0000",
-        "NVIDIA_VISIBLE_DEVICES": "GPU-0001,GPU-0000",
-    }
+    assert inventory.amounts == {"nvidia.com/gpu": 2}
+    assert inventory.find(1).uuid == inventory.cards[1].uuid
     with pytest.raises(LookupError, match="no device 2"):
-        found.pick([2])
+        inventory.find(2)
 
 
-def test_a_machine_without_a_driver_has_none_and_that_is_no_error() -> None:
-    found = discover("auto", ScriptedNvml([], driver=False))
-    assert not found.devices
-    assert not found.labels
-    assert "no NVIDIA driver answers" in found.note
+def test_each_card_is_told_apart(tmp_path: Path) -> None:
+    inventory = found(
+        tmp_path,
+        [
+            card(H100_80, 0, links=[1], numa=0),
+            card(H100_80, 1, links=[0], numa=1),
+            card(T4, 2, numa=-1),
+            card(H100_80, 3, links=["switch"]),
+            card(H100_80, 4, links=["switch"]),
+        ],
+    )
+    assert [c.link_group for c in inventory.cards] == [0, 0, -1, 1, 1]
+    assert [c.numa for c in inventory.cards] == [0, 1, -1, 0, 0]
+    assert inventory.cards[2].compute == "7.5"
+    assert inventory.cards[0].pci == "00000000:10:00.0"
+    assert "several kinds (NVIDIA-H100-80GB-HBM3, Tesla-T4)" in inventory.note
+    again = records.read({records.CARDS: records.write(inventory.cards)})
+    assert again.problem is None
+    assert again.cards == inventory.cards
 
 
-def test_mixed_cards_are_told() -> None:
-    found = discover("auto", ScriptedNvml(["A", "B"], mig=False))
-    assert "several kinds (A, B)" in found.note
-    assert found.labels["nvidia.com/mig.capable"] == "false"
+def test_a_machine_without_a_driver_has_none_and_that_is_no_error(tmp_path: Path) -> None:
+    script = Script.write(tmp_path / "nvml.json", [], driver=False)
+    assert devices.open_nvml(lambda: Nvml(binding(script))) is None
+    silent = discover("auto")
+    assert not silent.cards
+    assert not silent.labels
+    assert "no NVIDIA driver answers" in silent.note
 
 
-def test_simulated_ones_have_indices() -> None:
-    found = discover("simulated:4")
-    assert found.simulated
-    assert len(found.devices) == 4
-    assert found.labels["nvidia.com/gpu.product"] == "Simulated-GPU"
-    assert visible(found.pick([0, 3]))["CUDA_VISIBLE_DEVICES"] == "0,3"
-    assert visible([]) == {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+def test_a_lost_card_is_listed_and_the_others_are_well(tmp_path: Path) -> None:
+    inventory = found(tmp_path, [card(T4, 0), card(T4, 1, lost=True)])
+    assert [c.healthy for c in inventory.cards] == [True, False]
+    assert "does not answer" in inventory.cards[1].reason
 
 
-@pytest.mark.parametrize("option", ["simulated", "simulated:0", "simulated:x", "two", ""])
-def test_options_that_mean_nothing(option: str) -> None:
-    with pytest.raises(DeviceOptionError):
-        discover(option)
+class TestMig:
+    def cards(self, *profiles: tuple[str, int, int]) -> list[dict[str, Any]]:
+        cut = card(A100_40, 0, migMode=True)
+        ids = {"1g.5gb": (19, 1), "3g.20gb": (9, 4), "2g.10gb": (14, 2)}
+        for number, (profile, start, compute) in enumerate(profiles):
+            profile_id, size = ids[profile]
+            cut["instances"].append(
+                {
+                    "id": number + 1,
+                    "profileId": profile_id,
+                    "profile": profile,
+                    "start": start,
+                    "size": size,
+                    "compute": compute,
+                    "uuid": f"MIG-{number}",
+                }
+            )
+        return [cut, card(A100_40, 1)]
+
+    def test_possible_placements_are_the_drivers(self, tmp_path: Path) -> None:
+        inventory = found(tmp_path, self.cards(), Wishes(may_carve=True))
+        cut = inventory.cards[0]
+        assert cut.mig
+        assert cut.dynamic
+        places = {place.profile: (place.starts, place.size, place.compute) for place in cut.placements}
+        assert places == {
+            "1g.5gb": ((0, 1, 2, 3, 4, 5, 6), 1, 1),
+            "1g.5gb+me": ((0, 1, 2, 3, 4, 5, 6), 1, 1),
+            "1g.10gb": ((0, 2, 4, 6), 2, 1),
+            "2g.10gb": ((0, 2, 4), 2, 2),
+            "3g.20gb": ((0, 4), 4, 3),
+            "4g.20gb": ((0,), 4, 4),
+            "7g.40gb": ((0,), 8, 7),
+        }
+        assert inventory.labels["windlass.dev/mig"] == "dynamic"
+        assert inventory.amounts == {"nvidia.com/gpu": 1}  # the card in MIG mode is not had whole
+
+    def test_mixed_counts_the_slices_that_are_there(self, tmp_path: Path) -> None:
+        cards = self.cards(("3g.20gb", 0, 3), ("1g.5gb", 5, 1), ("1g.5gb", 6, 1))
+        inventory = found(tmp_path, cards, Wishes(may_carve=True))
+        assert not inventory.cards[0].dynamic  # somebody else cut it
+        assert "does not carve: 0" in inventory.note
+        assert inventory.amounts == {
+            "nvidia.com/gpu": 1,
+            "nvidia.com/mig-1g.5gb": 2,
+            "nvidia.com/mig-3g.20gb": 1,
+        }
+        labels = inventory.labels
+        assert labels["nvidia.com/mig.strategy"] == "mixed"
+        assert labels["nvidia.com/mig-1g.5gb.count"] == "2"
+        assert labels["nvidia.com/mig-1g.5gb.memory"] == "4864"
+        assert labels["nvidia.com/mig-3g.20gb.multiprocessors"] == "42"
+        assert labels["nvidia.com/mig-3g.20gb.slices.gi"] == "3"
+        assert labels["nvidia.com/mig-3g.20gb.engines.copy"] == "3"
+
+    def test_single_makes_cards_of_the_slices(self, tmp_path: Path) -> None:
+        cards = self.cards(("1g.5gb", 5, 1), ("1g.5gb", 6, 1))[:1]
+        inventory = found(tmp_path, cards, Wishes(mig="single"))
+        assert inventory.amounts == {"nvidia.com/gpu": 2}
+        assert [c.uuid for c in inventory.cards] == ["MIG-0", "MIG-1"]
+        assert inventory.cards[0].memory_mib == 4864
+        assert inventory.labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
+        assert inventory.labels["nvidia.com/gpu.count"] == "2"
+        assert inventory.labels["nvidia.com/gpu.memory"] == "4864"
+        assert inventory.labels["nvidia.com/mig.strategy"] == "single"
+        assert set(inventory.parents.values()) == {cards[0]["uuid"]}
+
+    def test_single_with_different_slices_falls_back_and_says_so(self, tmp_path: Path) -> None:
+        cards = self.cards(("3g.20gb", 0, 3), ("1g.5gb", 6, 1))
+        inventory = found(tmp_path, cards, Wishes(mig="single"))
+        assert inventory.labels["nvidia.com/mig.strategy"] == "mixed"
+        assert "mixed is used" in inventory.note
+
+    def test_an_ordinary_user_sees_the_slices_but_not_their_places(self, tmp_path: Path) -> None:
+        inventory = found(tmp_path, self.cards(("1g.5gb", 6, 1)), Wishes(), root=False)
+        cut = inventory.cards[0]
+        assert not cut.dynamic
+        assert [(i.profile, i.uuid) for i in cut.instances] == [("1g.5gb", "MIG-0")]
+        assert cut.instances[0].start < 0
+        assert inventory.amounts["nvidia.com/mig-1g.5gb"] == 1
+
+
+class TestSimulated:
+    def test_plain_ones_have_indices(self) -> None:
+        inventory = discover("simulated:4", machine="box")
+        assert inventory.simulated
+        assert len(inventory.cards) == 4
+        assert inventory.labels["nvidia.com/gpu.product"] == "Simulated-GPU"
+        assert inventory.labels["nvidia.com/gpu.memory"] == "16384"
+        assert "no card is behind them" in inventory.note
+        other = discover("simulated:4", machine="other")
+        assert not {c.uuid for c in inventory.cards} & {c.uuid for c in other.cards}
+
+    def test_models_memory_and_mig(self) -> None:
+        inventory = discover("simulated:2xA100-40GB+mig,1xT4,2xMI300X,1xMine:24GiB")
+        assert [(key_of(c), c.model, c.memory_mib) for c in inventory.cards] == [
+            ("0", "NVIDIA-A100-SXM4-40GB", 40960),
+            ("1", "NVIDIA-A100-SXM4-40GB", 40960),
+            ("2", "Tesla-T4", 15360),
+            ("amd.com/gpu/0", "AMD-Instinct-MI300X", 196592),
+            ("amd.com/gpu/1", "AMD-Instinct-MI300X", 196592),
+            ("3", "Mine", 24576),
+        ]
+        assert [c.dynamic for c in inventory.cards] == [True, True, False, False, False, False]
+        assert inventory.amounts == {"nvidia.com/gpu": 2, "amd.com/gpu": 2}
+        assert inventory.labels["amd.com/gpu.product"] == "AMD-Instinct-MI300X"
+        assert inventory.find(1, "amd.com/gpu").resource == "amd.com/gpu"
+
+    @pytest.mark.parametrize(
+        ("option", "memory"), [("simulated:1:24GiB", 24576), ("simulated:1xH100:40Gi", 40960)]
+    )
+    def test_memory_can_be_set(self, option: str, memory: int) -> None:
+        assert [c.memory_mib for c in discover(option).cards] == [memory]
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            "simulated",
+            "simulated:0",
+            "simulated:x",
+            "simulated:2xNobody",
+            "simulated:1xT4+mig",
+            "simulated:1xA100+fast",
+            "simulated:1xA100+mig+mps",
+            "simulated:1:0Gi",
+            "two",
+            "",
+        ],
+    )
+    def test_options_that_mean_nothing(self, option: str) -> None:
+        with pytest.raises(DeviceOptionError):
+            discover(option)
 
 
 def test_switched_off() -> None:
-    assert not discover("none").devices
+    assert not discover("none").cards
+
+
+def test_short_labels_are_those_that_are_clear() -> None:
+    h100 = discover("simulated:1xH100").cards
+    assert gpulabels.aliases(h100) == {"gpu-type": "H100", "gpu-tier": "high-performance"}
+    assert gpulabels.aliases(discover("simulated:1xT4").cards) == {"gpu-type": "T4", "gpu-tier": "inference"}
+    assert gpulabels.aliases(discover("simulated:1").cards) == {}
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from windlass.api.cards import CARDS, Card, write
 from windlass.node import devices, doctor
-from windlass.node.devices import discover
+from windlass.node.devices import Inventory, discover
 from windlass.node.limits import CgroupLimiter, WatchLimiter
+from windlass.node.mps import Daemon
 from windlass.node.network import Capabilities
 from windlass.node.options import AgentOptions, ImageEntry, OptionError, image_entry, parse_images
 
@@ -81,10 +83,32 @@ def test_limits_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert doctor.limits_fact(WatchLimiter([0], "no").words).fix
     assert doctor.limits_fact(CgroupLimiter(Path("/c")).words).level == "ok"
     monkeypatch.setattr(devices, "has_files", lambda: False)
-    assert "simulated:2" in doctor.gpu_fact(discover("none")).fix
+    assert "simulated:2" in gpu_facts("none")[0].fix
     monkeypatch.setattr(devices, "has_files", lambda: True)
-    assert "nvidia-smi" in doctor.gpu_fact(discover("none")).fix
-    assert "no card" in doctor.gpu_fact(discover("simulated:2")).text
+    assert "nvidia-smi" in gpu_facts("none")[0].fix
+    assert "no card" in gpu_facts("simulated:2")[0].text
+    carved = gpu_facts("simulated:1xA100+mig,1xT4")
+    assert [(fact.topic, fact.level) for fact in carved] == [("gpus", "weak"), ("gpus.mig", "ok")]
+    assert "as pods ask: 0" in carved[1].text
+
+
+def gpu_facts(option: str, told: dict[str, str] | None = None) -> list[doctor.Fact]:
+    return list(doctor.gpu_facts(discover(option), Daemon(problem="none runs"), told))
+
+
+def test_a_card_that_is_not_well_is_told_with_its_remedy() -> None:
+    sick = [Card(0), Card(1, model="T4", healthy=False, reason="XID 79")]
+    facts = gpu_facts("simulated:2", {CARDS: write(sick)})
+    assert [fact.text for fact in facts if fact.topic == "gpus.health"] == [
+        "card 1 (T4) gets nothing new: XID 79"
+    ]
+    assert "windlass gpu clear NODE 1" in facts[1].fix
+
+
+def test_shares_without_a_daemon_are_only_accounted() -> None:
+    real = Inventory((Card(0, "GPU-0", model="T4"),))
+    (_, mps) = doctor.gpu_facts(real, Daemon(problem="no MPS control daemon runs"))
+    assert (mps.topic, mps.level, mps.fix) == ("gpus.mps", "weak", "nvidia-cuda-mps-control -d")
 
 
 def test_the_image_map() -> None:

@@ -56,7 +56,7 @@ def to_annotations(parts: Iterable[Part]) -> dict[str, str]:
 
 
 def from_annotations(annotations: Mapping[str, str]) -> tuple[Part, ...]:
-    """In order of the cards' indices. Raises :class:`PartsError`.
+    """In the order in which ``windlass.dev/devices`` names the cards. Raises :class:`PartsError`.
 
     A card that ``windlass.dev/devices`` names and the others do not is held whole.
     """
@@ -80,7 +80,8 @@ def from_annotations(annotations: Mapping[str, str]) -> tuple[Part, ...]:
         raise PartsError(f"annotation {DEVICES} does not name device {strange[0]}, of which a part was given")
     if any(part.milli > WHOLE for part in shares):
         raise PartsError(f"annotation {SHARES} gives more than a whole device")
-    return tuple(sorted([*shares, *slices, *(Part(index) for index in named if index not in partly)]))
+    parts = [*shares, *slices, *(Part(index) for index in named if index not in partly)]
+    return tuple(sorted(parts, key=lambda part: named.index(part.index)))
 
 
 def _matches(

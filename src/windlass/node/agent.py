@@ -26,13 +26,19 @@ from windlass.kits.clock import Clock
 from windlass.kits.files import FileLock
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
-from windlass.node import devices, logs, machine, spawning
+from windlass.node import devices, linux, logs, machine, mps, spawning
+from windlass.node.cardduty import CardDuty, notes_decoder
+from windlass.node.cardhealth import FaultRecords
+from windlass.node.cardkeeper import CardKeeper
+from windlass.node.cardwatch import CardWatch, told
+from windlass.node.devices import Inventory, Wishes
 from windlass.node.heartbeat import OwnNode
 from windlass.node.host import Host
 from windlass.node.ledger import DeviceLedger
 from windlass.node.limits import find_limiter
 from windlass.node.names import NamedPod, NamedService, hostname_of
 from windlass.node.network import NO_ISOLATION, Network, NetworkError, find_capabilities
+from windlass.node.nvml import Nvml
 from windlass.node.options import AgentOptions
 from windlass.node.paths import NodePaths
 from windlass.node.podevents import Event, Kind
@@ -41,6 +47,7 @@ from windlass.node.podstate import Impossible
 from windlass.node.podworker import PodWorker, read_pod_record
 from windlass.node.runner import ProcessRunner, Runner
 from windlass.node.simulated import SimulatedNodes, decode_simulated
+from windlass.node.slices import NvmlSlicer, Records, SimulatedSlicer
 
 _log = logging.getLogger("windlass.node")
 _CHORES_SECONDS = 60.0
@@ -107,6 +114,7 @@ class NodeAgent:
         self.ready = asyncio.Event()
         """Set when what an earlier agent left has been taken up and the server is being followed."""
         self._stopping = False
+        self._nvml: Nvml | None = None
         self._gone: set[asyncio.Task[None]] = set()
 
     # -- life ----------------------------------------------------------------------------------
@@ -133,6 +141,7 @@ class NodeAgent:
                 self._pods,
                 start_seconds=self._options.simulated_start_seconds,
             )
+            duty = self._card_duty(host, self.node)
             self._take_up()
             self._pods.add_handler(self._saw_pod, lambda _, new: self._saw_pod(new), self._pod_gone)
             assert self.node is not None
@@ -145,6 +154,8 @@ class NodeAgent:
                 group.create_task(self._after_sync(), name="orphans")
                 group.create_task(self._chores(), name="chores")
                 group.create_task(self._sweep(), name="sweep")
+                if duty is not None:
+                    group.create_task(duty.run(), name="cards")
         finally:
             try:
                 if self._options.stop_pods and not self._stopping and self.host is not None:
@@ -154,6 +165,8 @@ class NodeAgent:
                 for task in tuple(self._gone):
                     task.cancel()
             finally:
+                if self._nvml is not None:
+                    self._nvml.close()
                 lock.release()
 
     async def _take(self, lock: FileLock) -> None:
@@ -198,7 +211,8 @@ class NodeAgent:
             capabilities = replace(NO_ISOLATION, refused={"all": str(error)})
             network = Network(self._paths.root, capabilities)
             await network.prepare()
-        inventory = devices.discover(options.gpus)
+        keeper = self._find_cards(name)
+        inventory = keeper.inventory
         limiter = find_limiter(self._paths.root, found.cores)
         capacity, allocatable = machine.resources(
             found, inventory, max_pods=options.max_pods, reserve=options.memory_reserve_bytes
@@ -211,8 +225,8 @@ class NodeAgent:
             annotations.LIMITS: limiter.words,
             annotations.OUTBOUND: f"{network.outbound.kind}: {network.outbound.note}",
         }
-        if inventory.note:
-            words[annotations.DEVICES_NOTE] = inventory.note
+        published = told(keeper)
+        words |= published.annotations
         self.node = OwnNode(
             self._client,
             self._clock,
@@ -223,6 +237,7 @@ class NodeAgent:
             capacity=capacity,
             allocatable=allocatable,
         )
+        self.node.change_devices(published.labels, published.aliases, published.amounts, published.conditions)
         return Host(
             client=self._client,
             clock=self._clock,
@@ -232,14 +247,51 @@ class NodeAgent:
             paths=self._paths,
             capabilities=capabilities,
             network=network,
-            inventory=inventory,
-            ledger=DeviceLedger(self._paths.ledger),
+            cards=keeper,
             limiter=limiter,
             runner=self._runner,
             allocatable=allocatable,
             own_environment=dict(os.environ),
             host_address=found.address,
         )
+
+    def _find_cards(self, name: str) -> CardKeeper:
+        """The machine's cards, and who looks after them. NVML stays open as long as the agent lives."""
+        options = self._options
+        made = Records(self._paths.slices)
+        self._nvml = devices.open_nvml() if options.gpus == devices.AUTO else None
+        keeper = CardKeeper(Inventory(), DeviceLedger(self._paths.ledger))
+
+        def wishes() -> Wishes:
+            own = frozenset(made.made)
+            return Wishes(options.mig, own, os.geteuid() == 0, keeper.refused, keeper.daemon.runs)
+
+        keeper.daemon = mps.find_daemon(os.environ)
+        keeper.inventory = devices.discover(options.gpus, wishes(), machine=name, nvml=self._nvml)
+        if keeper.inventory.simulated:
+            keeper.slicer = SimulatedSlicer(made)
+        elif self._nvml is not None:
+            keeper.slicer = NvmlSlicer(self._nvml, made)
+        self._watch = CardWatch(
+            keeper,
+            self._clock,
+            nvml=self._nvml,
+            faults=FaultRecords(self._paths.faults, linux.boot_id()),
+            wishes=wishes,
+            environment=os.environ,
+            period_seconds=options.card_period_seconds,
+        )
+        return keeper
+
+    def _card_duty(self, host: Host, node: OwnNode | None) -> CardDuty | None:
+        """Who looks after the cards; None where there are none."""
+        assert node is not None
+        if not host.cards.inventory.cards:
+            return None
+        duty = CardDuty(self._client, host, node, self._watch, self.workers)
+        own = self._informers.informer(NODES, decode=notes_decoder(node.name))
+        own.add_handler(duty.noted, lambda _, new: duty.noted(new), None)
+        return duty
 
     def _take_up(self) -> None:
         """Workers for all pods that an earlier agent left in the folder."""
@@ -254,7 +306,7 @@ class NodeAgent:
             worker = self._worker(record["pod"])
             known.add(worker.uid)
             worker.resume()
-        self.host.ledger.keep_only(known)
+        self.host.cards.ledger.keep_only(known)
 
     async def _after_sync(self) -> None:
         """Pods of ours whose object was removed while no agent looked."""

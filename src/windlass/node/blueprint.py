@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.node import devices as devices_module
-from windlass.node.devices import Device
 from windlass.node.environment import (
     ConfigError,
     Facts,
@@ -23,8 +21,10 @@ from windlass.node.environment import (
     command_line,
     environment,
 )
+from windlass.node.handout import Given, visible
 from windlass.node.limits import Enforcement
 from windlass.node.mounts import Mount
+from windlass.node.mps import Daemon
 from windlass.node.names import substitute
 from windlass.node.network import Capabilities
 from windlass.node.options import ImageEntry, image_entry
@@ -45,7 +45,7 @@ class Setting:
     volumes: Mapping[str, Volume]
     hostname: str
     capabilities: Capabilities
-    devices: Mapping[str, Sequence[Device]]
+    devices: Mapping[str, Sequence[Given]]
     """Container → its share of the pod's devices."""
     images: Mapping[str, ImageEntry]
     own_environment: Mapping[str, str]
@@ -53,8 +53,10 @@ class Setting:
     names: Mapping[str, str] = field(default_factory=dict)
     """Name → address, to substitute where there is no hosts file of the pod's own."""
     sandbox: Mapping[str, Any] | None = None
-    has_devices: bool = False
-    """Whether this machine has any: containers that got none must then see none."""
+    device_kinds: Sequence[str] = ()
+    """The resources of this machine's devices: containers that got none of a kind must then see none."""
+    daemon: Daemon | None = None
+    """The MPS control daemon that holds sharers of a card to their shares, where one runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +65,6 @@ class Blueprint:
 
     record: dict[str, Any]
     placeholder: bool
-
-
-def share_devices(spec: Mapping[str, Any], devices: Sequence[Device]) -> dict[str, list[Device]]:
-    """The pod's devices among its containers, in order of the manifest by what each asks for.
-
-    Init containers run before the others, so they draw from the same devices anew.
-    """
-    shares: dict[str, list[Device]] = {}
-    for group in ("containers", "initContainers"):
-        left = list(devices)
-        for container in spec.get(group) or ():
-            count = device_count(container)
-            shares[container["name"]], left = left[:count], left[count:]
-    return shares
-
-
-def device_count(container: Mapping[str, Any]) -> int:
-    """Whole devices that the container asks for."""
-    resources = container.get("resources") or {}
-    for kind in ("limits", "requests"):
-        text = (resources.get(kind) or {}).get(devices_module.RESOURCE)
-        if text is not None:
-            return int(str(text)) if str(text).isdecimal() else 0
-    return 0
-
-
-def pod_device_count(spec: Mapping[str, Any]) -> int:
-    """What the pod needs at once: the sum of its containers, or the largest init container."""
-    mains = sum(device_count(c) for c in spec.get("containers") or ())
-    inits = [device_count(c) for c in spec.get("initContainers") or ()]
-    return max([mains, *inits])
 
 
 def blueprint(
@@ -158,9 +129,8 @@ def _values(container: Mapping[str, Any], setting: Setting, entry: ImageEntry | 
     if entry is not None:
         base.update(_entry_environment(entry, base["PATH"]))
     values = environment(container, setting.facts, setting.lookup, base)
-    share = list(setting.devices.get(container["name"], ()))
-    if share or setting.has_devices:
-        values.update(devices_module.visible(share))  # wins over the manifest: handed out exactly
+    share = setting.devices.get(container["name"], ())
+    values.update(visible(share, setting.device_kinds, setting.daemon))  # wins over the manifest
     return values
 
 

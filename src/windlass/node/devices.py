@@ -1,54 +1,70 @@
 """Which accelerators this machine has: by NVML, simulated on request, or none.
 
-A machine without a driver has no GPUs; that is no error. Labels are those of NVIDIA's GPU feature
-discovery, so that selectors written for a cluster hold here too.
+A machine without a driver has no GPUs; that is no error. What is found becomes records
+(:class:`windlass.api.cards.Card`), labels and amounts of the Node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-RESOURCE = "nvidia.com/gpu"
-SIMULATED_PRODUCT = "Simulated-GPU"
-SIMULATED_MEMORY_MIB = 16384
-AUTO, NONE, SIMULATED = "auto", "none", "simulated"
+from msgspec.structs import replace as altered
 
-_FAMILIES = {6: "pascal", 9: "hopper", 10: "blackwell", 11: "blackwell", 12: "blackwell"}
+from windlass.api.accelerators import NVIDIA
+from windlass.api.cards import Card, SliceInstance
+from windlass.node import gpulabels
+from windlass.node.nvml import CardFacts, Nvml, link_groups, load, machine_name
+from windlass.node.simulatedcards import SIMULATED, SimulationError, simulated_cards
+
+RESOURCE = NVIDIA
+AUTO, NONE = "auto", "none"
+MIG_AUTO, MIG_DYNAMIC, MIG_MIXED, MIG_SINGLE = "auto", "dynamic", "mixed", "single"
+_DISPLAY, _COMPUTE = "0x0300", "0x0302"
 
 
 class DeviceOptionError(ValueError):
-    """The ``--gpus`` option is none of ``auto``, ``none``, ``simulated:N``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """``index`` is what the scheduler's ``windlass.dev/devices`` annotation names."""
-
-    index: int
-    identifier: str
-    """What ``CUDA_VISIBLE_DEVICES`` gets: the UUID of a real card, the index of a simulated one."""
-    product: str
-    memory_mib: int
+    """The ``--gpus`` option is none of ``auto``, ``none``, ``simulated:…``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    devices: tuple[Device, ...] = ()
+    """``cards`` in the order of their indices. ``profiles``: of each card (by UUID) NVML's profile ids."""
+
+    cards: tuple[Card, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     simulated: bool = False
     note: str = ""
     """Why there are none, or what is odd; for ``doctor``."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """Under MIG strategy *single* a slice stands as a card: its UUID → that of the card it is cut from."""
 
-    def pick(self, indices: list[int]) -> list[Device]:
-        """Raises ``LookupError`` naming the index that this machine does not have."""
-        known = {device.index: device for device in self.devices}
-        for index in indices:
-            if index not in known:
-                raise LookupError(f"there is no device {index} on this machine (it has {len(known)})")
-        return [known[index] for index in indices]
+    @property
+    def amounts(self) -> dict[str, int]:
+        return gpulabels.amounts(self.cards)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The resources of all cards."""
+        return tuple(dict.fromkeys(card.resource for card in self.cards))
+
+    def find(self, index: int, resource: str = "") -> Card:
+        """Raises ``LookupError`` naming the index that this machine does not have.
+
+        Without a resource the first kind of cards is meant.
+        """
+        kind = resource or (self.cards[0].resource if self.cards else "")
+        own = [card for card in self.cards if card.resource == kind]
+        for card in own:
+            if card.index == index:
+                return card
+        raise LookupError(f"there is no device {index} on this machine (it has {len(own)})")
+
+
+def key_of(card: Card) -> str:
+    """A card's name in the ledger: its index, with the resource before it for other than NVIDIA's."""
+    return str(card.index) if card.resource == NVIDIA else f"{card.resource}/{card.index}"
 
 
 def has_files() -> bool:
@@ -59,120 +75,205 @@ def has_files() -> bool:
     )
 
 
-def discover(option: str, nvml: Any = None) -> Inventory:
-    """``option``: ``auto``, ``none`` or ``simulated:N``. ``nvml`` stands in for ``pynvml`` in tests."""
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How MIG cards are handed out, which instances are the agent's own: (card's UUID, profile, start), and
+    whether the agent may carve at all. ``mps``: a daemon serves the cards that are not in MIG mode."""
+
+    mig: str = MIG_AUTO
+    own: Collection[tuple[str, str, int]] = ()
+    may_carve: bool = False
+    refused: Collection[str] = ()
+    """UUIDs of cards that the driver would not let be carved."""
+    mps: bool = False
+
+
+def open_nvml(loaded: Callable[[], Nvml] = load) -> Nvml | None:
+    """NVML, open; None where there is no binding or no driver. Whoever asked closes it."""
+    try:
+        nvml = loaded()
+    except ImportError:
+        return None
+    try:
+        nvml.open()
+    except nvml.error:
+        return None
+    return nvml
+
+
+def discover(
+    option: str, wishes: Wishes | None = None, *, machine: str = "", nvml: Nvml | None = None
+) -> Inventory:
+    """``option``: ``auto``, ``none`` or ``simulated:…``. ``machine``: the node's name, for simulated UUIDs.
+
+    ``nvml``: open already; without one it is opened for this question.
+    """
+    wishes = wishes or Wishes()
     if option == NONE:
         return Inventory(note="GPUs are switched off by option")
     if option.startswith(SIMULATED):
-        return _simulated(option)
+        return _simulated(option, machine)
     if option != AUTO:
         raise DeviceOptionError(f"GPUs must be auto, none or simulated:N, not {option!r}")
-    if nvml is None:
-        try:
-            import pynvml as nvml
-        except ImportError as error:
-            return Inventory(note=f"NVML bindings cannot be loaded: {error}")
+    if nvml is not None:
+        return _asked(nvml, wishes)
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
+        nvml = load()
+    except ImportError as error:
+        return Inventory(note=f"NVML bindings cannot be loaded: {error}")
+    try:
+        nvml.open()
+    except nvml.error as error:
         return Inventory(note=f"no NVIDIA driver answers: {error}")
     try:
-        return _from_nvml(nvml)
-    except nvml.NVMLError as error:
-        return Inventory(note=f"the NVIDIA driver refused to list its cards: {error}")
+        return _asked(nvml, wishes)
     finally:
-        nvml.nvmlShutdown()
+        nvml.close()
 
 
-def _simulated(option: str) -> Inventory:
-    _, _, number = option.partition(":")
-    if not number.isdecimal() or not 0 < int(number) <= 1024:
-        raise DeviceOptionError(f"write simulated:N with N from 1 to 1024, not {option!r}")
-    count = int(number)
-    devices = tuple(Device(i, str(i), SIMULATED_PRODUCT, SIMULATED_MEMORY_MIB) for i in range(count))
-    labels = gpu_labels(SIMULATED_PRODUCT, SIMULATED_MEMORY_MIB, count)
-    return Inventory(devices, labels, simulated=True, note=f"{count} simulated GPUs: no card is behind them")
+def _asked(nvml: Nvml, wishes: Wishes) -> Inventory:
+    try:
+        return inventory(nvml, wishes)
+    except nvml.error as error:
+        return Inventory(note=f"the NVIDIA driver refused to list its cards: {error}")
 
 
-def gpu_labels(product: str, memory_mib: int, count: int) -> dict[str, str]:
-    """The labels that every GPU node has. ``product`` with its spaces as dashes."""
-    return {
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": product.replace(" ", "-"),
-        "nvidia.com/gpu.count": str(count),
-        "nvidia.com/gpu.memory": str(memory_mib),
-        "nvidia.com/gpu.replicas": "1",
-        "nvidia.com/gpu.sharing-strategy": "none",
-    }
+def _simulated(option: str, machine: str) -> Inventory:
+    try:
+        cards = simulated_cards(option, machine)
+    except SimulationError as error:
+        raise DeviceOptionError(str(error)) from error
+    count = len(cards)
+    note = f"{count} simulated GPU{'s' if count != 1 else ''}: no card is behind them"
+    return Inventory(cards, gpulabels.labels(cards), simulated=True, note=note)
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def inventory(nvml: Nvml, wishes: Wishes) -> Inventory:
+    """What an open NVML tells. Raises its error where the driver itself refuses.
 
-
-def _from_nvml(nvml: Any) -> Inventory:
-    devices = []
-    handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    for index, handle in enumerate(handles):
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle).total // 2**20
-        product = _text(nvml.nvmlDeviceGetName(handle))
-        devices.append(Device(index, _text(nvml.nvmlDeviceGetUUID(handle)), product, memory))
-    if not devices:
+    A card that does not answer is listed by what is known of it: its index, and that it is lost.
+    """
+    facts: list[CardFacts] = []
+    lost: dict[int, str] = {}
+    for index in range(nvml.count()):
+        try:
+            facts.append(nvml.card(index))
+        except nvml.error as error:
+            lost[index] = str(error)
+    if not facts and not lost:
         return Inventory(note="the NVIDIA driver answers, but it has no cards")
-    labels = gpu_labels(devices[0].product, devices[0].memory_mib, len(devices))
-    labels |= _card_labels(nvml, handles[0])
-    labels |= _driver_labels(nvml)
-    products = sorted({device.product for device in devices})
-    note = (
-        "" if len(products) == 1 else f"cards of several kinds ({', '.join(products)}): labels tell the first"
+    groups = link_groups(facts)
+    foreign = frozenset(card.uuid for card in facts if _has_foreign(card, wishes))
+    cards = [record(card, groups.get(card.index, -1), wishes, foreign=card.uuid in foreign) for card in facts]
+    cards += [
+        Card(index=index, healthy=False, reason=f"it does not answer: {why}") for index, why in lost.items()
+    ]
+    cards.sort(key=lambda card: card.index)
+    single = wishes.mig == MIG_SINGLE and bool(gpulabels.single_profile(cards))
+    found = gpulabels.labels(
+        cards,
+        single=single,
+        machine=machine_name(),
+        clique=next((card.clique for card in facts if card.clique), ""),
+        mode=_mode(facts[0].pci) if facts else "",
+        mig_capable=any(card.mig_mode is not None for card in facts),
+        engines={name: engines for card in facts for name, engines in card.engines.items()},
     )
-    return Inventory(tuple(devices), labels, note=note)
+    found |= gpulabels.driver_labels(*nvml.driver())
+    note = _note(cards, single=single, wishes=wishes)
+    if single:
+        slices, parents = _as_cards(cards)
+        return Inventory(slices, found, note=note, parents=parents)
+    return Inventory(tuple(cards), found, note=note)
 
 
-def _card_labels(nvml: Any, handle: Any) -> dict[str, str]:
-    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    labels = {
-        "nvidia.com/gpu.compute.major": str(major),
-        "nvidia.com/gpu.compute.minor": str(minor),
-        "nvidia.com/gpu.family": family(major, minor),
-        "nvidia.com/mig.strategy": "none",
-    }
+def _as_cards(cards: Sequence[Card]) -> tuple[tuple[Card, ...], dict[str, str]]:
+    """Each slice as a card of its own, numbered through; and whose slice it is."""
+    found: list[Card] = []
+    parents: dict[str, str] = {}
+    for card in cards:
+        usable = {place.profile: place.memory_mib for place in card.placements}
+        for instance in card.instances:
+            if not instance.uuid:
+                continue
+            parents[instance.uuid] = card.uuid
+            found.append(
+                altered(
+                    card,
+                    index=len(found),
+                    uuid=instance.uuid,
+                    model=f"{card.model}-MIG-{instance.profile}",
+                    memory_mib=usable.get(instance.profile, 0),
+                    mig=False,
+                    dynamic=False,
+                    placements=(),
+                    instances=(),
+                )
+            )
+    return tuple(found), parents
+
+
+def _has_foreign(card: CardFacts, wishes: Wishes) -> bool:
+    own = set(wishes.own)
+    return any((card.uuid, each.profile, each.start) not in own for each in card.instances)
+
+
+def record(card: CardFacts, group: int, wishes: Wishes, *, foreign: bool) -> Card:
+    """What is published of a card."""
+    mig = bool(card.mig_mode)
+    carved = (
+        mig
+        and wishes.mig in (MIG_AUTO, MIG_DYNAMIC)
+        and wishes.may_carve
+        and not foreign
+        and card.uuid not in wishes.refused
+        and bool(card.placements)
+    )
+    return Card(
+        index=card.index,
+        uuid=card.uuid,
+        model=card.product.replace(" ", "-"),
+        memory_mib=card.memory_mib,
+        compute=f"{card.compute[0]}.{card.compute[1]}" if card.compute[0] else "",
+        numa=card.numa,
+        link_group=group,
+        pci=card.pci,
+        mig=mig,
+        dynamic=carved,
+        placements=card.placements if mig else (),
+        instances=tuple(
+            SliceInstance(each.profile, each.start, each.size, each.uuid) for each in card.instances
+        ),
+        mps=wishes.mps and not mig,
+    )
+
+
+def _note(cards: Sequence[Card], *, single: bool, wishes: Wishes) -> str:
+    notes = []
+    products = sorted({card.model for card in cards if card.model})
+    if len(products) > 1:
+        notes.append(f"cards of several kinds ({', '.join(products)}): labels tell the first")
+    if wishes.mig == MIG_SINGLE and not single and any(card.mig for card in cards):
+        notes.append("MIG strategy single needs all cards cut into slices of one profile: mixed is used")
+    fixed = [card for card in cards if card.mig and not card.dynamic]
+    if fixed and wishes.mig in (MIG_AUTO, MIG_DYNAMIC):
+        notes.append(
+            f"cards in MIG mode that the agent does not carve: {', '.join(str(card.index) for card in fixed)}"
+        )
+    return "; ".join(notes)
+
+
+def _mode(pci: str) -> str:
+    """``compute`` or ``display`` by the card's PCI class, ``unknown`` where the machine does not tell."""
+    domain, _, rest = pci.partition(":")
     try:
-        nvml.nvmlDeviceGetMigMode(handle)
-        labels["nvidia.com/mig.capable"] = "true"
-    except nvml.NVMLError:
-        labels["nvidia.com/mig.capable"] = "false"
-    machine = Path("/sys/class/dmi/id/product_name")
-    try:
-        labels["nvidia.com/gpu.machine"] = machine.read_text().strip().replace(" ", "-") or "unknown"
+        kind = Path(f"/sys/bus/pci/devices/{domain[-4:]}:{rest}/class").read_text().strip()
     except OSError:
-        labels["nvidia.com/gpu.machine"] = "unknown"
-    return labels
+        return "unknown"
+    return {_DISPLAY: "display", _COMPUTE: "compute"}.get(kind[:6], "unknown")
 
 
-def family(major: int, minor: int) -> str:
-    """The architecture of a CUDA compute capability, in GPU feature discovery's words."""
-    if major == 7:
-        return "turing" if minor >= 5 else "volta"
-    if major == 8:
-        return "ada-lovelace" if minor == 9 else "ampere"
-    return _FAMILIES.get(major, "undefined")
-
-
-def _driver_labels(nvml: Any) -> dict[str, str]:
-    full = _text(nvml.nvmlSystemGetDriverVersion())
-    parts = [*full.split("."), "", ""]
-    labels = {"nvidia.com/cuda.driver-version.full": full}
-    for name, part in zip(("major", "minor", "revision"), parts, strict=False):
-        labels[f"nvidia.com/cuda.driver-version.{name}"] = part
-    cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
-    labels["nvidia.com/cuda.runtime-version.major"] = str(cuda // 1000)
-    labels["nvidia.com/cuda.runtime-version.minor"] = str(cuda % 1000 // 10)
-    labels["nvidia.com/cuda.runtime-version.full"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
-    return labels
-
-
-def visible(devices: list[Device]) -> dict[str, str]:
-    """The environment that shows a container these cards and no others."""
-    identifiers = ",".join(device.identifier for device in devices)
-    return {"CUDA_VISIBLE_DEVICES": identifiers, "NVIDIA_VISIBLE_DEVICES": identifiers or "void"}
+def with_instances(card: Card, instances: Sequence[SliceInstance]) -> Card:
+    """The card with other MIG instances on it."""
+    ordered = tuple(sorted(instances, key=lambda each: each.start))
+    return card if ordered == card.instances else altered(card, instances=ordered)

@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from windlass.api import annotations
-from windlass.node import devices, machine
+from windlass.api import annotations, cards
+from windlass.node import devices, machine, mps
 from windlass.node.limits import CgroupLimiter, find_limiter
 from windlass.node.network import Capabilities, capabilities_of
 from windlass.node.options import AgentOptions
+from windlass.node.paths import NodePaths
 from windlass.node.probe import probe
+from windlass.node.slices import Records
 
 OK, WEAK, NONE = "ok", "weak", "none"
 
@@ -52,9 +54,15 @@ def facts(
     yield from isolation_facts(capabilities, told.get(annotations.ISOLATION, ""))
     yield outbound_fact(capabilities, told.get(annotations.OUTBOUND, ""))
     yield limits_fact(told.get(annotations.LIMITS, "") or limits_words(folder, found.cores))
-    yield gpu_fact(devices.discover(options.gpus))
+    wishes = devices.Wishes(options.mig, may_carve=os.geteuid() == 0, own=_own_slices(folder))
+    inventory = devices.discover(options.gpus, wishes)
+    yield from gpu_facts(inventory, mps.find_daemon(os.environ), told)
     yield capacity_fact(found, options)
     yield from image_facts(options)
+
+
+def _own_slices(folder: Path) -> frozenset[tuple[str, str, int]]:
+    return frozenset(Records(NodePaths(folder).slices).made)
 
 
 def _existing(folder: Path) -> Path:
@@ -167,27 +175,68 @@ def limits_fact(words: str) -> Fact:
     )
 
 
-def gpu_fact(inventory: devices.Inventory) -> Fact:
-    if inventory.simulated:
-        return Fact("gpus", WEAK, inventory.note)
-    if not inventory.devices and devices.has_files():
-        return Fact(
-            "gpus",
-            NONE,
-            f"device files are there, but {inventory.note}",
-            "nvidia-smi, or dmesg | grep -i nvrm: they say why the driver does not answer",
-        )
-    if not inventory.devices:
-        return Fact(
-            "gpus",
-            NONE,
-            inventory.note,
-            "install the NVIDIA driver (nvidia-smi must list the cards), or try policies with "
-            "windlass up --gpus simulated:2",
-        )
-    products = ", ".join(sorted({device.product for device in inventory.devices}))
+def gpu_facts(
+    inventory: devices.Inventory, daemon: mps.Daemon, told: Mapping[str, str] | None = None
+) -> Iterator[Fact]:
+    """What cards there are, which are not well, who carves them, and whether shares are enforced.
+
+    ``told``: the annotations of a running agent's node, whose word on health counts.
+    """
+    if not inventory.cards:
+        yield _no_gpu(inventory)
+        return
+    products = ", ".join(sorted({card.model for card in inventory.cards if card.model}))
     note = f"; {inventory.note}" if inventory.note else ""
-    return Fact("gpus", OK, f"{len(inventory.devices)} × {products}{note}")
+    if inventory.simulated:
+        yield Fact("gpus", WEAK, f"{len(inventory.cards)} × {products}{note}")
+    else:
+        yield Fact("gpus", OK, f"{len(inventory.cards)} × {products}{note}")
+    for card in cards.read(told or {}).cards or inventory.cards:
+        if not card.healthy:
+            text = f"card {card.index} ({card.model}) gets nothing new: {card.reason}"
+            fix = f"when it is mended (nvidia-smi --gpu-reset, or a reboot): windlass gpu clear NODE {card.index}"
+            yield Fact("gpus.health", WEAK, text, fix)
+    yield from _mig_facts(inventory)
+    if not inventory.simulated and any(not card.mig for card in inventory.cards):
+        yield _mps_fact(daemon)
+
+
+def _no_gpu(inventory: devices.Inventory) -> Fact:
+    if devices.has_files():
+        text = f"device files are there, but {inventory.note}"
+        fix = "nvidia-smi, or dmesg | grep -i nvrm: they say why the driver does not answer"
+        return Fact("gpus", NONE, text, fix)
+    fix = (
+        "install the NVIDIA driver (nvidia-smi must list the cards), or try policies with "
+        "windlass up --gpus simulated:2"
+    )
+    return Fact("gpus", NONE, inventory.note, fix)
+
+
+def _mig_facts(inventory: devices.Inventory) -> Iterator[Fact]:
+    cut = [card for card in inventory.cards if card.mig]
+    if not cut:
+        return
+    carved = [str(card.index) for card in cut if card.dynamic]
+    fixed = [str(card.index) for card in cut if not card.dynamic]
+    if carved:
+        yield Fact("gpus.mig", OK, f"cards that are carved into MIG slices as pods ask: {', '.join(carved)}")
+    if fixed:
+        text = f"cards in MIG mode that are handed out in the slices they have: {', '.join(fixed)}"
+        fix = "to have them carved as pods ask, run windlass as root and remove the slices that others made"
+        yield Fact("gpus.mig", OK, text, fix)
+
+
+def _mps_fact(daemon: mps.Daemon) -> Fact:
+    if mps.may_connect(daemon):
+        return Fact("gpus.mps", OK, f"shares of cards are enforced by MPS ({daemon.directory})")
+    if daemon.runs:
+        text = (
+            f"this user may not use the MPS control daemon of {daemon.directory}: shares are only accounted"
+        )
+        return Fact("gpus.mps", WEAK, text, "start the daemon as this user: nvidia-cuda-mps-control -d")
+    text = f"shares of cards are accounted, but not enforced: {daemon.problem}"
+    return Fact("gpus.mps", WEAK, text, "nvidia-cuda-mps-control -d")
 
 
 def capacity_fact(found: machine.Machine, options: AgentOptions) -> Fact:

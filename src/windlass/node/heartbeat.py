@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.api.errors import StatusError
@@ -12,6 +14,7 @@ from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.node import machine as machines
+from windlass.node.gpulabels import MIG_DYNAMIC
 from windlass.node.machine import Machine
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -20,6 +23,8 @@ PERIOD_SECONDS = 10.0
 STATUS_PERIOD_SECONDS = 300.0
 """The status is written when it changes, and this often at the latest (the kubelet's figure)."""
 _FIRST_WAIT_SECONDS = 0.1
+_DEVICE_GROUPS = ("nvidia.com", "amd.com", "habana.ai", "huawei.com")
+"""Whose labels on a box's node are the agent's own."""
 
 _log = logging.getLogger("windlass.node")
 
@@ -47,15 +52,47 @@ class OwnNode:
         self.annotations = annotations
         self._capacity = capacity
         self._allocatable = allocatable
+        self._conditions: tuple[Mapping[str, str], ...] = ()
+        self._aliases: Mapping[str, str] = {}
+        self._device_labels = {key for key in labels if _is_device_label(key)}
+        self._devices = {name for name in capacity if "/" in name}
         self._written: dict[str, Any] | None = None
         self._written_at = 0.0
+        self._wake = asyncio.Event()
         self.uid = ""
 
     def change(self, annotations: dict[str, str]) -> None:
-        """Other words about the machine; told with the next beat."""
+        """Other words about the machine; told at once."""
         if any(self.annotations.get(key) != text for key, text in annotations.items()):
             self.annotations |= annotations
-            self._written = None
+            self._tell_soon()
+
+    def change_devices(
+        self,
+        labels: Mapping[str, str],
+        aliases: Mapping[str, str],
+        amounts: Mapping[str, int],
+        conditions: Sequence[Mapping[str, str]],
+    ) -> None:
+        """Other devices, or other news of them. ``aliases``: labels that are written only where the node has
+        none of that name."""
+        before = (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions)
+        words = {name: str(amount) for name, amount in amounts.items()}
+        kept = {key: text for key, text in self._labels.items() if key not in self._device_labels}
+        self._labels = {**kept, **labels}
+        self._device_labels = set(labels)
+        self._aliases = dict(aliases)
+        for field in ("_capacity", "_allocatable"):
+            own = {name: text for name, text in getattr(self, field).items() if name not in self._devices}
+            setattr(self, field, {**own, **words})
+        self._devices = set(words)
+        self._conditions = tuple(conditions)
+        if before != (self._labels, self._aliases, self._capacity, self._allocatable, self._conditions):
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        self._written = None
+        self._wake.set()
 
     async def run(self) -> None:
         """Register, then beat until cancelled. A server that is away is tried again."""
@@ -67,7 +104,20 @@ class OwnNode:
             except (StatusError, Unreachable) as error:
                 _log.warning("node %s cannot be told to the server: %s", self.name, error)
                 wait = min(max(wait * 2, _FIRST_WAIT_SECONDS), PERIOD_SECONDS)
-            await self._clock.sleep(wait)
+                await self._clock.sleep(wait)
+                continue
+            await self._sleep(wait)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Until the next beat is due, or there is news."""
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        woken = asyncio.ensure_future(self._wake.wait())
+        try:
+            await asyncio.wait((sleep, woken), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleep.cancel()
+            woken.cancel()
+        self._wake.clear()
 
     async def beat(self) -> None:
         """One heartbeat. Raises ``StatusError`` and ``Unreachable``."""
@@ -78,7 +128,7 @@ class OwnNode:
         await renew_lease(self._client, self.name, self._clock.now(), LEASE_SECONDS)
 
     async def _register(self) -> None:
-        metadata = {"labels": self._labels, "annotations": self.annotations}
+        metadata = {"labels": {**self._aliases, **self._labels}, "annotations": self.annotations}
         try:
             found = await self._client.get(NODES, self.name)
         except StatusError as error:
@@ -92,8 +142,10 @@ class OwnNode:
             }
             found = await self._client.create(NODES, fresh)
         self.uid = found["metadata"]["uid"]
-        stale = _stale_labels(found["metadata"].get("labels") or {}, self._labels)
-        change = {"metadata": {"labels": {**self._labels, **stale}, "annotations": self.annotations}}
+        present = found["metadata"].get("labels") or {}
+        aliases = {key: text for key, text in self._aliases.items() if key not in present}
+        wanted = {**aliases, **self._labels, **_stale_labels(present, self._labels)}
+        change = {"metadata": {"labels": wanted, "annotations": self.annotations}}
         if not _contains(found["metadata"], change["metadata"]):
             await self._client.patch(NODES, self.name, change)
         before = found.get("status") or {}
@@ -104,6 +156,7 @@ class OwnNode:
             self._allocatable,
             now=self._clock.now(),
             before=before.get("conditions") or (),
+            more=self._conditions,
         )
         # Merge patch: resources that are no more (other GPUs, another option) must go.
         for kind in ("capacity", "allocatable"):
@@ -115,7 +168,11 @@ class OwnNode:
 
 def _stale_labels(found: dict[str, str], wanted: dict[str, str]) -> dict[str, None]:
     """GPU labels that an earlier start wrote and that hold no more."""
-    return {key: None for key in found if key.startswith("nvidia.com/") and key not in wanted}
+    return {key: None for key in found if _is_device_label(key) and key not in wanted}
+
+
+def _is_device_label(key: str) -> bool:
+    return key.partition("/")[0] in _DEVICE_GROUPS or key == MIG_DYNAMIC
 
 
 def _contains(metadata: dict[str, Any], change: dict[str, dict[str, Any]]) -> bool:

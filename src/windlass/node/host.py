@@ -17,9 +17,8 @@ from windlass.api.resources import CONFIG_MAPS, SECRETS
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
-from windlass.node.devices import Inventory
+from windlass.node.cardkeeper import CardKeeper
 from windlass.node.environment import Reference
-from windlass.node.ledger import DeviceLedger
 from windlass.node.limits import Limiter
 from windlass.node.mounts import Mount
 from windlass.node.names import Directory, NamedPod, NamedService, name_switch
@@ -48,8 +47,7 @@ class Host:
     paths: NodePaths
     capabilities: Capabilities
     network: Network
-    inventory: Inventory
-    ledger: DeviceLedger
+    cards: CardKeeper
     limiter: Limiter
     runner: Runner
     allocatable: Mapping[str, str]

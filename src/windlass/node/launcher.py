@@ -18,8 +18,8 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
 from windlass.client.errors import Unreachable
 from windlass.node import blueprint as blueprints
-from windlass.node import mounts, volumes
-from windlass.node.environment import Facts, Lookup
+from windlass.node import handout, mounts, volumes
+from windlass.node.environment import ConfigError, Facts, Lookup
 from windlass.node.environment import references as environment_references
 from windlass.node.host import Host
 from windlass.node.limits import limits_of
@@ -28,6 +28,7 @@ from windlass.node.notices import lost_files_note
 from windlass.node.podevents import Note
 from windlass.node.podsandbox import PodSandbox
 from windlass.node.runner import AttemptSpec, Handle
+from windlass.node.slices import SliceBusy, SliceRefused
 
 _log = logging.getLogger("windlass.node")
 
@@ -54,6 +55,7 @@ class ContainerLauncher:
         self._spawn = spawn
         self._volumes: dict[str, volumes.Volume] = {}
         self._placeholders: set[str] = set()
+        self._told_shares = False
 
     @property
     def host_network(self) -> bool:
@@ -127,12 +129,12 @@ class ContainerLauncher:
         host, spec = self.host, self.pod["spec"]
         box = await self.prepare_sandbox()
         own_network = not self.host_network
-        text = (self.pod["metadata"].get("annotations") or {}).get(annotations.DEVICES, "")
-        chosen = host.inventory.pick([int(part) for part in text.split(",") if part.strip()])
+        chosen = await self._given()
         system: list[mounts.Mount] = []
         if host.capabilities.mounts:
             system = host.system_files(self.folder, self.hostname, own_network)
-            if "ipc" in host.capabilities.namespaces and not spec.get("hostIPC"):
+            own_memory = "ipc" in host.capabilities.namespaces and not spec.get("hostIPC")
+            if own_memory and not self._meets_daemon(chosen):
                 system.append(mounts.Mount(str(self.folder / "shm"), "/dev/shm", optional=True))
         return blueprints.Setting(
             facts=self._facts(),
@@ -141,14 +143,43 @@ class ContainerLauncher:
             volumes=self._volumes,
             hostname=self.hostname,
             capabilities=host.capabilities,
-            devices=blueprints.share_devices(spec, chosen),
+            devices=handout.share_out(self.pod, chosen),
             images=host.options.images,
             own_environment=host.own_environment,
             system_files=system,
             names=host.directory.table(self.pod["metadata"]["namespace"]),
             sandbox=box,
-            has_devices=bool(host.inventory.devices),
+            device_kinds=host.cards.inventory.kinds,
+            daemon=host.cards.daemon,
         )
+
+    async def _given(self) -> list[handout.Given]:
+        """The pod's cards. Raises :class:`ConfigError` where one of them is not to be had now."""
+        try:
+            found = await self.host.cards.given(self.uid)
+        except (LookupError, SliceBusy, SliceRefused) as error:
+            raise ConfigError(str(error), "DeviceNotReady") from error
+        self._tell_shares(found)
+        return found
+
+    def _meets_daemon(self, given: list[handout.Given]) -> bool:
+        """Clients of MPS and its server share memory: such a pod has the machine's ``/dev/shm``."""
+        shared = handout.shared(given)
+        return bool(shared) and handout.enforced(given, self.host.cards.daemon)
+
+    def _tell_shares(self, given: list[handout.Given]) -> None:
+        """Say once how the pod is held to its shares."""
+        shared = handout.shared(given)
+        if not shared or self._told_shares:
+            return
+        self._told_shares = True
+        has = "; ".join(handout.words(each) for each in shared)
+        if handout.enforced(given, self.host.cards.daemon):
+            self.host.note(self.pod, Note("Normal", "DeviceShareEnforced", f"MPS holds the pod to {has}"))
+            return
+        why = self.host.cards.daemon.problem or "the cards are not served by an MPS control daemon"
+        text = f"has {has}: accounted, but not enforced on this machine, because {why}"
+        self.host.note(self.pod, Note("Warning", "DeviceShareNotEnforced", text))
 
     def _tell_about(self, container: Mapping[str, Any], plan: blueprints.Blueprint) -> None:
         name = container["name"]

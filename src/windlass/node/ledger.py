@@ -1,71 +1,154 @@
-"""Who holds which device of this machine: one file, so that no device is ever given twice.
+"""Who holds what of which card of this machine: one file, so that nothing is ever given twice.
 
-The scheduler decides; the ledger only refuses what cannot be true. It outlives the agent.
+The scheduler decides; the ledger only refuses what cannot be true: a card whole and in parts, more compute or
+memory than it has, slices that overlap. It outlives the agent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from windlass.kits.files import write_atomic
 
+WHOLE = 1000
+
 
 class DeviceBusy(Exception):
-    """Another pod of this machine holds the device."""
+    """Another pod of this machine holds the device, or what would be needed of it."""
 
-    def __init__(self, device: str, holder: str) -> None:
-        super().__init__(f"device {device} is held by pod {holder}")
+    def __init__(self, device: str, holder: str, why: str = "") -> None:
+        super().__init__(f"device {device} is held by pod {holder}" + (f": {why}" if why else ""))
         self.device = device
         self.holder = holder
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """All of a card (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices."""
+
+    device: str
+    milli: int = WHOLE
+    memory_mib: int = 0
+    profile: str = ""
+    start: int = -1
+    size: int = 0
+
+    @property
+    def whole(self) -> bool:
+        return not self.profile and self.milli >= WHOLE
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A claim and whose it is: the pod's uid and its ``namespace/name``."""
+
+    claim: Claim
+    uid: str
+    pod: str
+
+
 class DeviceLedger:
-    """``device → {"uid", "pod"}`` in a JSON file, rewritten whole and durably at each change."""
+    """All claims in a JSON file, rewritten whole and durably at each change.
+
+    The file of releases before shares (``device → {"uid", "pod"}``) is read too: cards held whole.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._held: dict[str, dict[str, str]] = {}
+        self._held: tuple[Held, ...] = ()
         try:
             record = json.loads(path.read_bytes())
         except FileNotFoundError:
             return
-        self._held = {str(device): dict(holder) for device, holder in record.items()}
+        self._held = tuple(_read(record))
 
     @property
-    def held(self) -> Mapping[str, Mapping[str, str]]:
+    def held(self) -> tuple[Held, ...]:
         return self._held
 
-    def claim(self, uid: str, pod: str, devices: Sequence[str]) -> None:
-        """Give ``devices`` to the pod; once more is no change. Raises :class:`DeviceBusy`, taking none."""
-        for device in devices:
-            holder = self._held.get(device)
-            if holder is not None and holder["uid"] != uid:
-                raise DeviceBusy(device, holder["pod"])
-        fresh = [device for device in devices if device not in self._held]
+    def of(self, uid: str) -> tuple[Claim, ...]:
+        """What the pod holds."""
+        return tuple(held.claim for held in self._held if held.uid == uid)
+
+    def holders(self, device: str) -> tuple[Held, ...]:
+        return tuple(held for held in self._held if held.claim.device == device)
+
+    def claim(
+        self, uid: str, pod: str, claims: Sequence[Claim], memory: Mapping[str, int] | None = None
+    ) -> None:
+        """Give ``claims`` to the pod; once more is no change. Raises :class:`DeviceBusy`, taking none.
+
+        ``memory``: what each card has in all, in MiB; a card that is not in it is not bounded by memory.
+        """
+        fresh = list((Counter(claims) - Counter(self.of(uid))).elements())
         if not fresh:
             return
-        self._write({**self._held, **{device: {"uid": uid, "pod": pod} for device in fresh}})
+        present = list(self._held)
+        for claim in fresh:
+            _check(claim, [held for held in present if held.claim.device == claim.device], memory or {})
+            present.append(Held(claim, uid, pod))
+        self._write(tuple(present))
 
-    def release(self, uid: str) -> list[str]:
-        """Take back all that the pod holds; its devices."""
-        freed = [device for device, holder in self._held.items() if holder["uid"] == uid]
+    def release(self, uid: str) -> list[Claim]:
+        """Take back all that the pod holds; what that was."""
+        freed = [held.claim for held in self._held if held.uid == uid]
         if freed:
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # the state folder was removed, and the ledger with it
-                self._write({device: holder for device, holder in self._held.items() if holder["uid"] != uid})
+            with contextlib.suppress(FileNotFoundError):  # the state folder was removed, the ledger with it
+                self._write(tuple(held for held in self._held if held.uid != uid))
         return freed
 
-    def keep_only(self, uids: Collection[str]) -> list[str]:
+    def keep_only(self, uids: Collection[str]) -> list[Claim]:
         """Take back what pods hold that are no longer on this machine."""
-        freed = [device for device, holder in self._held.items() if holder["uid"] not in uids]
+        freed = [held.claim for held in self._held if held.uid not in uids]
         if freed:
-            self._write({device: holder for device, holder in self._held.items() if holder["uid"] in uids})
+            self._write(tuple(held for held in self._held if held.uid in uids))
         return freed
 
-    def _write(self, held: dict[str, dict[str, str]]) -> None:
-        write_atomic(self._path, json.dumps(held, sort_keys=True))
+    def _write(self, held: tuple[Held, ...]) -> None:
+        entries = [{**asdict(each.claim), "uid": each.uid, "pod": each.pod} for each in held]
+        write_atomic(self._path, json.dumps({"claims": entries}, sort_keys=True))
         self._held = held
+
+
+def _read(record: Mapping[str, Any]) -> Iterator[Held]:
+    claims = record.get("claims")
+    if isinstance(claims, list):
+        for entry in claims:
+            fields = {key: value for key, value in entry.items() if key not in ("uid", "pod")}
+            yield Held(Claim(**fields), str(entry["uid"]), str(entry["pod"]))
+        return
+    for device, holder in record.items():
+        yield Held(Claim(str(device)), str(holder["uid"]), str(holder["pod"]))
+
+
+def _check(claim: Claim, present: Sequence[Held], memory: Mapping[str, int]) -> None:
+    """Raises :class:`DeviceBusy` where ``claim`` cannot stand beside ``present``, all on one card."""
+    for held in present:
+        other = held.claim
+        if claim.whole or other.whole:
+            raise DeviceBusy(claim.device, held.pod)
+        if bool(claim.profile) != bool(other.profile):
+            raise DeviceBusy(claim.device, held.pod, "a card is either shared or cut into slices")
+        if claim.profile and _overlap(claim, other):
+            raise DeviceBusy(claim.device, held.pod, f"slice {other.profile} at {other.start} is in the way")
+    if claim.profile or not present:
+        return
+    milli = claim.milli + sum(held.claim.milli for held in present)
+    if milli > WHOLE:
+        raise DeviceBusy(claim.device, present[-1].pod, f"its sharers would have {milli / 10:g} % of it")
+    mib = claim.memory_mib + sum(held.claim.memory_mib for held in present)
+    if mib > memory.get(claim.device, mib):
+        raise DeviceBusy(
+            claim.device, present[-1].pod, f"its sharers would have {mib} of {memory[claim.device]} MiB"
+        )
+
+
+def _overlap(one: Claim, other: Claim) -> bool:
+    first, second = sorted((one, other), key=lambda claim: claim.start)
+    return second.start < first.start + max(1, first.size)

@@ -15,7 +15,7 @@ from windlass.api import annotations
 from windlass.api.nodes import KUBELET_VERSION, node_conditions
 from windlass.kits.timestamps import rfc3339
 from windlass.node import linux
-from windlass.node.devices import RESOURCE, Inventory
+from windlass.node.devices import Inventory
 from windlass.node.options import MIB
 
 _ARCHITECTURES = {
@@ -114,8 +114,7 @@ def resources(
         "ephemeral-storage": f"{machine.disk_bytes // 1024}Ki",
         "pods": str(max_pods),
     }
-    if inventory.devices:
-        capacity[RESOURCE] = str(len(inventory.devices))
+    capacity |= {name: str(amount) for name, amount in inventory.amounts.items()}
     kept = memory_reserve(machine.memory_bytes, reserve)
     return capacity, {**capacity, "memory": f"{(machine.memory_bytes - kept) // 1024}Ki"}
 
@@ -138,11 +137,18 @@ def node_status(
     *,
     now: float,
     before: Sequence[Mapping[str, Any]] = (),
+    more: Sequence[Mapping[str, str]] = (),
 ) -> dict[str, Any]:
-    """The status; transition times of conditions that did not change are taken from ``before``."""
+    """The status; transition times of conditions that did not change are taken from ``before``.
+
+    ``more``: conditions besides those that every node has.
+    """
     moment = rfc3339(now)
     known = {condition.get("type"): condition for condition in before}
     conditions = node_conditions(moment)
+    conditions += [
+        {**condition, "lastHeartbeatTime": moment, "lastTransitionTime": moment} for condition in more
+    ]
     for condition in conditions:
         earlier = known.get(condition["type"])
         if earlier is not None and earlier.get("status") == condition["status"]:

@@ -34,7 +34,13 @@ class AgentOptions:
     node_name: str = ""
     """Empty: the machine's hostname, in lower case."""
     gpus: str = "auto"
-    """``auto``, ``none`` or ``simulated:N``."""
+    """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.simulatedcards`)."""
+    mig: str = "auto"
+    """How cards in MIG mode are handed out: carved as pods ask (``dynamic``), or in the slices they have, counted
+    as ``nvidia.com/mig-…`` (``mixed``) or as ``nvidia.com/gpu`` (``single``). ``auto``: carved where that is
+    allowed and nobody else has cut the card, else mixed."""
+    card_period_seconds: float = 15.0
+    """How often the cards are looked at; an error that the driver tells is dealt with at once."""
     isolation: str = "auto"
     """``auto``: namespaces where the machine permits them; ``none``: share the machine's network and files."""
     images: Mapping[str, ImageEntry] = field(default_factory=dict)

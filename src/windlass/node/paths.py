@@ -1,7 +1,8 @@
 """Where the agent keeps what: one place that knows the layout of its folder.
 
 ``pods/<uid>/`` (record, sandbox, volumes, attempts) · ``logs/<namespace>_<pod>_<uid>/<container>/<n>.log``
-· ``claims/`` (persistent volume claims) · ``devices.json`` · ``network.json`` · ``box.json``
+· ``claims/`` (persistent volume claims) · ``devices.json`` · ``mig.json`` · ``health.json`` · ``network.json``
+· ``box.json``
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ class NodePaths:
     @property
     def ledger(self) -> Path:
         return self.root / "devices.json"
+
+    @property
+    def slices(self) -> Path:
+        return self.root / "mig.json"
+
+    @property
+    def faults(self) -> Path:
+        return self.root / "health.json"
 
     def pod(self, uid: str) -> Path:
         return self.pods / uid

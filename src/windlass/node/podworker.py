@@ -20,12 +20,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.api import annotations
 from windlass.api.errors import StatusError
 from windlass.client.errors import Unreachable
 from windlass.kits.files import write_atomic
-from windlass.node import blueprint as blueprints
 from windlass.node import logs, records
+from windlass.node.cardkeeper import Rejected
 from windlass.node.environment import ConfigError
 from windlass.node.host import Host
 from windlass.node.launcher import ContainerLauncher
@@ -51,6 +50,7 @@ from windlass.node.podstate import PodMachine, PodStep, machine_of
 from windlass.node.podstatus import is_ready
 from windlass.node.publisher import StatusPublisher
 from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
+from windlass.node.slices import SliceBusy
 
 _log = logging.getLogger("windlass.node")
 _RECORD = "pod.json"
@@ -264,12 +264,12 @@ class PodWorker:
     async def _prepare(self) -> None:
         now = self.host.clock.now
         try:
-            rejected = self._claim_devices()
-            if rejected:
-                self.send(Event(Kind.REJECTED, now(), reason="UnexpectedAdmissionError", message=rejected))
-                return
+            await self.host.cards.admit(self.uid, self.machine.key, self.pod)
             address = await self._prepare_parts()
-        except DeviceBusy as busy:
+        except Rejected as rejected:
+            reason = "UnexpectedAdmissionError"
+            self.send(Event(Kind.REJECTED, now(), reason=reason, message=str(rejected)))
+        except (DeviceBusy, SliceBusy) as busy:
             self.send(Event(Kind.NOT_PREPARED, now(), reason="DeviceInUse", message=str(busy)))
         except ConfigError as error:
             self.send(Event(Kind.NOT_PREPARED, now(), reason=error.reason, message=error.message))
@@ -281,29 +281,6 @@ class PodWorker:
             self.machine.address = address
             self._remember()
             self.send(Event(Kind.PREPARED, now(), address=address))
-
-    def _claim_devices(self) -> str:
-        """Take the devices that the binding names; why that is impossible, or an empty text."""
-        wanted = blueprints.pod_device_count(self.pod["spec"])
-        text = (self.pod["metadata"].get("annotations") or {}).get(annotations.DEVICES, "")
-        if not wanted and not text:
-            return ""
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        if not all(part.isdecimal() for part in parts):
-            return (
-                f'annotation {annotations.DEVICES} is "{text}": it must name devices by number, as in "0,1"'
-            )
-        if len(set(parts)) != wanted or len(parts) != wanted:
-            return (
-                f"the pod asks for {wanted} devices but was bound with {text or 'none'}; "
-                "let the windlass scheduler place it instead of setting nodeName"
-            )
-        try:
-            chosen = self.host.inventory.pick([int(part) for part in parts])
-        except LookupError as error:
-            return str(error)
-        self.host.ledger.claim(self.uid, self.machine.key, [str(device.index) for device in chosen])
-        return ""
 
     async def _prepare_parts(self) -> str:
         """Network, names, volumes, sandbox. Raises what :meth:`_prepare` tells."""
@@ -396,7 +373,7 @@ class PodWorker:
     async def _tear_down(self) -> None:
         """No container runs: end the sandbox, give back devices, address, limits, scratch volumes."""
         await self._launcher.sandbox.end()
-        self.host.ledger.release(self.uid)
+        self.host.cards.release(self.uid)
         self.host.limiter.release(self.uid)
         self.host.hosts_files.pop(self.uid, None)
         self.host.network.release(self.uid)
