@@ -1,6 +1,6 @@
 """The scheduling cases: which are run, how, and which are known to differ.
 
-A case is run if it asks for whole devices and for no topology; :func:`asks_for` reads that from the case.
+A case is run if it asks for whole devices; :func:`asks_for` reads that from the case.
 """
 
 from __future__ import annotations
@@ -41,14 +41,8 @@ CASES: Mapping[str, dict[str, Any]] = {case["id"]: case for case in RUNNER.load_
 
 
 def asks_for(case: Mapping[str, Any]) -> str:
-    """What a case asks for beyond whole devices without topology; empty: nothing, it is run."""
+    """What a case asks for beyond whole devices; empty: nothing, it is run."""
     state = case["state"]
-    if (
-        state.get("topologies")
-        or state.get("hypernodes")
-        or any(_has_topology(group) for group in (*state.get("jobs", ()), *state.get("podgroups", ())))
-    ):
-        return "topology"
     if any("mig" in node for node in state.get("nodes", ())):
         return "parts of devices"
     for job in state.get("jobs", ()):
@@ -59,19 +53,6 @@ def asks_for(case: Mapping[str, Any]) -> str:
         if any(RUNNER.quantity(demand).denominator != 1 for demand in demands):
             return "parts of devices"
     return ""
-
-
-def _has_topology(group: Mapping[str, Any]) -> bool:
-    if "topology" in group or "networkTopology" in group:
-        return True
-    if any("networkTopology" in policy for policy in group.get("subGroupPolicy", ())):
-        return True
-    return "groups" in group and _constrained(group["groups"])
-
-
-def _constrained(part: Mapping[str, Any]) -> bool:
-    below = (*part.get("children", ()), *part.get("podSets", ()))
-    return "constraint" in part or any(_constrained(child) for child in below)
 
 
 def outcome(case: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], list[str]]:
