@@ -11,10 +11,9 @@ import pytest
 from windlass.api.errors import WindlassError
 from windlass.app.__main__ import main
 from windlass.app.options import (
-    Gpus,
     UpOptions,
+    check_gpus,
     child_options,
-    parse_gpus,
     parser,
     remote_options,
     up_options,
@@ -26,16 +25,19 @@ from windlass.kits.state import StateFolder
 
 
 @pytest.mark.parametrize(
-    ("text", "gpus"), [("auto", Gpus("auto")), ("none", Gpus("none")), ("simulated:4", Gpus("simulated", 4))]
+    "text", ["auto", "none", "simulated:4", "simulated:8xH100-80GB", "simulated:2xA100-40GB+mig,1xT4:15Gi"]
 )
-def test_gpus(text: str, gpus: Gpus):
-    assert parse_gpus(text) == gpus
+def test_gpus(text: str):
+    check_gpus(text)
 
 
-@pytest.mark.parametrize("text", ["", "4", "simulated", "simulated:", "simulated:0", "simulated:-1", "all"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "4", "simulated", "simulated:", "simulated:0", "simulated:-1", "simulated:1xNobody", "all"],
+)
 def test_gpus_that_cannot_be_meant(text: str):
     with pytest.raises(WindlassError) as caught:
-        parse_gpus(text)
+        check_gpus(text)
     assert caught.value.code == "WL-USE-400"
     assert caught.value.remedies
 

@@ -19,7 +19,6 @@ from windlass.node.images import encode, load
 from windlass.node.options import ImageEntry
 
 DEFAULT_PORT = 7443
-MOST_SIMULATED_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +69,25 @@ class RemoteOptions:
     errors_as_json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
-    """``auto`` (what NVML finds), ``none``, or ``simulated:N``."""
-
-    kind: str
-    count: int = 0
-
-
-def parse_gpus(text: str) -> Gpus:
-    """Raises :class:`WindlassError` on anything but ``auto``, ``none`` and ``simulated:N``."""
+def check_gpus(text: str) -> None:
+    """Raises :class:`WindlassError` on anything but ``auto``, ``none`` and ``simulated:…``."""
     if text in ("auto", "none"):
-        return Gpus(text)
-    kind, _, number = text.partition(":")
-    if kind == "simulated" and number.isascii() and number.isdigit():
-        count = int(number)
-        if 1 <= count <= MOST_SIMULATED_GPUS:
-            return Gpus(kind, count)
+        return
+    kind, colon, _ = text.partition(":")
+    why = "it takes auto, none, or simulated:N (also simulated:8xH100-80GB, simulated:2xA100-40GB+mig,1xT4)"
+    if kind == "simulated" and colon:
+        from windlass.node.simulatedcards import SimulationError, simulated_cards
+
+        try:
+            simulated_cards(text)
+            return
+        except SimulationError as error:
+            why = str(error)
     raise WindlassError(
         "WL-USE-400",
         f"--gpus {text!r} is not understood",
-        evidence=f"it takes auto, none, or simulated:N with N from 1 to {MOST_SIMULATED_GPUS}",
-        remedies=("windlass up --gpus simulated:2",),
+        evidence=why,
+        remedies=("windlass up --gpus simulated:2", "windlass up --gpus simulated:4xA100-80GB"),
     )
 
 
@@ -185,7 +181,7 @@ def parser() -> argparse.ArgumentParser:
 
 def up_options(parsed: argparse.Namespace) -> UpOptions:
     if parsed.gpus is not None:
-        parse_gpus(parsed.gpus)
+        check_gpus(parsed.gpus)
     if parsed.node_name is not None:
         check_node_name(parsed.node_name)
     return UpOptions(

@@ -16,7 +16,7 @@ from msgspec.structs import replace as altered
 from windlass.api.cards import Card, SliceInstance
 from windlass.api.deviceparts import DEVICES, Part, PartsError, from_annotations
 from windlass.node.devices import Inventory, key_of
-from windlass.node.handout import Draw, Given, draws, resource_of, whole_cards
+from windlass.node.handout import Draw, Given, draws, resource_of, wanted_slices, whole_cards
 from windlass.node.ledger import Claim, DeviceBusy, DeviceLedger
 from windlass.node.mps import Daemon
 from windlass.node.slices import Slicer, SliceRefused
@@ -91,12 +91,31 @@ class CardKeeper:
             raise Rejected(str(error)) from error
         if not parts and not wanted:
             return []
-        self._check_counts(pod, wanted, parts, annotations.get(DEVICES, ""))
+        text = annotations.get(DEVICES, "")
+        if not any(part.profile for part in parts) and (slices := wanted_slices(pod)):
+            parts, static = self._split(pod, parts, slices)
+        else:
+            static = []
+        self._check_counts(pod, wanted, parts, text)
         resource = resource_of(pod["spec"], self.inventory.kinds[0] if self.inventory.kinds else "")
-        claims = [self._claim(part, resource) for part in parts]
-        if not any(part.profile for part in parts):
-            claims += self._static_claims(pod, wanted)
-        return claims
+        return [*(self._claim(part, resource) for part in parts), *static]
+
+    def _split(
+        self, pod: Mapping[str, Any], parts: Sequence[Part], slices: Mapping[str, int]
+    ) -> tuple[list[Part], list[Claim]]:
+        """Cards, and slices that are there already and only counted: of these an index is a number among
+        the slices of the profile."""
+        whole = whole_cards(pod)
+        if not whole and len(slices) == 1 and len(parts) == sum(slices.values()):
+            (profile,) = slices
+            every = self._static_slices(profile)
+            if any(part.index >= len(every) for part in parts):
+                raise Rejected(f"this machine has {len(every)} MIG slices {profile}; {_PLACE}")
+            return [], [every[part.index] for part in parts]
+        claims: list[Claim] = []
+        for profile, count in slices.items():
+            claims += self._free_slices(profile, count)
+        return list(parts)[:whole], claims
 
     def _check_counts(
         self, pod: Mapping[str, Any], wanted: Mapping[str, Sequence[Draw]], parts: Sequence[Part], text: str
@@ -108,8 +127,8 @@ class CardKeeper:
         has_parts = any(not part.whole for part in parts)
         if has_parts and not asks_parts:
             raise Rejected(f"the pod asks for no part of a device but was bound with one; {_PLACE}")
-        only_profiles = all(draw.profile or draw.whole for every in wanted.values() for draw in every)
-        if asks_parts and not has_parts and not only_profiles:
+        shares = any(not (draw.whole or draw.profile) for every in wanted.values() for draw in every)
+        if shares and not has_parts:
             raise Rejected(
                 f"the pod asks for a part of a device but was bound with {text or 'none'}; {_PLACE}"
             )
@@ -131,36 +150,26 @@ class CardKeeper:
         )
         return Claim(key_of(card), 0, 0, part.profile, part.start, size)
 
-    def _static_claims(self, pod: Mapping[str, Any], wanted: Mapping[str, Sequence[Draw]]) -> list[Claim]:
-        """Slices that are counted but not chosen by the scheduler: free ones of the cards that are cut already."""
-        mains = {container["name"] for container in pod["spec"].get("containers") or ()}
-        claims: list[Claim] = []
-        for name, every in wanted.items():
-            for draw in every:
-                if draw.profile and name in mains:
-                    claims += self._free_slices(draw, claims)
-        return claims
+    def _static_slices(self, profile: str) -> list[Claim]:
+        """The instances of a profile on the cards that are not carved, in order of card and start."""
+        return [
+            Claim(name, 0, 0, instance.profile, instance.start, instance.size)
+            for name, card in self.by_key.items()
+            if card.mig and not card.dynamic
+            for instance in card.instances
+            if instance.profile == profile and instance.uuid
+        ]
 
-    def _free_slices(self, draw: Draw, taken: Sequence[Claim]) -> list[Claim]:
-        found: list[Claim] = []
-        holder = ""
-        for name, card in self.by_key.items():
-            if not card.mig or card.dynamic or not card.healthy:
-                continue
-            for instance in card.instances:
-                if instance.profile != draw.profile or not instance.uuid or len(found) == draw.count:
-                    continue
-                claim = Claim(name, 0, 0, instance.profile, instance.start, instance.size)
-                held = next((h for h in self.ledger.holders(name) if h.claim == claim), None)
-                if held is not None:
-                    holder = held.pod
-                elif claim not in taken:
-                    found.append(claim)
-        if len(found) < draw.count:
-            if holder:
-                raise DeviceBusy(f"slice {draw.profile}", holder)
-            raise Rejected(f"this machine has no {draw.count} MIG slices {draw.profile}; {_PLACE}")
-        return found
+    def _free_slices(self, profile: str, count: int) -> list[Claim]:
+        """So many that nobody has. Raises :class:`DeviceBusy` and :class:`Rejected`."""
+        held = {each.claim: each.pod for each in self.ledger.held}
+        every = self._static_slices(profile)
+        free = [claim for claim in every if claim not in held and self.by_key[claim.device].healthy]
+        if len(free) < count:
+            if len(every) >= count and len(held):
+                raise DeviceBusy(f"slice {profile}", next(iter(held.values())))
+            raise Rejected(f"this machine has {len(every)} MIG slices {profile}; {_PLACE}")
+        return free[:count]
 
     # -- slices --------------------------------------------------------------------------------
 

@@ -14,7 +14,10 @@ from windlass.cli.output import emit
 @click.command("up")
 @click.option("--port", type=int, help="TLS port on the loopback interface (default: 7443, or a free one).")
 @click.option(
-    "-g", "--gpus", metavar="KIND", help="auto (what the driver finds), none, or simulated:N. Default: auto."
+    "-g",
+    "--gpus",
+    metavar="KIND",
+    help="auto (what the driver finds), none, simulated:N or simulated:8xH100-80GB[+mig]. Default: auto.",
 )
 @click.option("--node-name", metavar="NAME", help="Name of this box as a node (default: its host name).")
 @click.option(
