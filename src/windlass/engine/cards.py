@@ -132,12 +132,14 @@ class CardTable:
         self._table = table
         self.rows: list[RowCards | None] = []
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)
+        self._settled = True
+        """Whether the bit sets are those of the node as it is known."""
         self._kits: dict[tuple[tuple[Device, bool], ...], Kit] = {}
         self.kits: list[Kit] = []
         """By code."""
         self.kit_of: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         """Row → code of its kit; -1 where its cards have not been asked for."""
-        self.facts: dict[str, NDArray[np.int64]] = {}
+        self.facts: dict[object, NDArray[np.int64]] = {}
         """What views have gathered about kits; void when there is a new kit."""
         self.models: dict[str, int] = {"": 0}
         self.resources: dict[str, int] = {}
@@ -169,8 +171,10 @@ class CardTable:
         if found is None:
             return {}
         holders = dict(found.holders)
+        self._settled = False
         for (side, who), cuts in reversed(holders.items()):
             self.put(row, who, cuts, side, -1)
+        self._settled = True
         self.rows[row] = None
         self.kit_of[row] = -1
         self.cells[row] = 0
@@ -219,11 +223,12 @@ class CardTable:
                 self.resources.setdefault(device.resource, len(self.resources))
         return found
 
-    def _with_ghost(self, row: int, cut: Cut) -> RowCards:
-        """A task speaks of a card that the node does not have: it gets a slot while it is spoken of."""
+    def _with_ghosts(self, row: int, more: Sequence[Cut]) -> RowCards:
+        """A task speaks of cards that the node does not have: they get slots while they are spoken of."""
         holders = self.suspend(row)
-        every = {(c.resource, c.index) for cuts in holders.values() for c in cuts if c.index >= 0}
-        every.add((cut.resource, cut.index))
+        every = {
+            (cut.resource, cut.index) for cuts in (*holders.values(), more) for cut in cuts if cut.index >= 0
+        }
         found = self._make(row, [Device(index, resource) for resource, index in sorted(every)])
         self.resume(row, holders)
         return found
@@ -233,16 +238,15 @@ class CardTable:
     def put(self, row: int, who: str, cuts: Cuts, side: int, sign: int) -> None:
         """Enter what ``who`` has of cards into one of the sums (1), or take it out (-1)."""
         found = self.rows[row] or self._make(row, ())
+        ghosts = [cut for cut in cuts if cut.index >= 0 and (cut.resource, cut.index) not in found.kit.slots]
+        if ghosts:
+            found = self._with_ghosts(row, ghosts)
         for cut in cuts:
             if cut.index < 0:
                 column = self._table.column(cut.resource)
                 self._table.planes[row, 1 + side, column] += sign * cut.milli
                 continue
-            slot = found.kit.slots.get((cut.resource, cut.index))
-            if slot is None:
-                found = self._with_ghost(row, cut)
-                slot = found.kit.slots[cut.resource, cut.index]
-            self._enter(row, found, slot, cut, side, sign)
+            self._enter(row, found, found.kit.slots[cut.resource, cut.index], cut, side, sign)
         if sign > 0:
             found.holders[side, who] = cuts
         else:
@@ -291,7 +295,7 @@ class CardTable:
             else:
                 table.devices.give(row, masks)
             slots = table.devices.rows[row][cut.resource]
-            if slots.known != slots.healthy:
+            if slots.known != slots.healthy and self._settled:
                 table.settle_allocatable(row)
 
     def _note_tokens(self, found: RowCards, slot: int, cut: Cut, side: int, sign: int) -> None:

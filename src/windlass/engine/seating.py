@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.cardcounts import is_plain, plain_counts
 from windlass.engine.cardfit import PLENTY, Budgets, Choose, Glance, Seating, Wish, wishes
 from windlass.engine.cards import (
     FIELDS,
@@ -71,6 +72,20 @@ class Seats:
 
     def counts(self, rows: Sequence[int], needs: Needs, *, later: bool = False) -> NDArray[np.int64]:
         """How many tasks of these needs the cards of each row take."""
+        devices = needs.devices
+        if not later and len(rows) > 1 and len(devices) == 1 and is_plain(devices[0]):
+            return self._plain_counts(np.array(rows, dtype=np.int64), needs)
+        return self._counted(rows, needs, later=later)
+
+    def _plain_counts(self, rows: NDArray[np.int64], needs: Needs) -> NDArray[np.int64]:
+        found, known = plain_counts(self._table, rows, needs.devices[0])
+        rest = rows[~known].tolist()
+        if rest:
+            found[~known] = self._counted(rest, needs, later=False)
+        return found
+
+    def _counted(self, rows: Sequence[int], needs: Needs, *, later: bool) -> NDArray[np.int64]:
+        """:meth:`counts`, row by row."""
         devices = needs.devices
         planes, remembered = self._table.planes, self._counts
         if len(remembered) > _MOST_REMEMBERED:

@@ -131,15 +131,17 @@ class Mix:
     def fragments(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:
         """``total · F`` of nodes: of which group of models each is, its free CPU (milli), and nodes × slots
         what is free of each card (milli, 0 where there is none)."""
-        enough = np.searchsorted(self._cpus, cpu, side="right")
-        level = np.searchsorted(self._millis, free, side="right")
+        enough = self._cpus.searchsorted(cpu, side="right")
+        level = self._millis.searchsorted(free, side="right")
         summed = free.sum(axis=1)
         table = self._singles[groups, enough]
-        out_of_reach = np.take_along_axis(table, level.max(axis=1, keepdims=True), axis=1)
-        larger = np.take_along_axis(table, level, axis=1) - out_of_reach
-        found: IntArray = summed * (self.total - table[:, 0] + out_of_reach[:, 0]) + (free * larger).sum(
-            axis=1
-        )
+        nodes = np.arange(len(table))
+        out_of_reach = table[nodes, level.max(axis=1)]
+        larger = table[nodes[:, None], level]
+        larger -= out_of_reach[:, None]
+        larger *= free
+        found: IntArray = summed * (self.total - table[:, 0] + out_of_reach)
+        found += larger.sum(axis=1)
         for at, milli in enumerate(self._shapes):
             fits = free >= milli
             runs = self._several[groups, at, enough, np.minimum(fits.sum(axis=1), self._most)]
@@ -148,7 +150,7 @@ class Mix:
 
     def score(self, gain: IntArray) -> IntArray:
         """``⌊100·σ(gain/total/1000)⌋``; ``gain`` is ``total`` times a change of ``F``."""
-        return np.searchsorted(self._steps, gain, side="right")
+        return self._steps.searchsorted(gain, side="right")
 
 
 def _steps(total: int) -> IntArray:
@@ -168,29 +170,37 @@ def descent(
     card, nodes × slots, where that is not ``demand.milli`` everywhere (memory of cards of other sizes); a
     card that it may not use has more than :data:`WHOLE`.
     """
-    before = mix.fragments(groups, cpu, free)
     asked = np.full(free.shape, demand.milli, dtype=np.int64) if milli is None else milli
-    left = cpu - demand.cpu
     if demand.count == 1:
-        return _on_each(mix, groups, left, free, asked, before)
-    if demand.count == 0:
-        return mix.score(before - mix.fragments(groups, left, free))[:, None]
-    fits, taken = choose(free, asked, demand.count)
-    after = mix.fragments(groups, left, free - np.where(taken, asked, 0))
-    return np.where(fits, mix.score(before - after), NO_PLACE)[:, None]
+        return _on_each(mix, demand, groups, cpu, free, asked)
+    fits, after = None, free
+    if demand.count:
+        fits, taken = choose(free, asked, demand.count)
+        after = free - np.where(taken, asked, 0)
+    nodes = len(free)
+    found = mix.fragments(
+        np.concatenate([groups, groups]),
+        np.concatenate([cpu, cpu - demand.cpu]),
+        np.concatenate([free, after]),
+    )
+    score = mix.score(found[:nodes] - found[nodes:])
+    return (score if fits is None else np.where(fits, score, NO_PLACE))[:, None]
 
 
 def _on_each(
-    mix: Mix, groups: IntArray, left: IntArray, free: IntArray, asked: IntArray, before: IntArray
+    mix: Mix, demand: Demand, groups: IntArray, cpu: IntArray, free: IntArray, asked: IntArray
 ) -> IntArray:
     nodes, slots = free.shape
     row, slot = np.nonzero(free >= asked)
     score = np.full((nodes, slots), NO_PLACE, dtype=np.int64)
     if len(row):
-        after = free[row]
-        after[np.arange(len(row)), slot] -= asked[row, slot]
-        gain = before[row] - mix.fragments(groups[row], left[row], after)
-        score[row, slot] = mix.score(gain)
+        every = np.concatenate([np.arange(nodes), row])
+        after = free[every]
+        after[np.arange(nodes, len(every)), slot] -= asked[row, slot]
+        left = cpu[every]
+        left[nodes:] -= demand.cpu
+        found = mix.fragments(groups[every], left, after)
+        score[row, slot] = mix.score(found[row] - found[nodes:])
     return score
 
 

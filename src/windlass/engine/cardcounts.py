@@ -1,0 +1,84 @@
+"""Counting at once, over many rows, how many shares of one card the cards take: the plain case.
+
+Plain is: one need of one card of a named resource, by its kind alone; no card of the row can be sliced for it;
+nothing on the row's cards terminates or is promised; and the planes hold all cards that would be opened. For
+rows that are not plain the answer is left to :mod:`windlass.engine.cardfit`, with which this agrees elsewhere
+(a property test holds it).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.cardfit import PLENTY, wishes
+from windlass.engine.cards import FIELDS, HELD, MIB, MILLI, SHARES, SLICES, TAKEN, CardTable
+from windlass.engine.devices import WHOLE
+from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.devices import DeviceNeed
+
+NO_SHARE, SLICED = -1, -2
+"""Of a card and a need: it has no share for it; it could be sliced for it."""
+
+
+def is_plain(need: DeviceNeed) -> bool:
+    """Whether such a need may be counted here at all."""
+    named = need.resource and not (need.uuids or need.uuids_not or need.carries or need.avoids)
+    return bool(named) and need.count == 1 and not need.profile and not need.listed
+
+
+def plain_counts(
+    table: NodeTable, rows: NDArray[np.int64], need: DeviceNeed
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """How many tasks of a plain need each row's cards take, and for which rows that is known."""
+    cards = table.cards
+    cards.sync_all(rows)
+    kits = cards.kit_of[rows]
+    milli, mib = _shares(cards, need)
+    width = milli.shape[1]
+    milli, mib = milli[kits], mib[kits]
+    cells = cards.cells[rows][:, :width]
+    known = ~(cells[:, :, FIELDS:TAKEN].any(axis=(1, 2))) & (milli != SLICED).all(axis=1)
+    free = (cells[:, :, TAKEN] == 0) & (cells[:, :, SLICES] == 0) & (milli >= 0)
+    if need.whole:
+        here = (free & (cells[:, :, SHARES] == 0)).astype(np.int64)
+    else:
+        here = np.where(milli > 0, (WHOLE - cells[:, :, MILLI]) // np.maximum(milli, 1), PLENTY)
+        left = _memory(cards)[kits] - cells[:, :, MIB]
+        here = np.minimum(here, np.where(mib > 0, left // np.maximum(mib, 1), PLENTY))
+        here = np.where(free, np.maximum(here, 0), 0)
+    opened = ((here > 0) & (cells[:, :, HELD * FIELDS + SHARES] == 0)).sum(axis=1) * WHOLE
+    planes = table.planes[rows, :, table.column(need.resource)]
+    kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
+    known &= planes[:, ALLOCATABLE] - planes[:, USED] - kept >= opened
+    return np.minimum(here.sum(axis=1), PLENTY), known
+
+
+def _shares(cards: CardTable, need: DeviceNeed) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What the need takes of each card of each kind of node: milli (or :data:`NO_SHARE`, :data:`SLICED`), MiB."""
+    both = cards.facts.get(need)
+    if both is None:
+        widest = max((len(kit.cards) for kit in cards.kits), default=0)
+        both = np.zeros((2, len(cards.kits), widest), dtype=np.int64)
+        both[0] = NO_SHARE
+        for kit in cards.kits:
+            for wish in wishes(need, kit, ("",) * len(kit.cards)):
+                if wish.profile >= 0:
+                    both[0, kit.code, wish.slot] = SLICED
+                elif wish.share is not None:
+                    both[:, kit.code, wish.slot] = wish.share
+        if len(cards.facts) > 1000:
+            cards.facts.clear()
+        cards.facts[need] = both
+    return both[0], both[1]
+
+
+def _memory(cards: CardTable) -> NDArray[np.int64]:
+    found = cards.facts.get("memory of cards")
+    if found is None:
+        widest = max((len(kit.cards) for kit in cards.kits), default=0)
+        found = np.zeros((len(cards.kits), widest), dtype=np.int64)
+        for kit in cards.kits:
+            found[kit.code, : len(kit.cards)] = [card.device.memory_mib for card in kit.cards]
+        cards.facts["memory of cards"] = found
+    return found
