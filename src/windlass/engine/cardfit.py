@@ -204,7 +204,8 @@ class Seat:
         milli, mib = share
         if milli >= WHOLE and self.shares:
             return False
-        return self.milli + milli <= WHOLE and self.mib + mib <= self.card.device.memory_mib
+        fits = not milli or self.milli + milli <= WHOLE
+        return fits and (not mib or self.mib + mib <= self.card.device.memory_mib)
 
     def fullness(self) -> int:
         """The part of it that is taken, in thousandths: of compute or memory, whichever is more."""
@@ -312,7 +313,7 @@ class Seating:
             here = seat.card.geometry.more(seat.state)[wish.profile]
             if here or wish.share is None:
                 return min(here, 1) if alone else here
-        if not seat.takes_share(wish.share) or wish.share is None:
+        if wish.share is None or not seat.takes_share(wish.share):
             return 0
         milli, mib = wish.share
         if alone or milli >= WHOLE:
