@@ -348,3 +348,83 @@ def test_a_dump_keeps_what_is_asked_for() -> None:
     assert dump(again) == dump(c.engine)
     assert replace(again.world.groups[f"{NAMESPACE}/g"].spec).topology == want("rack")
     again.apply([NodeUpserted(c.node_specs["n0"])])
+
+
+# ---------------------------------------------------------------------- words
+
+
+def short_of_one() -> Cluster:
+    """In each rack of four GPUs one is taken."""
+    c = grid()
+    for rack in range(4):
+        gang(c, f"old{rack}", 1, node_selector={"rack": f"r{rack}"})
+    c.cycle()
+    return c
+
+
+def test_which_domains_were_tried_and_what_each_lacks() -> None:
+    c = gang(short_of_one(), "g", 4, near=want("rack"))
+    c.cycle()
+    found = c.explain("g")
+    assert found.code == "TopologyPlacementFailed"
+    assert found.message == (
+        "4 pods must lie in one domain of rack (network); of 4 none holds them now: z0/r0 holds 3, z0/r1 holds 3, "
+        "z1/r2 holds 3, z1/r3 holds 3."
+    )
+    assert [(b.detail, b.nodes, b.needed, b.available) for b in found.blockers] == [
+        ("the most that one domain of rack takes, of 4", 8, "4", "3"),
+        *((f"rack z{rack // 2}/r{rack}", 2, "4", "3") for rack in range(4)),
+    ]
+    assert found.nearest is not None
+    assert (found.nearest.node, found.nearest.lacks) == ("z0/r0", "1 nvidia.com/gpu")
+    assert found.remedies == (
+        "Require zone instead of rack: z0 would hold it now.",
+        "With minAvailable (minMember) 3 it could start now.",
+    )
+
+
+def test_tighter_levels_are_told_beside_the_required_one() -> None:
+    c = gang(short_of_one(), "g", 7, near=want("zone", "rack"))
+    c.cycle()
+    summary = [(b.detail, b.available) for b in c.explain("g").blockers[:2]]
+    assert summary == [
+        ("the most that one domain of zone takes, of 2", "6"),
+        ("the most that one domain of rack takes, of 4", "3"),
+    ]
+
+
+def test_what_no_domain_holds_even_if_empty_is_told_so() -> None:
+    c = gang(grid(), "g", 6, near=want("rack"))
+    c.cycle()
+    found = c.explain("g")
+    assert (found.code, found.waiting_helps) == ("ExceedsEveryDomain", "no")
+    assert found.message.startswith(
+        "6 pods must lie in one domain of rack (network); of 4 none would hold them even if empty: z0/r0 would hold 4."
+    )
+    assert found.remedies[:2] == (
+        "Require zone instead of rack: z0 would hold it now.",
+        "Ask for at most 4 pods at once, or add nodes to a domain of rack.",
+    )
+
+
+def test_members_bind_the_rest_to_their_domain() -> None:
+    c = gang(grid(), "g", 5, near=want("rack"), least=4)
+    c.settle()
+    found = c.explain("g")
+    assert found.code == "ExceedsEveryDomain"
+    assert "1 pod more beside the 4 that run must lie in one domain of rack" in found.message
+
+
+def test_a_part_says_what_it_lacks() -> None:
+    c = gang(grid(), "g", 0, parts=[("a", "", 2, want("rack")), ("b", "", 5, want("rack"))])
+    c.cycle()
+    assert "5 pods of sub-group b must lie in one domain of rack" in c.explain("g").message
+
+
+def test_parts_that_fit_alone_but_not_together() -> None:
+    c = Cluster().queues("default").nodes("a gpu=3 zone=z rack=r0", "b gpu=3 zone=z rack=r1")
+    gang(c, "g", 0, parts=[(name, "", 2, want("rack")) for name in "abc"])
+    c.cycle()
+    found = c.explain("g")
+    assert found.code == "TopologyPlacementFailed"
+    assert "as near to one another as they have to be" in found.message

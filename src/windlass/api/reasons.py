@@ -25,6 +25,7 @@ class Reason(StrEnum):
     MISCONFIGURED = "Misconfigured"
     EXCEEDS_CLUSTER = "ExceedsCluster"
     EXCEEDS_EVERY_NODE = "ExceedsEveryNode"
+    EXCEEDS_EVERY_DOMAIN = "ExceedsEveryDomain"
     EXCEEDS_QUEUE_LIMIT = "ExceedsQueueLimit"
     NO_MATCHING_NODE = "NoMatchingNode"
     ON_HOLD = "OnHold"
@@ -117,6 +118,14 @@ FACTS: Mapping[Reason, Facts] = {
         "NoMatchingFlavor",
         "BadConstraints",
         "One pod needs more than any node has, even when empty.",
+    ),
+    Reason.EXCEEDS_EVERY_DOMAIN: _facts(
+        1,
+        "no",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The gang needs more than any domain of the required level has, even when empty.",
     ),
     Reason.EXCEEDS_QUEUE_LIMIT: _facts(
         1,
@@ -366,6 +375,7 @@ class ChangeKind(StrEnum):
     UNCORDON = "uncordon"
     TOLERATE = "tolerate"
     SELECTOR = "selector"
+    TOPOLOGY = "topology"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ SHORT: dict[Reason, str] = {
     Reason.MISCONFIGURED: "contradicts itself",
     Reason.EXCEEDS_CLUSTER: "never: exceeds the cluster",
     Reason.EXCEEDS_EVERY_NODE: "never: exceeds every node",
+    Reason.EXCEEDS_EVERY_DOMAIN: "never: exceeds every domain",
     Reason.EXCEEDS_QUEUE_LIMIT: "never: exceeds the queue",
     Reason.NO_MATCHING_NODE: "no node matches",
     Reason.ON_HOLD: "on hold",

@@ -156,6 +156,8 @@ class Allocation:
                 best = Attempt(False, max(found.reached, best.reached), found.refusals or best.refusals)
             if found.refusals:
                 return best  # the queues say the same everywhere
+        if not best.reached:
+            best.reached = self.nearness.most(group, step, future=future)
         return best
 
     def _scopes(self, group: GroupEntry, step: Step, future: bool) -> Iterable[Scope | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
+from windlass.engine.domains_verdict import DomainsVerdict
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry
 from windlass.engine.nodes_verdict import NodesVerdict
@@ -44,6 +45,23 @@ def remedies_for(
         if code is Reason.EXCEEDS_CLUSTER and not verdicts:
             found.append("Ask for less at once (minAvailable), or add nodes.")
     return tuple(dict.fromkeys(found))
+
+
+def of_domains(verdict: DomainsVerdict, group: GroupEntry) -> tuple[str, ...]:
+    """What would do where no domain holds the group."""
+    found = []
+    level = verdict.need.levels[verdict.need.required].shown
+    if verdict.coarser is not None:
+        name, coarser = verdict.coarser
+        found.append(f"Require {coarser} instead of {level}: {name} would hold it now.")
+    if verdict.code is Reason.EXCEEDS_EVERY_DOMAIN:
+        if verdict.ever:
+            found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes to a domain of {level}.")
+    elif verdict.fitting and group.group is not None and not group.near_parts:
+        least = group.held_members + verdict.fitting
+        if least < group.minimum:
+            found.append(f"With minAvailable (minMember) {least} it could start now.")
+    return tuple(found)
 
 
 def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:

@@ -289,6 +289,22 @@ class Nearness:
             scope = found.inside(scope)
         return scope
 
+    def requires(self, group: GroupEntry) -> bool:
+        """Whether it, or a part of it, has to lie in one domain of anything."""
+        needs = (group.spec.topology, *group.near_parts.values())
+        return any(need is not None and need.required >= 0 for need in needs)
+
+    def most(self, group: GroupEntry, step: Step, *, future: bool) -> int:
+        """At most so many of a step's members fit into one domain of the level that is required."""
+        need = group.spec.topology
+        if need is None or need.required < 0:
+            return 0
+        tree = self.forest.of(need)
+        room = self.room(tree, need.required, Demand.of(step.runs, step.members), future=future)
+        held = held_rows(group)
+        codes = [tree.common(need.required, held)] if held else range(1, len(room))
+        return min(step.members, max((int(room[code]) for code in codes if code), default=0))
+
     def keeps(self, group: GroupEntry) -> bool:
         """Whether all that hold or are promised room, of the group and of each part, lie as near as required."""
         if not group.near:
