@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "delete": ("Objects", "Delete objects."),
     "queue": ("Cluster", "Queues: ls, tree, create, set."),
     "node": ("Cluster", "Nodes: ls, add-simulated, cordon, uncordon, drain."),
+    "gpu": ("Cluster", "GPUs: ls, clear."),
     "plan": ("Cluster", "Show what the scheduler would do with a dump of a cluster."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),

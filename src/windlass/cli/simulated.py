@@ -6,13 +6,15 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.api import quantities
+from windlass.api import cards, quantities
+from windlass.api.accelerators import find_model
 from windlass.api.errors import WindlassError
 from windlass.api.nodes import node_object
+from windlass.node import gpulabels
+from windlass.node.simulatedcards import SimulationError, simulated_cards
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_MEMORY_MIB = {"H100": 81_559, "H200": 143_771, "A100": 81_920, "B200": 183_359, "L40S": 46_068, "T4": 15_360}
-"""Device memory as the drivers report it, by a word in the product's name; otherwise 80 GiB."""
+_UNKNOWN_MEMORY_MIB = 81_920
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Shape:
     cpu: str = "64"
     memory: str = "256Gi"
     product: str = "Simulated-GPU"
+    cards: str = ""
+    """Cards one by one, ``4xA100-40GB+mig,1xT4``; then ``gpus`` and ``product`` count for nothing."""
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[dict[str, str], ...] = ()
     resources: dict[str, str] = field(default_factory=dict)
@@ -32,21 +36,34 @@ def node_of(name: str, shape: Shape) -> dict[str, Any]:
     """The Node, ready and with its allocatable. Raises :class:`WindlassError` on amounts that are none."""
     for resource, amount in {"cpu": shape.cpu, "memory": shape.memory, **shape.resources}.items():
         _check(resource, amount)
-    return node_object(
+    listed = _cards(name, shape.cards) if shape.cards else ()
+    amounts = {resource: str(count) for resource, count in gpulabels.amounts(listed).items()}
+    model = find_model(shape.product)
+    node = node_object(
         name,
         cpu=shape.cpu,
         memory=shape.memory,
-        gpus=shape.gpus,
+        gpus=0 if listed else shape.gpus,
         product=shape.product,
-        gpu_memory_mib=_memory_mib(shape.product),
-        labels=shape.labels,
+        gpu_memory_mib=model.memory_mib if model is not None else _UNKNOWN_MEMORY_MIB,
+        labels={**gpulabels.aliases(listed), **gpulabels.labels(listed), **shape.labels},
         taints=shape.taints,
-        resources=shape.resources,
+        resources={**amounts, **shape.resources},
     )
+    if listed:
+        node["metadata"]["annotations"] = {cards.CARDS: cards.write(listed)}
+    return node
 
 
-def _memory_mib(product: str) -> int:
-    return next((mib for word, mib in _MEMORY_MIB.items() if word in product.upper()), 81_920)
+def _cards(name: str, words: str) -> tuple[cards.Card, ...]:
+    try:
+        return simulated_cards(f"simulated:{words}", name)
+    except SimulationError as error:
+        raise WindlassError(
+            "WL-USE-400",
+            f"--cards {words!r}: {error}",
+            remedies=("--cards 8xH100-80GB", "--cards 2xA100-40GB+mig"),
+        ) from error
 
 
 def _check(name: str, amount: str) -> None:

@@ -105,6 +105,12 @@ def state_of(node: Mapping[str, Any]) -> str:
 @click.option("--cpu", default="64", metavar="AMOUNT", help="CPUs each (default: 64).")
 @click.option("--memory", default="256Gi", metavar="AMOUNT", help="Memory each (default: 256Gi).")
 @click.option("--product", default="Simulated-GPU", metavar="NAME", help="GPU model, as in its node label.")
+@click.option(
+    "--cards",
+    default="",
+    metavar="CARDS",
+    help="Cards with memory and MIG: 8xH100-80GB, 2xA100-40GB+mig,1xT4.",
+)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated.")
 @click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="A taint; repeatable.")
 @click.option("--resource", "resources", multiple=True, metavar="NAME=AMOUNT", help="Another resource.")
@@ -119,6 +125,7 @@ def add_simulated(
     cpu: str,
     memory: str,
     product: str,
+    cards: str,
     labels: tuple[str, ...],
     taints: tuple[str, ...],
     resources: tuple[str, ...],
@@ -130,6 +137,7 @@ def add_simulated(
         cpu=cpu,
         memory=memory,
         product=product,
+        cards=cards,
         labels=dict(parse_label(text) for text in labels),
         taints=tuple(parse_taint(text) for text in taints),
         resources=dict(parse_resource(text) for text in resources),

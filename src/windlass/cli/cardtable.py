@@ -1,0 +1,288 @@
+"""Every card of every node with who has what of it: from Node and Pod objects alone, so it holds on any server.
+
+What a node says of its cards one by one (:mod:`windlass.api.cards`) counts; a node without such a record has as
+many cards as its allocatable amounts and its labels tell. What pods have stands in their annotations
+(:mod:`windlass.api.deviceparts`). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.api import cards as wire
+from windlass.api import deviceparts, quantities
+from windlass.api.cards import Card
+from windlass.api.deviceparts import WHOLE, Part
+from windlass.api.devicewords import profile_of
+from windlass.cli import amounts
+from windlass.node.handout import resource_of, wanted_slices, whole_cards
+
+Object = Mapping[str, Any]
+_MOST_COMPUTE_SLICES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A pod's part of one card. ``pod`` is ``namespace/name``."""
+
+    pod: str
+    part: Part
+
+
+@dataclass(slots=True)
+class Row:
+    """A card of a node. ``known``: the node tells of this card itself."""
+
+    node: str
+    card: Card
+    known: bool = True
+    holdings: list[Holding] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a pod has all of it."""
+        return any(holding.part.whole for holding in self.holdings)
+
+    @property
+    def free_milli(self) -> int:
+        if not self.card.healthy or self.whole or self.card.mig:
+            return 0
+        return max(0, WHOLE - sum(holding.part.milli for holding in self.holdings))
+
+    @property
+    def free_mib(self) -> int:
+        if not self.card.healthy or self.whole or self.card.mig:
+            return 0
+        return max(0, self.card.memory_mib - sum(holding.part.memory_mib for holding in self.holdings))
+
+    @property
+    def slices(self) -> list[tuple[str, int, int]]:
+        """(profile, start, size) of all that is cut or given out, by start."""
+        sizes = {place.profile: place.size for place in self.card.placements}
+        found = {(i.profile, i.start): i.size or sizes.get(i.profile, 1) for i in self.card.instances}
+        for holding in self.holdings:
+            part = holding.part
+            if part.profile:
+                found.setdefault((part.profile, part.start), sizes.get(part.profile, 1))
+        return sorted(((p, s, size) for (p, s), size in found.items()), key=lambda each: each[1])
+
+    def free_slices(self) -> dict[str, int]:
+        """How many more of each profile the card could hold, alone; of a card that is not carved, what it
+        has and nobody holds."""
+        if not self.card.mig or not self.card.healthy:
+            return {}
+        held = {(h.part.profile, h.part.start) for h in self.holdings if h.part.profile}
+        if not self.card.dynamic:
+            found: dict[str, int] = {}
+            for instance in self.card.instances:
+                if (instance.profile, instance.start) not in held:
+                    found[instance.profile] = found.get(instance.profile, 0) + 1
+            return found
+        return _room(self.card, self.slices)
+
+
+def _room(card: Card, taken: Sequence[tuple[str, int, int]]) -> dict[str, int]:
+    width = {place.profile: place.compute for place in card.placements}
+    compute = _MOST_COMPUTE_SLICES - sum(width.get(profile, 0) for profile, _, _ in taken)
+    axis = {place for _, start, size in taken for place in range(start, start + size)}
+    found: dict[str, int] = {}
+    for place in card.placements:
+        busy, count, left = set(axis), 0, compute
+        most = place.most - sum(profile == place.profile for profile, _, _ in taken) if place.most else 99
+        for start in sorted(place.starts, reverse=True):
+            wanted = set(range(start, start + place.size))
+            if not wanted & busy and left >= place.compute and count < most:
+                busy |= wanted
+                left -= place.compute
+                count += 1
+        if count:
+            found[place.profile] = count
+    return found
+
+
+def rows_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Row]:
+    """All cards of these nodes, in their order; ``pods``: those that occupy a node."""
+    on: dict[str, list[Object]] = {}
+    for pod in pods:
+        if amounts.holds_resources(pod):
+            on.setdefault(pod["spec"]["nodeName"], []).append(pod)
+    found: list[Row] = []
+    for node in nodes:
+        rows = _cards_of(node)
+        for pod in on.get(node["metadata"]["name"], ()):
+            _hold(rows, pod)
+        found += rows
+    return found
+
+
+def _cards_of(node: Object) -> list[Row]:
+    metadata = node["metadata"]
+    told = wire.read(metadata.get("annotations") or {}).cards
+    rows = [Row(metadata["name"], card) for card in told]
+    known = {card.resource for card in told}
+    labels = metadata.get("labels") or {}
+    for resource, units in sorted(amounts.allocatable(node).items()):
+        if resource in known or not quantities.is_device(resource) or (profile_of(resource) and known):
+            continue
+        memory = labels.get(f"{resource}.memory", "")
+        for index in range(min(units // WHOLE, wire.MOST_CARDS)):
+            card = Card(
+                index,
+                resource=resource,
+                model=labels.get(f"{resource}.product", ""),
+                memory_mib=int(memory) if memory.isascii() and memory.isdigit() else 0,
+            )
+            rows.append(Row(metadata["name"], card, known=False))
+    return rows
+
+
+def _hold(rows: list[Row], pod: Object) -> None:
+    """Enter what a pod has. A pod that reports no cards holds none that could be named."""
+    metadata = pod["metadata"]
+    try:
+        parts = deviceparts.from_annotations(metadata.get("annotations") or {})
+    except deviceparts.PartsError:
+        return
+    if not parts or not rows:
+        return
+    key = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+    slices = wanted_slices(pod)
+    if slices and not any(part.profile for part in parts) and not whole_cards(pod):
+        _hold_counted(rows, key, parts, slices)
+        return
+    resource = resource_of(pod["spec"], rows[0].card.resource)
+    for part in parts:
+        row = next((r for r in rows if (r.card.resource, r.card.index) == (resource, part.index)), None)
+        if row is not None:
+            row.holdings.append(Holding(key, part))
+
+
+def _hold_counted(rows: list[Row], key: str, parts: Sequence[Part], slices: Mapping[str, int]) -> None:
+    """Slices that are only counted: an index is a number among those of the profile on the node."""
+    for profile in slices:
+        every = [
+            (row, instance)
+            for row in rows
+            if row.card.mig and not row.card.dynamic
+            for instance in row.card.instances
+            if instance.profile == profile and instance.uuid
+        ]
+        for part in parts:
+            if part.index < len(every):
+                row, instance = every[part.index]
+                row.holdings.append(Holding(key, Part(row.card.index, 0, 0, profile, instance.start)))
+
+
+def record(row: Row) -> dict[str, Any]:
+    """The row as ``-o json`` prints it."""
+    card = row.card
+    owners = {(h.part.profile, h.part.start): h.pod for h in row.holdings if h.part.profile}
+    uuids = {(i.profile, i.start): i.uuid for i in card.instances}
+    return {
+        "node": row.node,
+        "index": card.index,
+        "resource": card.resource,
+        "model": card.model,
+        "uuid": card.uuid,
+        "memoryMib": card.memory_mib,
+        "compute": card.compute,
+        "numa": card.numa if card.numa >= 0 else None,
+        "linkGroup": card.link_group if card.link_group >= 0 else None,
+        "pci": card.pci,
+        "healthy": card.healthy,
+        "reason": card.reason,
+        "mig": card.mig,
+        "carved": card.dynamic,
+        "mps": card.mps,
+        "slices": [
+            {
+                "profile": profile,
+                "start": start,
+                "size": size,
+                "uuid": uuids.get((profile, start), ""),
+                "pod": owners.get((profile, start)),
+            }
+            for profile, start, size in row.slices
+        ],
+        "holders": [_holder(holding) for holding in row.holdings],
+        "free": {
+            "whole": card.healthy and not card.mig and not row.holdings,
+            "computePercent": row.free_milli / 10,
+            "memoryMib": row.free_mib,
+            "slices": row.free_slices(),
+        },
+    }
+
+
+def _holder(holding: Holding) -> dict[str, Any]:
+    part = holding.part
+    found: dict[str, Any] = {"pod": holding.pod, "whole": part.whole}
+    if part.profile:
+        return {**found, "profile": part.profile, "start": part.start}
+    if part.whole:
+        return found
+    return {**found, "computePercent": part.milli / 10, "memoryMib": part.memory_mib}
+
+
+# -- words for the table ---------------------------------------------------------------------------
+
+
+def memory_words(mib: int) -> str:
+    """``80G``, ``9.6G``, ``512M``; ``-`` where it is not known."""
+    if mib <= 0:
+        return "-"
+    if mib < 1024:
+        return f"{mib}M"
+    return f"{mib / 1024:.1f}".removesuffix(".0") + "G"
+
+
+def mode_words(row: Row) -> str:
+    """How the card is handed out: ``MIG``, ``shared``, ``whole``, or ``-`` while it is free."""
+    if row.card.mig:
+        return "MIG"
+    if row.whole:
+        return "whole"
+    if row.holdings:
+        return "shared,MPS" if row.card.mps else "shared"
+    return "-"
+
+
+def free_words(row: Row) -> str:
+    """What is left: ``all``, ``70% 14G``, ``5×1g.5gb 1×3g.20gb``, ``-``."""
+    if not row.card.healthy or row.whole:
+        return "-"
+    if row.card.mig:
+        left = sorted(row.free_slices().items(), key=lambda each: each[0])
+        plain = [(profile, count) for profile, count in left if "+" not in profile]
+        return " ".join(f"{count}×{profile}" for profile, count in plain) or "-"
+    if not row.holdings:
+        return "all"
+    words = [f"{row.free_milli / 10:g}%"]
+    if row.card.memory_mib:
+        words.append(memory_words(row.free_mib) if row.free_mib else "0")
+    return " ".join(words)
+
+
+def holder_words(row: Row) -> str:
+    """``train-0``, ``llm(30%,10G)``, ``notebook(1g.5gb@6)``, and slices that nobody has."""
+    words = [f"{_short(holding.pod)}{_part_words(holding.part)}" for holding in row.holdings]
+    held = {(h.part.profile, h.part.start) for h in row.holdings}
+    words += [f"({profile}@{start})" for profile, start, _ in row.slices if (profile, start) not in held]
+    return " ".join(words)
+
+
+def _short(pod: str) -> str:
+    return pod.removeprefix("default/")
+
+
+def _part_words(part: Part) -> str:
+    if part.whole:
+        return ""
+    if part.profile:
+        return f"({part.profile}@{part.start})"
+    amounts = [f"{part.milli / 10:g}%"] if part.milli else []
+    if part.memory_mib:
+        amounts.append(memory_words(part.memory_mib))
+    return f"({','.join(amounts)})"

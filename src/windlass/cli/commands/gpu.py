@@ -1,0 +1,110 @@
+"""``windlass gpu``: every card with its health, shares, slices and who has them."""
+
+from __future__ import annotations
+
+import click
+
+from windlass.api import annotations
+from windlass.api.errors import WindlassError
+from windlass.api.resources import NODES, PODS
+from windlass.cli import cardtable, failures, tables
+from windlass.cli.groups import NounGroup
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import completer, standard
+from windlass.cli.output import emit
+from windlass.cli.words import natural
+from windlass.kits.timestamps import rfc3339
+
+
+class _GpuGroup(NounGroup):
+    """``windlass gpu [NODE]`` is ``windlass gpu ls [NODE]``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("-h", "--help")):
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("gpu", cls=_GpuGroup)
+def command() -> None:
+    """GPUs: ls, clear."""
+
+
+@command.command("ls")
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=completer("nodes"))
+@standard(namespace=False)
+def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
+    """List cards: model, memory, health, shares and slices, who has them, and what is free."""
+    found = invocation.client.list(NODES).items
+    if nodes:
+        known = {node["metadata"]["name"] for node in found}
+        for name in nodes:
+            if name not in known:
+                invocation.client.get(NODES, name)  # says that it is not there, with the nearest names
+        found = [node for node in found if node["metadata"]["name"] in nodes]
+    found.sort(key=lambda node: natural(node["metadata"]["name"]))
+    rows = cardtable.rows_of(found, invocation.client.list(PODS).items)
+    if invocation.structured:
+        records = [cardtable.record(row) for row in rows]
+        emit(invocation, {"items": records}, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
+        return failures.OK
+    if not rows:
+        invocation.note("No cards. windlass doctor says why; to try without: windlass up --gpus simulated:2")
+        return failures.OK
+    invocation.out.write(
+        _table(rows, wide=invocation.wide, width=0 if invocation.wide else invocation.out.width)
+    )
+    return failures.OK
+
+
+def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
+    header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "MODE", "FREE", "HELD BY"]
+    lines = []
+    for row in rows:
+        card = row.card
+        line = [
+            row.node,
+            str(card.index),
+            card.model or card.resource,
+            cardtable.memory_words(card.memory_mib),
+            "ok" if card.healthy else card.reason or "bad",
+            cardtable.mode_words(row),
+            cardtable.free_words(row),
+        ]
+        if wide:
+            line += [
+                str(card.numa) if card.numa >= 0 else "-",
+                str(card.link_group) if card.link_group >= 0 else "-",
+                card.pci or "-",
+                card.uuid or "-",
+            ]
+        lines.append([*line, cardtable.holder_words(row)])
+    if wide:
+        header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
+    return tables.render(header, lines, width=width, right=frozenset((1, 3)))
+
+
+@command.command("clear")
+@click.argument("node", metavar="NODE", shell_complete=completer("nodes"))
+@click.argument("cards", nargs=-1, required=True, type=click.IntRange(0), metavar="CARD...")
+@standard(namespace=False)
+def clear(invocation: Invocation, node: str, cards: tuple[int, ...]) -> int:
+    """Declare cards well again that an error of the driver (XID) took out of use."""
+    found = invocation.client.get(NODES, node)
+    labels = found["metadata"].get("labels") or {}
+    if labels.get(annotations.BOX) != "true":
+        raise WindlassError(
+            "WL-USE-400",
+            f"the cards of node {node} are not looked after by Windlass",
+            evidence=f"it has no label {annotations.BOX}=true",
+            remedies=("ask whoever runs the node's device plug-in",),
+        )
+    words = f"{','.join(str(card) for card in cards)}@{rfc3339(invocation.clock.now())}"
+    patch = {"metadata": {"annotations": {annotations.CLEAR_CARDS: words}}}
+    invocation.client.patch(NODES, node, patch)
+    if invocation.structured:
+        emit(invocation, {"items": list(cards)}, names=[f"gpu/{node}/{card}" for card in cards])
+        return failures.OK
+    shown = ", ".join(str(card) for card in cards)
+    invocation.out.line(f"card {shown} of node {node}: errors up to now are forgotten")
+    return failures.OK
