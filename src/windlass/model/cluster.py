@@ -16,6 +16,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Explanation
+from windlass.api.zones import POLICY_VOLCANO
 from windlass.engine import deltas
 from windlass.engine.decision import Bind
 from windlass.model import (
@@ -27,6 +28,7 @@ from windlass.model import (
     members,
     nearness,
     nodes,
+    numa,
     queues,
     subgroups,
     tasks,
@@ -153,6 +155,10 @@ class ClusterModel(Observed):
         sent = self._sent_groups.get(group)
         return sent.queue if sent is not None else ""
 
+    def group_sent(self, group: str) -> Group | None:
+        """A group as the engine knows it, but for what others add."""
+        return self._sent_groups.get(group)
+
     def queue_named(self, group: str) -> str:
         """The queue that a group's own words name, whether the engine knows the group or not."""
         sent = self._sent_groups.get(group) or self._group(group)
@@ -259,10 +265,14 @@ class ClusterModel(Observed):
                 out.append(deltas.NodeRemoved(name))
             return
         attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
-        node = nodes.node_of(view, attachable, hypernodes, kai=bool(self.kai_queues))
+        zones = numa.zones_of(view, self.zones.of(name))
+        node = nodes.node_of(view, attachable, hypernodes, kai=bool(self.kai_queues), zones=zones)
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
             self._cards.note(view, node)
+            if zones is not None and not self._needs.zoned:
+                self._needs.learn_zones()
+                self._dirty_pods.update(dict.fromkeys(self.pods))
             out.append(deltas.NodeUpserted(node))
 
     def _learn_cards(self) -> None:
@@ -503,9 +513,10 @@ class ClusterModel(Observed):
         if group and self._node_groups:
             node_groups = queues.node_groups_of(self.queue_named(group), self.queues)
         scoring = scoring_of(pod.annotations)
-        if not volumes and not zone and node_groups is None and scoring is None and context is None:
+        policy = pod.annotations.get(POLICY_VOLCANO, "")
+        if not (volumes or zone or policy) and node_groups is None and scoring is None and context is None:
             return None
-        return Extras(volumes, node_groups, zone, scoring, context)
+        return Extras(volumes, node_groups, zone, scoring, context, policy)
 
     def _card_context(self, pod: views.Pod, group: str, dialect: Dialect) -> devices.Context | None:
         """What a pod that speaks of parts of cards says beside its containers' limits."""

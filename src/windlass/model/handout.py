@@ -17,8 +17,9 @@ from windlass.api import annotations as names
 from windlass.api import deviceparts, devicewords, views
 from windlass.api.deviceasks import WHOLE
 from windlass.api.devicefamilies import VOLCANO_VGPU, profile_of
+from windlass.api.zones import PLACEMENT
 from windlass.engine.decision import Bind, DeviceShare
-from windlass.model import cards
+from windlass.model import cards, numa
 from windlass.model.devices import compute_part
 from windlass.spi.objects import Dialect, HeldSlice
 
@@ -26,7 +27,7 @@ _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 _POSITION = re.compile(r"spec\.containers\[(\d+)\]")
 _VOLCANO_TYPE = "NVIDIA"
 """What Volcano's scheduler writes as the type of every card of this plug-in."""
-WRITTEN = frozenset((deviceparts.DEVICES, deviceparts.SHARES, deviceparts.SLICES))
+WRITTEN = frozenset((deviceparts.DEVICES, deviceparts.SHARES, deviceparts.SLICES, PLACEMENT))
 """Annotations that tell what a pod was given: another incarnation of it starts without them."""
 
 
@@ -64,8 +65,8 @@ def words_of(
     bind: Bind, pod: views.Pod | None, node: views.Node | None, dialect: Dialect, now: float
 ) -> dict[str, str]:
     """All annotations of the Binding of ``bind``. ``now``: Unix seconds."""
-    found = own_words(bind.devices)
-    if not found or pod is None:
+    found = own_words(bind.devices) | numa.words(bind.zones)
+    if not bind.devices or pod is None:
         return found
     if dialect is Dialect.KAI:
         parts = any(share.milli < WHOLE and not share.profile for share in bind.devices)

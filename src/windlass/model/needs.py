@@ -13,6 +13,7 @@ from windlass.api.views import Pod, PodShape
 from windlass.api.views.podshape import NodeSelectorTerm
 from windlass.api.views.podshape import Toleration as WireToleration
 from windlass.model.devices import CardFacts, Context, parts_of
+from windlass.model.numa import need_of
 from windlass.model.relations import LABEL_OPERATORS, Relations, expressions
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.spi.objects import (
@@ -48,6 +49,7 @@ class Extras:
     revocable_zone: str = ""
     scoring: Scoring | None = None
     cards: Context | None = None
+    zone_policy: str = ""
 
 
 def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
@@ -77,11 +79,18 @@ class NeedsTable:
         self._namespaces = namespaces
         self._version = -1
         self.facts = CardFacts()
+        self.zoned = False
+        """Whether NUMA zones of any node are known: else nobody's needs of them are told."""
         self._table: dict[_Key, Translated] = {}
 
     def learn_cards(self, facts: CardFacts) -> None:
         """What is known of the cluster's cards has changed: parts of them are charged anew."""
         self.facts = facts
+        self._table.clear()
+
+    def learn_zones(self) -> None:
+        """A node with NUMA zones has come."""
+        self.zoned = True
         self._table.clear()
 
     def namespaces_changed(self) -> None:
@@ -115,6 +124,7 @@ class NeedsTable:
                 node_groups=extras.node_groups,
                 revocable_zone=extras.revocable_zone,
                 scoring=extras.scoring,
+                zones=need_of(pod.shape, extras.zone_policy) if self.zoned or extras.zone_policy else None,
             )
             entry = self._table[key] = Translated(needs, (*entry.problems, *parts.problems))
         return entry

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from windlass.api import views
 from windlass.model import cards
+from windlass.spi.numa import NodeZones
 from windlass.spi.objects import Node, Taint
 
 
@@ -15,10 +16,11 @@ def node_of(
     hypernodes: Mapping[str, str] | None = None,
     *,
     kai: bool = False,
+    zones: NodeZones | None = None,
 ) -> Node:
     """``attachable``: how many volumes it attaches, by the resource that counts them. ``hypernodes``: labels
     that it carries inside the engine, for the HyperNodes that it is in. ``kai``: there are queues that count
-    GPUs alone, so that MIG slices count for them as parts of GPUs.
+    GPUs alone, so that MIG slices count for them as parts of GPUs. ``zones``: what is known of its NUMA zones.
 
     A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
     """
@@ -32,6 +34,7 @@ def node_of(
         ready=view.ready in ("", "True"),
         devices=cards.cards_of(view),
         quota=cards.quota_of(view) if kai or cards.registered(view) else {},
+        zones=zones,
     )
 
 

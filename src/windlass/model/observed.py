@@ -12,6 +12,7 @@ from windlass.api import views
 from windlass.api.devicewords import annotation_words
 from windlass.model import groups, queues
 from windlass.model.needs import NeedsTable
+from windlass.model.numa import ZoneReports
 from windlass.model.topology import TopologyBook
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.model.volumes import VolumeBook
@@ -45,6 +46,7 @@ class Observed:
         self.classes = groups.Classes()
         self.storage = VolumeBook()
         self.topology = TopologyBook()
+        self.zones = ZoneReports()
         self._near_groups: dict[str, None] = {}
         """Groups whose pods say how near to one another they are to be."""
         self._namespaces: dict[str, views.Namespace] = {}
@@ -102,6 +104,15 @@ class Observed:
     def remove_topology(self, item: views.HyperNode | views.Topology) -> None:
         if self.topology.remove(item):
             self._touch_topology()
+
+    def upsert_zones(self, report: views.NodeTopology) -> None:
+        """What is reported of the NUMA zones of a node."""
+        if self.zones.upsert(report):
+            self._dirty_nodes[report.name] = None
+
+    def remove_zones(self, report: views.NodeTopology) -> None:
+        if self.zones.remove(report):
+            self._dirty_nodes[report.name] = None
 
     def _touch_topology(self) -> None:
         """All that ask how near to one another pods are."""

@@ -42,6 +42,15 @@ _READERS: Mapping[str, _Reader] = {
     "scheduling.run.ai/v2alpha2/PodGroup": (views.decode_kai_pod_group, ClusterModel.upsert_kai_group),
     "topology.volcano.sh/v1alpha1/HyperNode": (views.decode_hypernode, ClusterModel.upsert_topology),
     "kai.scheduler/v1alpha1/Topology": (views.decode_topology, ClusterModel.upsert_topology),
+    "nodeinfo.volcano.sh/v1alpha1/Numatopology": (views.decode_numatopology, ClusterModel.upsert_zones),
+    "topology.node.k8s.io/v1alpha1/NodeResourceTopology": (
+        views.decode_node_resource_topology,
+        ClusterModel.upsert_zones,
+    ),
+    "topology.node.k8s.io/v1alpha2/NodeResourceTopology": (
+        views.decode_node_resource_topology,
+        ClusterModel.upsert_zones,
+    ),
     "scheduling.k8s.io/v1alpha1/Workload": (views.decode_workload, _workload),
     "scheduling.k8s.io/v1alpha2/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),
     "scheduling.k8s.io/v1alpha3/PodGroup": (views.decode_native_group, ClusterModel.upsert_native_group),

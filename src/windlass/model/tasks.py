@@ -9,6 +9,7 @@ from windlass.api import views
 from windlass.api.deviceparts import SLICES
 from windlass.model.groups import Classes, index_of, preemptible, role_of
 from windlass.model.handout import held_devices, slices_of
+from windlass.model.numa import holding_of
 from windlass.spi.objects import Dialect, Needs, Task, TaskState
 
 STUCK_SECONDS = 120.0
@@ -93,6 +94,7 @@ def task_of(
         run_limit=None if pod.run_limit is None else float(pod.run_limit),
         critical=pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES,
         annotations=_read(pod),
+        zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
     )
 
 

@@ -7,6 +7,20 @@ becomes an entry of ``problems``; only something that is not an object with a na
 
 from __future__ import annotations
 
+from windlass.api.views.claims import (
+    ClaimRequest,
+    ClaimTemplate,
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    DeviceResult,
+    ResourceSlice,
+    SliceDevice,
+    decode_claim_template,
+    decode_device_claim,
+    decode_device_class,
+    decode_resource_slice,
+)
 from windlass.api.views.cluster import Namespace, ResourceQuota, decode_namespace, decode_resource_quota
 from windlass.api.views.kai import (
     KaiPodGroup,
@@ -17,6 +31,7 @@ from windlass.api.views.kai import (
 )
 from windlass.api.views.native import NativeGroup, decode_native_group, decode_workload
 from windlass.api.views.node import Node, TaintView, decode_node
+from windlass.api.views.numa import NodeTopology, decode_node_resource_topology, decode_numatopology
 from windlass.api.views.pod import DEFAULT_SCHEDULER, ContainerExit, Pod, decode_pod
 from windlass.api.views.podshape import PodShape
 from windlass.api.views.scheduling import (
@@ -55,9 +70,15 @@ from windlass.api.views.wire import Owner, controller_of, encode
 __all__ = [
     "DEFAULT_SCHEDULER",
     "Claim",
+    "ClaimRequest",
+    "ClaimTemplate",
     "Condition",
     "ContainerExit",
     "CsiNode",
+    "DeviceClaim",
+    "DeviceClass",
+    "DeviceRequest",
+    "DeviceResult",
     "HyperNode",
     "HyperNodeMember",
     "KaiPodGroup",
@@ -68,6 +89,7 @@ __all__ = [
     "NetworkTopology",
     "Node",
     "NodeGroupAffinity",
+    "NodeTopology",
     "Owner",
     "Pod",
     "PodGroup",
@@ -75,6 +97,8 @@ __all__ = [
     "PriorityClass",
     "Queue",
     "ResourceQuota",
+    "ResourceSlice",
+    "SliceDevice",
     "StorageClass",
     "SubGroupPolicy",
     "TaintView",
@@ -84,18 +108,24 @@ __all__ = [
     "Volume",
     "controller_of",
     "decode_claim",
+    "decode_claim_template",
     "decode_csi_node",
+    "decode_device_claim",
+    "decode_device_class",
     "decode_hypernode",
     "decode_kai_pod_group",
     "decode_kai_queue",
     "decode_namespace",
     "decode_native_group",
     "decode_node",
+    "decode_node_resource_topology",
+    "decode_numatopology",
     "decode_pod",
     "decode_pod_group",
     "decode_priority_class",
     "decode_queue",
     "decode_resource_quota",
+    "decode_resource_slice",
     "decode_storage_class",
     "decode_topology",
     "decode_volume",

@@ -181,6 +181,13 @@ class PodSpecWire(msgspec.Struct, gc=False, rename="camel"):
     host_network: bool | None = None
 
 
+class ContainerShape(msgspec.Struct, frozen=True, gc=False):
+    """``amounts`` in engine units; ``kind``: ``init``, ``sidecar``, or empty for one that runs with the others."""
+
+    amounts: tuple[tuple[str, int], ...]
+    kind: str = ""
+
+
 class PodShape(msgspec.Struct, weakref=True, eq=False):
     """``request`` in engine units (``api.quantities``). ``problems`` name the unreadable fields."""
 
@@ -198,7 +205,13 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     """The containers that name a device, or a word for a part of one, with these amounts as written."""
     speaks_of_parts: bool = False
     """Whether a container names a word for a part of a device, or a MIG profile."""
+    guaranteed: bool = False
+    """Its quality of service: every container's limits of CPU and memory are what it requests."""
+    containers: tuple[ContainerShape, ...] = ()
+    """In the order in which a kubelet serves them, with what each requests."""
 
+
+_QOS = ("cpu", "memory")
 
 _selector_decoder = msgspec.json.Decoder(dict[str, str])
 _affinity_decoder = msgspec.json.Decoder(Affinity)
@@ -301,8 +314,34 @@ def _build(spec: PodSpecWire) -> PodShape:
         spread=spread,
         problems=tuple(problems),
         devices=devices,
+        guaranteed=_guaranteed(spec),
+        containers=tuple(_containers(spec)),
         speaks_of_parts=any(is_word(n) or n.startswith(MIG) for one in devices for n, _ in one.amounts),
     )
+
+
+def _containers(spec: PodSpecWire) -> Iterator[ContainerShape]:
+    for containers, kind in ((spec.init_containers, "init"), (spec.containers, "")):
+        for container in containers or ():
+            amounts = tuple(sorted(_container(container, "", []).items()))
+            yield ContainerShape(
+                amounts, "sidecar" if kind and container.restart_policy == "Always" else kind
+            )
+
+
+def _guaranteed(spec: PodSpecWire) -> bool:
+    """As Kubernetes tells the class by containers; pods with resources of their own are not told so."""
+    if bytes(spec.resources) not in (b"", b"null"):
+        return False
+    everyone = [*(spec.init_containers or ()), *(spec.containers or ())]
+    return bool(everyone) and all(_has_all_limits(container) for container in everyone)
+
+
+def _has_all_limits(container: ContainerWire) -> bool:
+    resources = part(_resources_decoder, container.resources, "", _Resources, [])
+    limits = _units({n: v for n, v in (resources.limits or {}).items() if n in _QOS}, "", [])
+    requests = _units({n: v for n, v in _requests(resources).items() if n in _QOS}, "", [])
+    return all(limits.get(name, 0) > 0 and requests.get(name) == limits[name] for name in _QOS)
 
 
 def _devices(spec: PodSpecWire) -> Iterator[ContainerAmounts]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from windlass.api import annotations as names
 from windlass.api.resources import VOLCANO_JOBS
+from windlass.api.zones import POLICY_VOLCANO
 from windlass.controllers.vcjob import plugins
 from windlass.controllers.vcjob.members import partition_of
 from windlass.controllers.vcjob.spec import JobSpec, Task, Volume
@@ -16,7 +17,7 @@ from windlass.controllers.vcjob.status import JobState
 _PASSED_ON = (names.PREEMPTABLE, "volcano.sh/cooldown-time", "volcano.sh/revocable-zone")
 _PASSED_ON_LABELS = (names.PREEMPTABLE, "volcano.sh/cooldown-time")
 _BUDGETS = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
-_NUMA_POLICY = "volcano.sh/numa-topology-policy"
+_NUMA_POLICY = POLICY_VOLCANO
 _VOLUME_NAME_LIMIT = 63
 
 
