@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cluster_dsl import Cluster
 from hypothesis import given, settings
@@ -216,3 +218,66 @@ def test_with_true_estimates_the_first_is_never_delayed(
         if slots:
             first = min(slots, key=lambda slot: slot.group.spec.created)
             forecast.setdefault(first.group.key.removeprefix("ns/"), first.start)
+
+
+# ---------------------------------------------------------------------- learned run times
+
+
+def learned(seconds: float, bound: float) -> dict[str, Any]:
+    return {"run_estimate": seconds, "run_bound": bound, "learned": "by 12 earlier runs of this name"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "limit", "passes"), [(90, None, True), (200, None, False), (90, 150, False), (200, 95, True)]
+)
+def test_what_is_learned_passes_only_if_the_longest_run_fits(
+    bound: float, limit: int | None, passes: bool
+) -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4", "n2 gpu=4")
+    c.gang("old", 4, "gpu=1")
+    c.change_group("old", run_estimate=100.0)
+    c.cycle()
+    for number in range(4):
+        c.change_task(f"old-{number}", state=TaskState.RUNNING, started=c.now)
+    c.gang("big", 8, "gpu=1")
+    c.cycle()
+    c.gang("small", 1, "gpu=1")
+    c.change_group("small", **learned(50, bound))
+    c.change_task("small-0", run_limit=limit)
+    c.cycle()
+    assert (c.where("small") != {}) is passes
+    if not passes:
+        told = c.explain("small").message
+        assert "by 12 earlier runs of this name" in told
+        assert f"may run for {limit or bound} s" in told
+
+
+def test_an_end_that_is_learned_is_told_as_such_and_an_overrun_extends_the_reservation() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4")
+    c.gang("old", 4, "gpu=1")
+    c.change_group("old", **learned(100, 120))
+    c.cycle()
+    for number in range(4):
+        c.change_task(f"old-{number}", state=TaskState.RUNNING, started=c.now)
+    c.gang("big", 4, "gpu=1")
+    c.cycle()
+    told = c.explain("big")
+    assert told.estimate_seconds == pytest.approx(99, abs=1)
+    assert told.estimate_basis == "when ns/old ends, as learned by 12 earlier runs of this name"
+    c.cycle(seconds=100)
+    assert c.where("old") == {"n1": 4}
+    assert c.explain("big").estimate_seconds == pytest.approx(99, abs=2)
+
+
+def test_owners_and_what_is_learned_are_told_apart() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4")
+    for name, changes in (("a", {"run_estimate": 50.0}), ("b", learned(100, 120))):
+        c.gang(name, 2, "gpu=1")
+        c.change_group(name, **changes)
+    c.cycle()
+    for name in ("a-0", "a-1", "b-0", "b-1"):
+        c.change_task(name, state=TaskState.RUNNING, started=c.now)
+    c.gang("big", 4, "gpu=1")
+    c.cycle()
+    basis = "when ns/a and ns/b end, as learned and their owners estimate"
+    assert c.explain("big").estimate_basis == f"{basis} (of ns/b by 12 earlier runs of this name)"

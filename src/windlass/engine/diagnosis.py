@@ -22,7 +22,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.estimates import Estimates
 from windlass.engine.forecast import Forecaster
-from windlass.engine.groups import GroupEntry, promised, run_time
+from windlass.engine.groups import GroupEntry, passing_time, promised
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
@@ -349,7 +349,8 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
     kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
     if not kept_for:
         return []
-    return [_obstacle(Reason.BEHIND_IN_QUEUE, wording.kept(kept_for, run_time(group)), kept_for)]
+    sentence = wording.kept(kept_for, passing_time(group), group.spec.learned)
+    return [_obstacle(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
 
 
 def _not_yet() -> Explanation:

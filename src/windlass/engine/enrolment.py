@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from functools import lru_cache
 
-from windlass.engine.groups import GroupEntry, promised, run_time
+from windlass.engine.groups import GroupEntry, passing_time, promised
 from windlass.engine.parking import ParkingLot, Signature
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import Shortage, Step, next_step
@@ -133,7 +133,7 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     if group.promises:
         standing = (*standing, group.key)  # room is kept for this one alone
     if group.timed:
-        standing = (*standing, run_time(group))  # short ones may use what is kept for others
+        standing = (*standing, passing_time(group))  # short ones may use what is kept for others
     if group.near:
         standing = (*standing, *_nearness(group))
     if step.root is not None:

@@ -6,6 +6,8 @@ something. Groups ahead that cannot run as they are do not count; what other que
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from windlass.engine.forecast import Forecast, Forecaster
 from windlass.engine.groups import GroupEntry
 from windlass.engine.positions import Positions
@@ -41,11 +43,13 @@ class Estimates:
         forecast = self._found[queue].get(group.key)
         if forecast is None:
             return None, ""
-        return max(forecast.start - now, 0.0), _basis(forecast)
+        learned = {key: world.groups[key].spec.learned for key in forecast.after if key in world.groups}
+        return max(forecast.start - now, 0.0), _basis(forecast, {k: why for k, why in learned.items() if why})
 
 
-def _basis(forecast: Forecast) -> str:
-    """``when ns/a and ns/b end, as their owners estimate``."""
+def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
+    """``when ns/a and ns/b end, as their owners estimate``. ``learned``: group → on which earlier runs its end
+    rests."""
     if not forecast.after:
         return "it fits now, and goes when its turn comes"
     shown = list(forecast.after[-_SHOWN:])
@@ -53,5 +57,12 @@ def _basis(forecast: Forecast) -> str:
     if more:
         shown.insert(0, f"{more} more")
     names = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
-    verb = "ends, as its owner estimates" if len(forecast.after) == 1 else "end, as their owners estimate"
-    return f"when {names} {verb}"
+    one = len(forecast.after) == 1
+    verb = "ends" if one else "end"
+    if not learned:
+        return f"when {names} {verb}, as {'its owner estimates' if one else 'their owners estimate'}"
+    last = next(key for key in reversed(forecast.after) if key in learned)
+    if one:
+        return f"when {names} {verb}, as learned {learned[last]}"
+    others = " and their owners estimate" if len(learned) < len(forecast.after) else ""
+    return f"when {names} {verb}, as learned{others} (of {last} {learned[last]})"

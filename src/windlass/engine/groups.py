@@ -372,10 +372,28 @@ def promised(group: GroupEntry) -> list[TaskEntry]:
 
 
 def run_time(group: GroupEntry) -> float | None:
-    """How long the group runs, in seconds: by its owner's word, else the longest that all its tasks may;
-    ``None`` if nothing is known."""
-    if group.group is not None and group.group.run_estimate:
-        return group.group.run_estimate
+    """How long the group runs, in seconds: by its owner's word, else the longest that all its tasks may, or
+    less by what earlier runs tell; ``None`` if nothing is known."""
+    spec = group.group
+    if spec is None or not spec.run_estimate:
+        return run_limit(group)
+    if not spec.learned:
+        return spec.run_estimate
+    limit = run_limit(group)
+    return spec.run_estimate if limit is None else min(limit, spec.run_estimate)
+
+
+def passing_time(group: GroupEntry) -> float | None:
+    """After how many seconds the group has ended for certain, as far as that is known: what was learned is
+    trusted no further than the longest run, and not at all where its tasks state a limit."""
+    spec = group.group
+    if spec is None or not spec.learned:
+        return run_time(group)
+    return run_limit(group) or spec.run_bound or spec.run_estimate
+
+
+def run_limit(group: GroupEntry) -> float | None:
+    """The longest that all its tasks may run, in seconds; ``None`` if one of them may run for ever."""
     longest = 0.0
     for entry in group.tasks.values():
         if entry.task.run_limit is None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.forecast import Forecaster, end_of
-from windlass.engine.groups import GroupEntry, run_time
+from windlass.engine.groups import GroupEntry, passing_time
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
 from windlass.engine.table import PROMISED
@@ -202,7 +202,7 @@ class Reservations:
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         if reservation.group is group or _rank(group) < _rank(reservation.group):
             return True
-        estimate = run_time(group) if group.timed and reservation.start < UNKNOWN else None
+        estimate = passing_time(group) if group.timed and reservation.start < UNKNOWN else None
         return estimate is not None and now + estimate <= reservation.start
 
     def _first_kept(self, passed: Sequence[Reservation]) -> str:

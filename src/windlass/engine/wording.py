@@ -59,11 +59,14 @@ def bind_failed(failure: str, failures: int, seconds: float) -> str:
     return f"Starting it has failed {count(failures, 'time')} ({reason}); {again}."
 
 
-def kept(holder: str, estimate: float | None) -> str:
-    """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known."""
+def kept(holder: str, estimate: float | None, learned: str = "") -> str:
+    """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known; on which
+    earlier runs that rests."""
     room = f"The nodes have room for it, but that is kept for {holder}, which comes first"
     if estimate is None:
         return f"{room}; it is not known how long this group runs, so it may not pass."
+    if learned:
+        return f"{room}; this group, which may run for {estimate:.0f} s ({learned}), might not have ended by then."
     return f"{room}; this group, which runs for {estimate:.0f} s, might not have ended by then."
 
 

@@ -159,6 +159,10 @@ class ClusterModel(Observed):
         """A group as the engine knows it, but for what others add."""
         return self._sent_groups.get(group)
 
+    def group_sent(self, group: str) -> Group | None:
+        """A group as the engine knows it, but for what others add."""
+        return self._sent_groups.get(group)
+
     def queue_named(self, group: str) -> str:
         """The queue that a group's own words name, whether the engine knows the group or not."""
         sent = self._sent_groups.get(group) or self._group(group)

@@ -25,6 +25,7 @@ from windlass.spi.configuration import (
     ACTIONS,
     AGING,
     BACKFILLS,
+    LEARNED,
     RESERVATIONS,
     SWITCHES,
     PluginOption,
@@ -357,6 +358,10 @@ class _Reader:
         if kept not in BACKFILLS:
             message = f"{kept!r} is none of {', '.join(BACKFILLS)}"
             raise self.wrong(f"{place}.{RESERVATIONS}", message, f"{RESERVATIONS}: easy")
+        if str(arguments.get(LEARNED, "true")).lower() not in ("true", "false"):
+            raise self.wrong(
+                f"{place}.{LEARNED}", f"{arguments[LEARNED]!r} is neither true nor false", f"{LEARNED}: false"
+            )
         if AGING in arguments:
             try:
                 good = durations.parse(str(arguments[AGING])) >= 0

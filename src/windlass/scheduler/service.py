@@ -48,6 +48,7 @@ from windlass.scheduler.loads import LoadFeed
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.policy import make_engine
 from windlass.scheduler.publisher import Publisher
+from windlass.scheduler.runtimes import RunTimes, learns
 from windlass.scheduler.waiting import Keeper, wait_for
 from windlass.spi.configuration import SchedulerConfig
 
@@ -94,6 +95,8 @@ class SchedulerService:
         self._wake = asyncio.Event()
         self._keeper = Keeper()
         self._ledger = Ledger()
+        self._run_times = RunTimes(client, self.model, clock=clock)
+        self._run_times.enabled = learns(policy)
         self._gangs = GangWatch(self.options.gang_seconds)
         self._inbox: list[deltas.Delta] = []
         self._deadlines: deque[tuple[float, str, str]] = deque()
@@ -152,6 +155,7 @@ class SchedulerService:
             keeper.start(self._decide(), "decisions")
             keeper.start(self._feed.follow_served(), "optional kinds")
             keeper.start(self._loads.run(), "measured loads")
+            keeper.start(self._run_times.run(), "learned run times")
             self._judges.serve(self._policies(), keeper.start)
             await keeper.watch()
         finally:
@@ -170,6 +174,7 @@ class SchedulerService:
         patience = self._keeper.start(self._complain(), "sync warning")
         await self._feed.open_served()
         await self._feed.wait_synced()
+        await self._run_times.load()
         if self._config_map is not None:
             await self._config_map.informer.wait_synced()
         patience.cancel()
@@ -211,6 +216,7 @@ class SchedulerService:
             self._judges.serve(self._policies(), self._keeper.start)
             self.model.read_labels(self.engine.reads)
             self.model.configure(tiers=bool(policy.tiers))
+            self._run_times.enabled = learns(policy)
             self.model.resend()
             self._inbox.clear()
 
@@ -226,7 +232,7 @@ class SchedulerService:
         self._adopt_policy()
         changes = self.model.take(self._time())
         inbox, self._inbox = self._inbox, []
-        self.engine.apply([*changes, *inbox])
+        self.engine.apply([*self._run_times.filled(changes), *inbox])
         decision = self.engine.cycle(self._time())
         self.last_decision = decision
         self._carry_out(decision)
@@ -316,6 +322,7 @@ class SchedulerService:
     def _pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """The informer shows a change of a pod; the model has it already."""
         self._ledger.change(old, new)
+        self._run_times.pod(old, new)
         if new is None or not new.node_name or (old is not None and old.node_name):
             return
         assumed = self.model.assumed.get(new.key)

@@ -62,6 +62,9 @@ AGING = "aging"
 """The argument of action ``backfill`` that says how long a group may find no room before nodes are emptied
 for it: a duration, ``0s`` for ever. Without it :data:`DEFAULT_AGING`, with tiers (Volcano's way) never."""
 DEFAULT_AGING = "1h"
+LEARNED = "learned"
+"""The argument of action ``backfill`` that says whether run times are learned from work that has ended:
+``true`` or ``false``. Without it yes, with tiers (Volcano's way) no."""
 
 _BY_STEM = {name.removeprefix("enabled").removeprefix("enable"): name for name in SWITCHES}
 
@@ -97,7 +100,7 @@ class Tier:
 class SchedulerConfig:
     """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
     default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
-    action → its arguments (``backfill``: :data:`RESERVATIONS`, :data:`AGING`). ``compatibility``:
+    action → its arguments (``backfill``: :data:`RESERVATIONS`, :data:`AGING`, :data:`LEARNED`). ``compatibility``:
     ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
     """
 

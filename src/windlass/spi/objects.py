@@ -283,7 +283,8 @@ class Group:
     * ``stale_grace``: how long it may hold less than its minimum before all of it is evicted; ``None``
       or negative: for ever. ``stale_since``: since when it has, as far as an API object says.
     * ``started``: when it last reached its minimum; ``last_eviction``: when a task of it was last evicted.
-    * ``run_estimate``: how long its tasks run, by its owner's word; ``None`` where nothing is known.
+    * ``run_estimate``: how long its tasks run; ``None`` where nothing is known. By its owner's word, unless
+      ``learned`` says on which earlier runs it rests; ``run_bound``: the longest of those.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
     """
 
@@ -313,6 +314,8 @@ class Group:
     """Only those that a policy reads (disruption budgets, revocable zones)."""
     topology: TopologyNeed | None = None
     """How near to one another its tasks are to be; parts may ask for more."""
+    learned: str = ""
+    run_bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""What a run-time model is told and what it says.
+
+A model is fed with runs that have ended and asked about work that has not. How it answers is its own
+affair; whoever uses a prediction reads :class:`Prediction` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a piece of work before it runs. ``owner``: its user, or the namespace that stands for
+    one; ``size``: how many pods it needs at the least; ``name`` without the namespace."""
+
+    owner: str
+    queue: str
+    name: str
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A piece of work that ended well. ``work``: one name for all its pods (a uid): the longest of them
+    counts, once. ``seconds`` from its start to its end."""
+
+    work: str
+    traits: Traits
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """``seconds``: what to reckon with, rather too long than too short. ``quantiles``: probability → seconds;
+    1.0 is the longest that is known. ``basis``: on what it rests, for people."""
+
+    seconds: float
+    quantiles: Mapping[float, float] = field(default_factory=dict)
+    basis: str = ""
+
+    @property
+    def at_most(self) -> float:
+        """The longest that is known of such work."""
+        return max(self.quantiles.values(), default=self.seconds)
+
+
+class RunTimeModel(Protocol):
+    def observe(self, run: Run) -> None:
+        """A run has ended. Told again of the same work, the longest counts."""
+        ...
+
+    def predict(self, traits: Traits) -> Prediction | None:
+        """``None`` where too little is known."""
+        ...

@@ -1,0 +1,27 @@
+"""What names of work have in common: the name without its numbers, dates and generated parts."""
+
+from __future__ import annotations
+
+import re
+
+_PARTS = re.compile(r"[-_.:]+")
+_GENERATED = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""What Kubernetes appends for ``generateName``: five of these."""
+_HASH = re.compile(r"[0-9a-f]{4,}")
+_NUMBERED = re.compile(r"\d+$")
+
+
+def pattern(name: str) -> str:
+    """``train-llm-20260101-7f3ab`` → ``train-llm``; a name of nothing else stands for itself."""
+    kept = [_NUMBERED.sub("", part) for part in _PARTS.split(name) if part and not _changing(part)]
+    return "-".join(part for part in kept if part) or name
+
+
+def _changing(part: str) -> bool:
+    """Whether a part tells runs of one thing apart: a number, a hash, a generated suffix."""
+    digits = any(char.isdigit() for char in part)
+    if part.isdigit():
+        return True
+    if _HASH.fullmatch(part) and digits:
+        return True
+    return bool(_GENERATED.fullmatch(part)) and digits

@@ -1,0 +1,141 @@
+"""Learned run times: pods that end well teach them, groups whose owners say nothing are given them.
+
+What was learned is kept in the ConfigMap ``kube-system/windlass-run-times``, read once before anything is
+decided and written at most every minute. It is an aid, not a record: where it cannot be read or written the
+scheduler goes without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from windlass.api import resources, views
+from windlass.api.errors import StatusError
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
+from windlass.engine import deltas
+from windlass.kits.clock import Clock
+from windlass.model.cluster import ClusterModel
+from windlass.observe import logs
+from windlass.predict.history import History, HistoryRecord
+from windlass.predict.model import Run, Traits
+from windlass.spi.configuration import LEARNED, SchedulerConfig
+from windlass.spi.objects import Group
+
+NAMESPACE = "kube-system"
+NAME = "windlass-run-times"
+KEY = "history"
+ABOUT = "kubernetes.io/description"
+SAVE_SECONDS = 60.0
+log = logs.get("scheduler")
+
+
+def learns(policy: SchedulerConfig) -> bool:
+    """Whether run times are learned: as the configuration says; with tiers (Volcano's way) only if it does."""
+    said = policy.configurations.get("backfill", {}).get(LEARNED)
+    return not policy.tiers if said is None else str(said).lower() == "true"
+
+
+class RunTimes:
+    """What one scheduler has learned. ``enabled``: whether it learns and tells anything."""
+
+    def __init__(self, client: Client, model: ClusterModel, *, clock: Clock) -> None:
+        self.history = History()
+        self.enabled = True
+        self._client = client
+        self._model = model
+        self._clock = clock
+        self._saved = 0
+        self._complained = False
+
+    # ------------------------------------------------------------------ learning
+
+    def pod(self, old: views.Pod | None, new: views.Pod | None) -> None:
+        """A pod has changed: one that has just ended well has run for so long."""
+        if not self.enabled or old is None or new is None or new.phase != "Succeeded" or old.finished:
+            return
+        key = self._model.group_of(new.key)
+        group = self._model.group_sent(key) if key is not None else None
+        end = new.ended or self._clock.now()
+        if group is None or not new.started or end <= new.started:
+            return
+        work = group.uid or group.key
+        self.history.observe(Run(work, traits_of(group), end - new.started))
+
+    # ------------------------------------------------------------------ telling
+
+    def filled(self, changes: Iterable[deltas.Delta]) -> list[deltas.Delta]:
+        """The deltas, with what was learned where the owner of a group says nothing."""
+        return [self._filled(delta) if type(delta) is deltas.GroupUpserted else delta for delta in changes]
+
+    def _filled(self, delta: deltas.GroupUpserted) -> deltas.GroupUpserted:
+        group = delta.group
+        if not self.enabled or group.run_estimate is not None:
+            return delta
+        found = self.history.predict(traits_of(group))
+        if found is None:
+            return delta
+        learned = replace(group, run_estimate=found.seconds, run_bound=found.at_most, learned=found.basis)
+        return deltas.GroupUpserted(learned)
+
+    # ------------------------------------------------------------------ kept across restarts
+
+    async def load(self) -> None:
+        """Take up what was known before."""
+        try:
+            found = await self._client.find(resources.CONFIG_MAPS, NAME, NAMESPACE)
+        except (StatusError, Unreachable) as error:
+            log.warning("learned run times not read", why=error.message)
+            return
+        text = ((found or {}).get("data") or {}).get(KEY)
+        if not text:
+            return
+        try:
+            self.history = History.of_record(msgspec.json.decode(text, type=HistoryRecord))
+        except msgspec.MsgspecError as error:
+            log.warning("learned run times not understood", why=str(error))
+
+    async def run(self) -> None:
+        """Write down what is new, until cancelled."""
+        while True:
+            await self._clock.sleep(SAVE_SECONDS)
+            if self.enabled and self.history.version != self._saved:
+                await self._save()
+
+    async def _save(self) -> None:
+        version = self.history.version
+        text = msgspec.json.encode(self.history.as_record()).decode()
+        try:
+            found = await self._client.find(resources.CONFIG_MAPS, NAME, NAMESPACE)
+            if found is None:
+                await self._client.create(resources.CONFIG_MAPS, _object(text), NAMESPACE)
+            else:
+                data = {"data": {KEY: text}}
+                await self._client.patch(resources.CONFIG_MAPS, NAME, data, NAMESPACE)
+        except (StatusError, Unreachable) as error:
+            if not self._complained:
+                log.warning("learned run times not written", why=error.message)
+            self._complained = True
+            return
+        self._complained = False
+        self._saved = version
+
+
+def traits_of(group: Group) -> Traits:
+    """What a model is told of a group; the namespace stands for its owner."""
+    namespace, _, name = group.key.partition("/")
+    return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1))
+
+
+def _object(text: str) -> dict[str, Any]:
+    about = "Run times of work that has ended, by which the scheduler estimates others; safe to delete."
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "annotations": {ABOUT: about}},
+        "data": {KEY: text},
+    }

@@ -1,0 +1,152 @@
+"""Learned run times in the service: what ends teaches, what waits is told, a restart remembers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.errors import not_found
+from windlass.api.resources import CONFIG_MAPS, PODS
+from windlass.kits.clock import FakeClock
+from windlass.kits.timestamps import rfc3339
+from windlass.scheduler.runtimes import NAME, NAMESPACE, learns, traits_of
+from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.objects import Group
+
+KEPT = f"{NAMESPACE}/{NAME}"
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=4))
+    return made
+
+
+async def one_run(api: SchedulerApi, running: Running, name: str, seconds: float, size: int = 1) -> None:
+    """A gang starts, runs for so long and ends well."""
+    members = [f"{name}-{i}" for i in range(size)]
+    api.add(group(name, size), *[pod(member, group=name) for member in members])
+    await running.settle(1)
+    started = rfc3339(api.clock.now())
+    for member in members:
+        api.change(PODS, f"default/{member}", status={"phase": "Running", "startTime": started})
+    await running.settle(seconds)
+    for member in members:
+        api.end(member)
+    await running.settle(1)
+
+
+def estimate(running: Running, name: str) -> Any:
+    return running.service.engine.world.groups[f"default/{name}"].spec
+
+
+async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await running.settle(1)
+        for number in range(3):
+            await one_run(api, running, f"train-{number}", 100 + 10 * number, size=2)
+        api.add(group("train-9", 2), pod("train-9-0", group="train-9"), group("other", 2))
+        said = group("said", 2)
+        said["metadata"]["annotations"] = {"windlass.dev/run-estimate": "5s"}
+        api.add(said)
+        await running.settle(1)
+        told = estimate(running, "train-9")
+        assert told.learned.startswith("by 3 earlier runs of this name and size: p50 1m")
+        assert 119 <= told.run_estimate <= 125
+        assert told.run_bound == told.run_estimate
+        assert (estimate(running, "other").run_estimate, estimate(running, "other").learned) == (None, "")
+        assert (estimate(running, "said").run_estimate, estimate(running, "said").learned) == (5, "")
+
+
+async def test_a_restart_remembers(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await running.settle(1)
+        assert api.object(CONFIG_MAPS, KEPT) is None
+        for number in range(3):
+            await one_run(api, running, f"train-{number}", 30)
+        await running.settle(61)
+        kept = api.object(CONFIG_MAPS, KEPT)
+        assert kept is not None
+        assert len(json.loads(kept["data"]["history"])["keys"]) == 4
+        writes = len(api.writes("configmaps"))
+        await running.settle(130)
+        assert len(api.writes("configmaps")) == writes
+        await one_run(api, running, "train-3", 30)
+        await running.settle(61)
+        assert api.object(CONFIG_MAPS, KEPT) != kept
+    async with Running(api) as running:
+        api.add(group("train-9", 1))
+        await running.settle(1)
+        assert estimate(running, "train-9").learned.startswith("by 4 earlier runs")
+
+
+@pytest.mark.parametrize("text", ["{", '{"version": 9, "keys": []}', '{"keys": 1}'])
+async def test_what_cannot_be_read_is_done_without(api: SchedulerApi, text: str) -> None:
+    kept = {"metadata": {"name": NAME, "namespace": NAMESPACE}, "data": {"history": text}}
+    api.put(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", **kept})
+    async with Running(api) as running:
+        await one_run(api, running, "train-0", 10)
+        assert running.service._run_times.history.version == 1
+
+
+async def test_what_cannot_be_written_is_tried_again(api: SchedulerApi, monkeypatch: Any) -> None:
+    create, refused = api.create, []
+
+    async def refuse(resource: Any, *rest: Any, **options: Any) -> Any:
+        if resource is CONFIG_MAPS and len(refused) < 2:
+            refused.append(1)
+            raise not_found(CONFIG_MAPS, NAME)
+        return await create(resource, *rest, **options)
+
+    monkeypatch.setattr(api, "create", refuse)
+    async with Running(api) as running:
+        await running.settle(1)
+        await one_run(api, running, "train-0", 10)
+        await running.settle(125)
+        assert api.object(CONFIG_MAPS, KEPT) is None
+        await running.settle(61)
+        assert api.object(CONFIG_MAPS, KEPT) is not None
+
+
+async def test_failed_work_and_what_ended_before_teaches_nothing(api: SchedulerApi) -> None:
+    api.add(
+        group("old", 1), pod("old-0", group="old", status={"phase": "Succeeded", "startTime": rfc3339(1.0)})
+    )
+    async with Running(api) as running:
+        await running.settle(1)
+        api.add(group("bad", 1), pod("bad-0", group="bad"))
+        await running.settle(1)
+        api.change(PODS, "default/bad-0", status={"phase": "Running", "startTime": rfc3339(api.clock.now())})
+        await running.settle(20)
+        api.end("bad-0", "Failed")
+        await running.settle(1)
+        assert running.service._run_times.history.version == 0
+
+
+@pytest.mark.parametrize(
+    ("tiers", "said", "does"),
+    [(False, None, True), (True, None, False), (False, "false", False), (True, True, True)],
+)
+def test_the_configuration_says_whether(tiers: bool, said: Any, does: bool) -> None:
+    arguments = {} if said is None else {"backfill": {"learned": said}}
+    told = SchedulerConfig((), (Tier((PluginOption("gang"),)),) if tiers else (), arguments)
+    assert learns(told) is does
+
+
+async def test_switched_off_nothing_is_learned_or_told(api: SchedulerApi) -> None:
+    policy = SchedulerConfig(configurations={"backfill": {"learned": False}})
+    async with Running(api, policy=policy) as running:
+        await running.settle(1)
+        for number in range(4):
+            await one_run(api, running, f"train-{number}", 10)
+        assert running.service._run_times.history.version == 0
+
+
+def test_a_group_of_one_pod_goes_by_the_pods_name() -> None:
+    assert traits_of(Group("ns/pod:eval-7", queue="q", min_member=0)).name == "eval-7"
+    assert traits_of(Group("ns/a", queue="q", min_member=0)).size == 1
