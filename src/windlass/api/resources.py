@@ -122,6 +122,13 @@ POD_DISRUPTION_BUDGETS = Resource(
 )
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", subresources=_STATUS)
+RESOURCE_CLAIM_TEMPLATES = Resource(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate"
+)
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
+
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False, ("sc",))
 """Read where a cluster has it; a box has no storage classes, so it is not in :data:`ALL`."""
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
@@ -211,6 +218,10 @@ ALL: tuple[Resource, ...] = (
     PRIORITY_CLASSES,
     POD_DISRUPTION_BUDGETS,
     ENDPOINT_SLICES,
+    DEVICE_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
     QUEUES,
     POD_GROUPS,
     VOLCANO_JOBS,

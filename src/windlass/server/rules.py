@@ -17,7 +17,7 @@ from windlass.kits.timestamps import rfc3339
 
 _SPEC_GENERATION = frozenset((resources.PODS, resources.POD_DISRUPTION_BUDGETS))
 _FIXED_GENERATION = frozenset((resources.PRIORITY_CLASSES,))
-_ANY_GENERATION = frozenset((resources.ENDPOINT_SLICES,))
+_ANY_GENERATION = frozenset((resources.ENDPOINT_SLICES, resources.DEVICE_CLASSES, resources.RESOURCE_SLICES))
 _KEEPS_STATUS_AT_CREATE = frozenset((resources.NODES,))
 CREATED_BY_UPDATE = frozenset(
     (

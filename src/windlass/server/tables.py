@@ -16,7 +16,7 @@ from windlass.api import resources, schema_crd
 from windlass.api.errors import bad_request
 from windlass.api.resources import Resource
 from windlass.kits.clock import Clock
-from windlass.server import tables_cluster, tables_custom, tables_pods
+from windlass.server import tables_claims, tables_cluster, tables_custom, tables_pods
 from windlass.server.eventview import to_events_v1
 from windlass.server.present import bookmark_metadata
 from windlass.server.tables_common import TableOf
@@ -44,6 +44,10 @@ _TABLES: Mapping[Resource, TableOf] = {
     resources.POD_DISRUPTION_BUDGETS: tables_cluster.DISRUPTION_BUDGETS,
     resources.PERSISTENT_VOLUMES: tables_cluster.PERSISTENT_VOLUMES,
     resources.PERSISTENT_VOLUME_CLAIMS: tables_cluster.PERSISTENT_VOLUME_CLAIMS,
+    resources.DEVICE_CLASSES: tables_claims.DEVICE_CLASSES,
+    resources.RESOURCE_CLAIMS: tables_claims.RESOURCE_CLAIMS,
+    resources.RESOURCE_CLAIM_TEMPLATES: tables_claims.RESOURCE_CLAIM_TEMPLATES,
+    resources.RESOURCE_SLICES: tables_claims.RESOURCE_SLICES,
     resources.EVENTS: tables_cluster.EVENTS,
     resources.EVENTS_V1: tables_cluster.EVENTS,
 }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.api import resources
-from windlass.api.defaults import misc, pod, service, volcano
+from windlass.api.defaults import claims, misc, pod, service, volcano
 from windlass.api.resources import Resource
 
 _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
@@ -25,6 +25,8 @@ _BY_KIND: dict[Resource, Callable[[dict[str, Any]], None]] = {
     resources.PERSISTENT_VOLUME_CLAIMS: misc.persistent_volume_claim,
     resources.LIMIT_RANGES: misc.limit_range,
     resources.PRIORITY_CLASSES: misc.priority_class,
+    resources.RESOURCE_CLAIMS: claims.claim,
+    resources.RESOURCE_CLAIM_TEMPLATES: claims.template,
     resources.QUEUES: volcano.queue,
     resources.POD_GROUPS: volcano.pod_group,
     resources.VOLCANO_JOBS: volcano.job,

@@ -16,6 +16,7 @@ from windlass.api import resources, schema
 from windlass.api.errors import FieldError
 from windlass.api.resources import Resource
 from windlass.api.validation import (
+    claims,
     cluster,
     metadata,
     pod,
@@ -52,6 +53,10 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.LEASES: simple.lease,
     resources.PRIORITY_CLASSES: cluster.priority_class,
     resources.POD_DISRUPTION_BUDGETS: cluster.disruption_budget,
+    resources.DEVICE_CLASSES: claims.device_class,
+    resources.RESOURCE_CLAIMS: claims.claim,
+    resources.RESOURCE_CLAIM_TEMPLATES: claims.template,
+    resources.RESOURCE_SLICES: claims.resource_slice,
     resources.QUEUES: queue.queue,
     resources.POD_GROUPS: pod_group.pod_group,
     resources.VOLCANO_JOBS: vcjob.job,

@@ -1,0 +1,147 @@
+"""Kinds of dynamic resource allocation. Messages are the real server's (``pkg/apis/resource/validation``); CEL beyond
+what :mod:`windlass.api.cel` serves is refused here, since nothing could be allocated by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from windlass.api import cel
+from windlass.api.validation import names
+from windlass.api.validation.collector import Collector, part
+from windlass.api.validation.metadata import IMMUTABLE
+
+Obj = Mapping[str, Any]
+_MODES = ("All", "ExactCount")
+_MOST_REQUESTS, _MOST_SELECTORS, _MOST_OPTIONS = 32, 32, 8
+_MOST_DEVICES = 128
+_ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
+_SLICE_ONE_OF = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+
+
+def device_class(obj: Obj, old: Obj | None, out: Collector) -> None:
+    _selectors(part(obj, "spec").get("selectors"), "spec.selectors", out)
+
+
+def claim(obj: Obj, old: Obj | None, out: Collector) -> None:
+    if old is not None:
+        if obj.get("spec") != old.get("spec"):
+            out.invalid("spec", "", IMMUTABLE)
+        return
+    _claim_spec(part(obj, "spec"), "spec", out)
+
+
+def template(obj: Obj, old: Obj | None, out: Collector) -> None:
+    if old is not None:
+        if obj.get("spec") != old.get("spec"):
+            out.invalid("spec", "", IMMUTABLE)
+        return
+    _claim_spec(part(part(obj, "spec"), "spec"), "spec.spec", out)
+
+
+def resource_slice(obj: Obj, old: Obj | None, out: Collector) -> None:
+    spec = part(obj, "spec")
+    out.checked("spec.driver", spec.get("driver", ""), names.dns_subdomain)
+    pool = part(spec, "pool")
+    out.checked("spec.pool.name", pool.get("name", ""), _pool_name)
+    if pool.get("resourceSliceCount", 0) <= 0:
+        out.invalid(
+            "spec.pool.resourceSliceCount", pool.get("resourceSliceCount", 0), "must be greater than zero"
+        )
+    if pool.get("generation", 0) < 0:
+        out.invalid("spec.pool.generation", pool["generation"], "must be greater than or equal to zero")
+    if old is not None:
+        before = part(old, "spec")
+        for path, now, then in (
+            ("spec.pool.name", pool.get("name"), part(before, "pool").get("name")),
+            ("spec.driver", spec.get("driver"), before.get("driver")),
+            ("spec.nodeName", spec.get("nodeName"), before.get("nodeName")),
+        ):
+            if now != then:
+                out.invalid(path, now, IMMUTABLE)
+    told = [
+        name for name in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection") if spec.get(name)
+    ]
+    if not told:
+        out.required("spec", _SLICE_ONE_OF)
+    elif len(told) > 1:
+        shown = ", ".join(f"`{name}`" for name in told)
+        out.invalid("spec", f"{{{shown}}}", f"{_SLICE_ONE_OF}, but multiple fields are set")
+    _distinct(spec.get("devices") or (), "spec.devices", out, _device, _MOST_DEVICES)
+
+
+def _pool_name(name: str) -> tuple[str, ...]:
+    return tuple(words for piece in name.split("/") for words in names.dns_subdomain(piece))
+
+
+def _device(device: Obj, path: str, out: Collector) -> None:
+    for name, value in (device.get("attributes") or {}).items():
+        given = [kind for kind in ("bool", "int", "string", "version") if value.get(kind) is not None]
+        if not given:
+            out.required(f"{path}.attributes[{name}]", "exactly one value must be specified")
+        elif len(given) > 1:
+            out.invalid(f"{path}.attributes[{name}]", dict(value), "exactly one value must be specified")
+
+
+def _claim_spec(spec: Obj, path: str, out: Collector) -> None:
+    requests = part(spec, "devices").get("requests") or ()
+    _distinct(requests, f"{path}.devices.requests", out, _request, _MOST_REQUESTS)
+
+
+def _distinct(
+    items: Sequence[Obj],
+    path: str,
+    out: Collector,
+    check: Callable[[Obj, str, Collector], None],
+    most: int,
+) -> None:
+    """Named items: each by itself, no name twice, not too many."""
+    seen: set[str] = set()
+    if len(items) > most:
+        out.invalid(path, len(items), f"must have at most {most} items")
+    for position, item in enumerate(items):
+        at, name = f"{path}[{position}]", item.get("name", "")
+        out.checked(f"{at}.name", name, names.dns_label)
+        check(item, at, out)
+        if name in seen:
+            out.duplicate(f"{at}.name", name)
+        seen.add(name)
+
+
+def _request(request: Obj, path: str, out: Collector) -> None:
+    exactly, options = request.get("exactly"), request.get("firstAvailable") or ()
+    if exactly is None and not options:
+        out.required(path, _ONE_OF)
+    elif exactly is not None and options:
+        out.invalid(path, None, f"{_ONE_OF}, but multiple fields are set")
+    elif options:
+        _distinct(options, f"{path}.firstAvailable", out, _exactly, _MOST_OPTIONS)
+    elif exactly is not None:
+        _exactly(exactly, f"{path}.exactly", out)
+
+
+def _exactly(request: Obj, path: str, out: Collector) -> None:
+    out.checked(f"{path}.deviceClassName", request.get("deviceClassName", ""), names.dns_subdomain)
+    _selectors(request.get("selectors"), f"{path}.selectors", out)
+    mode, count = request.get("allocationMode"), request.get("count") or 0
+    if not out.choice(f"{path}.allocationMode", mode, _MODES):
+        return
+    if mode == "All" and count:
+        out.invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+    if mode == "ExactCount" and count <= 0:
+        out.invalid(f"{path}.count", count, "must be greater than zero")
+
+
+def _selectors(selectors: Sequence[Obj] | None, path: str, out: Collector) -> None:
+    if len(selectors or ()) > _MOST_SELECTORS:
+        out.invalid(path, len(selectors or ()), f"must have at most {_MOST_SELECTORS} items")
+    for position, selector in enumerate(selectors or ()):
+        at = f"{path}[{position}].cel"
+        expression = part(selector, "cel").get("expression")
+        if selector.get("cel") is None:
+            out.required(at)
+            continue
+        try:
+            cel.compiled(expression or "")
+        except cel.CelError as error:
+            out.invalid(f"{at}.expression", expression or "", str(error))

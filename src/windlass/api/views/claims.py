@@ -1,0 +1,382 @@
+"""Dynamic resource allocation (``resource.k8s.io/v1``) as the scheduler sees it: claims, classes, slices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from windlass.api.errors import FieldError
+from windlass.api.views.wire import intern, metadata, moment, part, split
+
+EXACT, ALL = "ExactCount", "All"
+
+
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
+    """One way to serve a request. ``selectors`` are CEL expressions that all hold. ``mode`` ExactCount or All."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    mode: str = EXACT
+    count: int = 1
+    unserved: tuple[str, ...] = ()
+    """Fields that say something nobody here carries out, by name."""
+
+
+class ClaimRequest(msgspec.Struct, frozen=True, gc=False):
+    """``options``: one, or the list of ``firstAvailable`` in order of preference."""
+
+    name: str
+    options: tuple[DeviceRequest, ...]
+
+
+class DeviceResult(msgspec.Struct, frozen=True, gc=False):
+    """A device that was allocated."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+
+
+class DeviceClaim(msgspec.Struct, gc=False):
+    """A ResourceClaim, or what a template says. ``nodes``: names of the nodes on which its allocation is;
+    ``reserved``: UIDs of the pods that may use it."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    created: float
+    deleted: float
+    owner: str
+    requests: tuple[ClaimRequest, ...]
+    constraints: tuple[str, ...] = ()
+    """What ties its devices together, as written; nobody here carries it out."""
+    allocated: bool = False
+    nodes: tuple[str, ...] = ()
+    results: tuple[DeviceResult, ...] = ()
+    reserved: tuple[str, ...] = ()
+    problems: tuple[FieldError, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ClaimTemplate(msgspec.Struct, gc=False):
+    """A ResourceClaimTemplate."""
+
+    namespace: str
+    name: str
+    requests: tuple[ClaimRequest, ...]
+    constraints: tuple[str, ...]
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class DeviceClass(msgspec.Struct, gc=False):
+    name: str
+    selectors: tuple[str, ...]
+    extended_resource: str
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class SliceDevice(msgspec.Struct, frozen=True, gc=False):
+    """``attributes``: name (without its domain where that is the driver's) → string, int, bool or version text;
+    ``capacity``: name → quantity as text. ``tainted``: it must not be handed out."""
+
+    name: str
+    attributes: tuple[tuple[str, str | int | bool], ...] = ()
+    versions: tuple[str, ...] = ()
+    """Which of the attributes are semantic versions."""
+    capacity: tuple[tuple[str, str], ...] = ()
+    tainted: bool = False
+    partitioned: bool = False
+    """It takes counters that other devices take too, or may be allocated more than once: not served."""
+
+
+class ResourceSlice(msgspec.Struct, gc=False):
+    """The devices that a driver has on one node; ``node`` is empty for devices that many nodes reach."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    node: str
+    devices: tuple[SliceDevice, ...]
+    problems: tuple[FieldError, ...]
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+
+class _CelWire(msgspec.Struct, gc=False):
+    expression: str = ""
+
+
+class _SelectorWire(msgspec.Struct, gc=False):
+    cel: _CelWire | None = None
+
+
+class _RequestWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[_SelectorWire, ...] | None = None
+    allocation_mode: str | None = None
+    count: int | None = None
+    admin_access: bool | None = None
+    capacity: dict[str, Any] | None = None
+
+
+class _WholeRequestWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    exactly: _RequestWire | None = None
+    first_available: tuple[_RequestWire, ...] | None = None
+
+
+class _DevicesWire(msgspec.Struct, gc=False):
+    requests: tuple[_WholeRequestWire, ...] | None = None
+    constraints: tuple[dict[str, Any], ...] | None = None
+
+
+class _ClaimSpecWire(msgspec.Struct, gc=False):
+    devices: _DevicesWire | None = None
+
+
+class _ResultWire(msgspec.Struct, gc=False):
+    request: str = ""
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class _ResultsWire(msgspec.Struct, gc=False):
+    results: tuple[_ResultWire, ...] | None = None
+
+
+class _FieldWire(msgspec.Struct, gc=False):
+    key: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class _TermWire(msgspec.Struct, gc=False, rename="camel"):
+    match_fields: tuple[_FieldWire, ...] | None = None
+
+
+class _NodesWire(msgspec.Struct, gc=False, rename="camel"):
+    node_selector_terms: tuple[_TermWire, ...] | None = None
+
+
+class _AllocationWire(msgspec.Struct, gc=False, rename="camel"):
+    devices: _ResultsWire | None = None
+    node_selector: _NodesWire | None = None
+
+
+class _ConsumerWire(msgspec.Struct, gc=False):
+    uid: str = ""
+
+
+class _ClaimStatusWire(msgspec.Struct, gc=False, rename="camel"):
+    allocation: _AllocationWire | None = None
+    reserved_for: tuple[_ConsumerWire, ...] | None = None
+
+
+class _TemplateSpecWire(msgspec.Struct, gc=False):
+    spec: _ClaimSpecWire | None = None
+
+
+class _ClassSpecWire(msgspec.Struct, gc=False, rename="camel"):
+    selectors: tuple[_SelectorWire, ...] | None = None
+    extended_resource_name: str | None = None
+
+
+class _AttributeWire(msgspec.Struct, gc=False):
+    text: str | None = msgspec.field(name="string", default=None)
+    number: int | None = msgspec.field(name="int", default=None)
+    flag: bool | None = msgspec.field(name="bool", default=None)
+    version: str | None = None
+
+
+class _CapacityWire(msgspec.Struct, gc=False):
+    value: str | int | float = "0"
+
+
+class _TaintWire(msgspec.Struct, gc=False):
+    effect: str = ""
+
+
+class _DeviceWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    attributes: dict[str, _AttributeWire] | None = None
+    capacity: dict[str, _CapacityWire] | None = None
+    taints: tuple[_TaintWire, ...] | None = None
+    consumes_counters: tuple[dict[str, Any], ...] | None = None
+    allow_multiple_allocations: bool | None = None
+
+
+class _PoolWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class _SliceSpecWire(msgspec.Struct, gc=False, rename="camel"):
+    driver: str = ""
+    pool: _PoolWire = msgspec.field(default_factory=_PoolWire)
+    node_name: str | None = None
+    devices: tuple[_DeviceWire, ...] | None = None
+
+
+_claim_spec = msgspec.json.Decoder(_ClaimSpecWire)
+_claim_status = msgspec.json.Decoder(_ClaimStatusWire)
+_template_spec = msgspec.json.Decoder(_TemplateSpecWire)
+_class_spec = msgspec.json.Decoder(_ClassSpecWire)
+_slice_spec = msgspec.json.Decoder(_SliceSpecWire)
+
+
+def decode_device_claim(raw: bytes | msgspec.Raw) -> DeviceClaim:
+    """A ResourceClaim. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_claim_spec, whole.spec, "spec", _ClaimSpecWire, problems)
+    status = part(_claim_status, whole.status, "status", _ClaimStatusWire, problems)
+    owner = next((one.uid for one in meta.owner_references or () if one.controller), "")
+    requests, constraints = _requests(spec)
+    allocation = status.allocation
+    results = (allocation.devices.results or ()) if allocation is not None and allocation.devices else ()
+    return DeviceClaim(
+        namespace=intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        created=moment(meta.creation_timestamp),
+        deleted=moment(meta.deletion_timestamp),
+        owner=owner,
+        requests=requests,
+        constraints=constraints,
+        allocated=allocation is not None,
+        nodes=_node_names(allocation),
+        results=tuple(DeviceResult(r.request, r.driver, r.pool, r.device) for r in results),
+        reserved=tuple(consumer.uid for consumer in status.reserved_for or ()),
+        problems=tuple(problems),
+    )
+
+
+def _node_names(allocation: _AllocationWire | None) -> tuple[str, ...]:
+    """The nodes that the allocation's selector names; it is written by name."""
+    selector = allocation.node_selector if allocation is not None else None
+    terms = (selector.node_selector_terms or ()) if selector is not None else ()
+    return tuple(
+        intern(name)
+        for term in terms
+        for field in term.match_fields or ()
+        if field.key == "metadata.name"
+        for name in field.values or ()
+    )
+
+
+def decode_claim_template(raw: bytes | msgspec.Raw) -> ClaimTemplate:
+    """A ResourceClaimTemplate. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_template_spec, whole.spec, "spec", _TemplateSpecWire, problems)
+    requests, constraints = _requests(spec.spec or _ClaimSpecWire())
+    return ClaimTemplate(intern(meta.namespace), meta.name, requests, constraints, tuple(problems))
+
+
+def decode_device_class(raw: bytes | msgspec.Raw) -> DeviceClass:
+    """A DeviceClass. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_class_spec, whole.spec, "spec", _ClassSpecWire, problems)
+    return DeviceClass(
+        meta.name, _selectors(spec.selectors), intern(spec.extended_resource_name or ""), tuple(problems)
+    )
+
+
+def decode_resource_slice(raw: bytes | msgspec.Raw) -> ResourceSlice:
+    """A ResourceSlice. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_slice_spec, whole.spec, "spec", _SliceSpecWire, problems)
+    return ResourceSlice(
+        name=meta.name,
+        driver=intern(spec.driver),
+        pool=intern(spec.pool.name),
+        generation=spec.pool.generation,
+        slices=spec.pool.resource_slice_count,
+        node=intern(spec.node_name or ""),
+        devices=tuple(_device(device, spec.driver) for device in spec.devices or ()),
+        problems=tuple(problems),
+    )
+
+
+def _requests(spec: _ClaimSpecWire) -> tuple[tuple[ClaimRequest, ...], tuple[str, ...]]:
+    devices = spec.devices or _DevicesWire()
+    found = []
+    for request in devices.requests or ():
+        if request.exactly is not None:
+            options = (_request(request.name, request.exactly),)
+        else:
+            options = tuple(_request(f"{request.name}/{o.name}", o) for o in request.first_available or ())
+        found.append(ClaimRequest(request.name, options))
+    constraints = tuple(str(next(iter(c), "")) for c in devices.constraints or ())
+    return tuple(found), constraints
+
+
+def _request(name: str, wire: _RequestWire) -> DeviceRequest:
+    unserved = tuple(
+        field for field, value in (("adminAccess", wire.admin_access), ("capacity", wire.capacity)) if value
+    )
+    return DeviceRequest(
+        name=name,
+        device_class=wire.device_class_name,
+        selectors=_selectors(wire.selectors),
+        mode=wire.allocation_mode or EXACT,
+        count=1 if wire.count is None else wire.count,
+        unserved=unserved,
+    )
+
+
+def _selectors(wires: tuple[_SelectorWire, ...] | None) -> tuple[str, ...]:
+    return tuple(wire.cel.expression for wire in wires or () if wire.cel is not None)
+
+
+def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
+    attributes: dict[str, str | int | bool] = {}
+    versions = []
+    for name, value in (wire.attributes or {}).items():
+        plain = name.removeprefix(f"{driver}/")
+        if value.version is not None:
+            versions.append(plain)
+            attributes[plain] = value.version
+            continue
+        for given in (value.text, value.flag, value.number):
+            if given is not None:
+                attributes[plain] = given
+                break
+    capacity: Mapping[str, _CapacityWire] = wire.capacity or {}
+    return SliceDevice(
+        name=wire.name,
+        attributes=tuple(sorted(attributes.items())),
+        versions=tuple(sorted(versions)),
+        capacity=tuple(sorted((n.removeprefix(f"{driver}/"), str(c.value)) for n, c in capacity.items())),
+        tainted=any(taint.effect in ("NoSchedule", "NoExecute") for taint in wire.taints or ()),
+        partitioned=bool(wire.consumes_counters) or bool(wire.allow_multiple_allocations),
+    )
