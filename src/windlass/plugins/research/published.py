@@ -110,7 +110,8 @@ class GpuClustering:
     def __init__(self, most_cards: int = LARGEST[1]) -> None:
         self._most = most_cards
         self._kinds: dict[int, int] = {}
-        self._hosted: dict[int, dict[int, int]] = {}
+        self._hosted: IntArray = np.zeros((0, 0), dtype=np.int64)
+        """Row × kind: how many pods of the kind are there."""
 
     def attach(self, nodes: NodeView) -> None:
         """Nothing to remember of the nodes."""
@@ -124,10 +125,12 @@ class GpuClustering:
     def add(self, number: int, row: int, count: int) -> None:
         kind = self._kinds[number]
         if kind:
-            hosted = self._hosted.setdefault(row, {})
-            hosted[kind] = hosted.get(kind, 0) + count
-            if not hosted[kind]:
-                del hosted[kind]
+            rows, kinds = self._hosted.shape
+            if row >= rows or kind >= kinds:
+                grown = np.zeros((max(rows, 2 * row + 1), max(kinds, kind + 1)), dtype=np.int64)
+                grown[:rows, :kinds] = self._hosted
+                self._hosted = grown
+            self._hosted[row, kind] += count
 
     def constrains(self, number: int) -> bool:
         return False
@@ -149,10 +152,12 @@ class GpuClustering:
         if not kind:
             return np.zeros(nodes.size)
         base = np.full(nodes.size, 25.0)
-        for at, row in enumerate(nodes.rows.tolist()):
-            hosted = self._hosted.get(row)
-            if hosted:
-                base[at] = (75.0 if len(hosted) == 1 else 50.0) if kind in hosted else 0.0
+        rows = nodes.rows
+        seen = rows < len(self._hosted)
+        hosted = self._hosted[rows[seen]] > 0
+        mine = hosted[:, kind] if kind < hosted.shape[1] else np.zeros(len(hosted), dtype=np.bool_)
+        alone = np.where(hosted.sum(axis=1) == 1, 75.0, 50.0)
+        base[seen] = np.where(hosted.any(axis=1), np.where(mine, alone, 0.0), 25.0)
         free = free_milli(nodes.cards()).sum(axis=1)
         return base + np.floor(25.0 * (self._most - free) / self._most)
 
