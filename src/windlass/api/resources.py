@@ -191,6 +191,19 @@ KAI_TOPOLOGIES = Resource(
     "kai.scheduler", "v1alpha1", "topologies", "Topology", False, (), ("kai",), custom=True
 )
 
+NUMATOPOLOGIES = Resource(
+    "nodeinfo.volcano.sh", "v1alpha1", "numatopologies", "Numatopology", False, ("numatopo",), custom=True
+)
+NODE_RESOURCE_TOPOLOGIES = Resource(
+    "topology.node.k8s.io",
+    "v1alpha2",
+    "noderesourcetopologies",
+    "NodeResourceTopology",
+    False,
+    ("node-res-topo",),
+    custom=True,
+)
+
 NATIVE_POD_GROUPS = Resource(
     "scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True, subresources=_STATUS
 )
@@ -230,6 +243,8 @@ ALL: tuple[Resource, ...] = (
     KAI_QUEUES,
     KAI_POD_GROUPS,
     KAI_TOPOLOGIES,
+    NUMATOPOLOGIES,
+    NODE_RESOURCE_TOPOLOGIES,
 )
 
 _BY_KIND = {(r.api_version, r.kind): r for r in ALL}

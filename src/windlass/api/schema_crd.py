@@ -40,12 +40,12 @@ _BOUNDS = (
 def crd_texts(*, kai: bool = True) -> dict[str, str]:
     """File name → text of every shipped CustomResourceDefinition, in the order of their names.
 
-    ``kai``: those of KAI Scheduler, too. The embedded server serves them; in a cluster that has KAI they
-    are KAI's own.
+    ``kai``: those of KAI Scheduler and of exporters on nodes, too. The embedded server serves them; in a
+    cluster that has KAI, or such an exporter, they are its own.
     """
     folder = files("windlass.api") / "crds"
     found = {}
-    for place in (folder, folder / "kai") if kai else (folder,):
+    for place in (folder, folder / "kai", folder / "nodes") if kai else (folder,):
         for entry in sorted(place.iterdir(), key=lambda entry: entry.name):
             if entry.name.endswith(".yaml"):
                 found[entry.name] = entry.read_text()

@@ -19,6 +19,7 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.reasons import Explanation
+from windlass.api.zones import Placement
 from windlass.engine.decision import Bind, Decision, Eviction, QueueUsage
 from windlass.engine.deltas import Delta
 from windlass.kits.timestamps import rfc3339
@@ -47,6 +48,8 @@ class Bound:
     node: str
     cycle: int
     devices: tuple[Handed, ...] = ()
+    zones: Placement = ()
+    """The NUMA zones that it is served from, with amounts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,14 @@ class DryRun:
         self._cycle += 1
         at = self._cycle
         self._binds += [
-            Bound(bind.task, bind.node, at, tuple(map(handed, bind.devices))) for bind in decision.binds
+            Bound(
+                bind.task,
+                bind.node,
+                at,
+                tuple(map(handed, bind.devices)),
+                bind.zones.zones if bind.zones is not None else (),
+            )
+            for bind in decision.binds
         ]
         self._evictions += [
             Evicted(gone.task, gone.node, at, gone.action, gone.claimer) for gone in decision.evictions

@@ -103,7 +103,7 @@ def _reported(view: views.Node, report: NodeTopology) -> NodeZones:
         exclusive_cpus=report.cpu_manager.lower() in (_UNSAID, "static"),
         pinned_memory=report.memory_manager.lower() == "static" or (aligned and not report.memory_manager),
         closest=report.closest,
-        cards=cards or _cards(view),
+        cards=cards or _cards(view) or _counted_off(view, tuple(found)),
     )
 
 
@@ -146,6 +146,17 @@ def _cards(view: views.Node) -> tuple[tuple[str, int, int], ...]:
         for card in wire.read(view.annotations).cards
         if card.numa >= 0 and card.resource in view.allocatable
     )
+
+
+def _counted_off(view: views.Node, found: tuple[Zone, ...]) -> tuple[tuple[str, int, int], ...]:
+    """Where nobody tells cards apart but every one is in some zone: as drivers number them, zone by zone."""
+    cards = []
+    for resource, units in view.allocatable.items():
+        amounts = [(zone.number, dict(zone.capacity).get(resource, 0)) for zone in found]
+        if is_device(resource) and units and sum(amount for _, amount in amounts) == units:
+            numbers = [number for number, amount in amounts for _ in range(amount // WHOLE)]
+            cards += [(resource, index, number) for index, number in enumerate(numbers)]
+    return tuple(cards)
 
 
 def _card_amounts(view: views.Node, zone: int) -> dict[str, tuple[int, int]]:

@@ -41,6 +41,8 @@ def _bind(bind: Bound) -> dict[str, Any]:
     entry = _place(bind)
     if bind.devices:
         entry["devices"] = [_device(share) for share in bind.devices]
+    if bind.zones:
+        entry["zones"] = [{"zone": zone, "amounts": amounts(dict(held))} for zone, held in bind.zones]
     return entry
 
 

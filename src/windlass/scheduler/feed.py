@@ -158,6 +158,12 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.upsert_native_group,
             lambda g: model.remove_native_group(g.key),
         ),
+        resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),
+        resources.NODE_RESOURCE_TOPOLOGIES: (
+            views.decode_node_resource_topology,
+            model.upsert_zones,
+            model.remove_zones,
+        ),
         resources.RESOURCE_QUOTAS: (views.decode_resource_quota, model.upsert_quota, model.remove_quota),
         resources.PERSISTENT_VOLUMES: (views.decode_volume, model.upsert_storage, model.remove_storage),
         resources.STORAGE_CLASSES: (

@@ -127,10 +127,19 @@ def as_text(plan: dict[str, Any]) -> str:
 
 def _note(entry: dict[str, Any]) -> str:
     if "devices" in entry:
-        return "devices " + ",".join(str(device["index"]) for device in entry["devices"])
+        told = "devices " + ",".join(str(device["index"]) for device in entry["devices"])
+        return ", ".join(filter(None, (told, _zones(entry))))
+    if "zones" in entry:
+        return _zones(entry)
     if "action" in entry:
         return entry["action"] + (f" for {entry['for']}" if "for" in entry else "")
     return ""
+
+
+def _zones(entry: dict[str, Any]) -> str:
+    """``NUMA zone 0``, ``NUMA zones 0,1``."""
+    numbers = [str(part["zone"]) for part in entry.get("zones", ())]
+    return f"NUMA zone{'s' * (len(numbers) > 1)} {','.join(numbers)}" if numbers else ""
 
 
 def _amounts(vector: dict[str, str]) -> str:
