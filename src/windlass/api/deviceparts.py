@@ -41,8 +41,9 @@ class Part:
 
 
 def to_annotations(parts: Iterable[Part]) -> dict[str, str]:
-    """The annotations that say this; none for no parts."""
-    listed = sorted(parts)
+    """The annotations that say this; none for no parts. Shares and slices stay in their order, which is that of
+    the containers that asked for them."""
+    listed = list(parts)
     if not listed:
         return {}
     found = {DEVICES: ",".join(str(index) for index in sorted({part.index for part in listed}))}
@@ -56,7 +57,7 @@ def to_annotations(parts: Iterable[Part]) -> dict[str, str]:
 
 
 def from_annotations(annotations: Mapping[str, str]) -> tuple[Part, ...]:
-    """In the order in which ``windlass.dev/devices`` names the cards. Raises :class:`PartsError`.
+    """Shares, slices, then whole cards, each in the order in which they are named. Raises :class:`PartsError`.
 
     A card that ``windlass.dev/devices`` names and the others do not is held whole.
     """
@@ -80,8 +81,7 @@ def from_annotations(annotations: Mapping[str, str]) -> tuple[Part, ...]:
         raise PartsError(f"annotation {DEVICES} does not name device {strange[0]}, of which a part was given")
     if any(part.milli > WHOLE for part in shares):
         raise PartsError(f"annotation {SHARES} gives more than a whole device")
-    parts = [*shares, *slices, *(Part(index) for index in named if index not in partly)]
-    return tuple(sorted(parts, key=lambda part: named.index(part.index)))
+    return (*shares, *slices, *(Part(index) for index in named if index not in partly))
 
 
 def _matches(

@@ -90,7 +90,7 @@ def resource_of(spec: Mapping[str, Any], default: str) -> str:
 
 
 def share_out(pod: Mapping[str, Any], given: Sequence[Given]) -> dict[str, list[Given]]:
-    """The pod's cards among its containers, in order of the manifest by what each asks for.
+    """The pod's cards among its containers, in the order in which they ask.
 
     Init containers run before the others, so they draw from the same cards anew. Where one container alone
     asks, it gets all.
@@ -102,11 +102,10 @@ def share_out(pod: Mapping[str, Any], given: Sequence[Given]) -> dict[str, list[
         names = [container["name"] for container in spec.get(group) or ()]
         asking = [name for name in names if wanted.get(name)]
         left = list(given)
-        for name in names:
-            if group == "containers" and asking == [name]:
-                shares[name] = list(given)
-            else:
-                shares[name] = _draw(wanted.get(name, ()), left)
+        shares |= {name: [] for name in names}
+        for name in (name for name in wanted if name in names):
+            alone = group == "containers" and asking == [name]
+            shares[name] = list(given) if alone else _draw(wanted[name], left)
     return shares
 
 
