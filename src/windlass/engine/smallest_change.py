@@ -1,7 +1,8 @@
 """The smallest changes that would admit a group that waits.
 
 Each candidate is one kind of change, taken as small as it does: fewer members, a smaller request, a
-higher limit, more nodes, nodes uncordoned, a taint tolerated, a selector dropped. A candidate is stated
+higher limit, more nodes, nodes uncordoned, a taint tolerated, a selector dropped, a coarser level of a
+topology. Where all of a group has to be in one domain, what nodes hold counts by domain. A candidate is stated
 only if the same code that places groups says that the group starts with it, and with one unit less does
 not (a property test applies them). What others who wait would take first is not foreseen: a change to
 nodes or limits helps the first in the order.
@@ -29,6 +30,7 @@ from windlass.engine.view import TableView
 from windlass.engine.world import World
 from windlass.spi.plugins import Finding, StepView
 from windlass.spi.quantities import from_units, is_device
+from windlass.spi.topology import TopologyNeed
 
 _LIMITS = frozenset({Reason.WAITING_FOR_QUOTA, Reason.EXCEEDS_QUEUE_LIMIT})
 _LIFTED: dict[Reason, tuple[ChangeKind, str, str]] = {
@@ -60,6 +62,7 @@ class SmallestChange:
         found = [self._fewer_members(statement, group, step)]
         if isinstance(step, Step):
             found.append(self._higher_limit(statement, group, step))
+            found.append(self._coarser_level(statement, group, step))
             found += self._with_nodes(group, step)
         changes = [change for change in found if change is not None]
         return tuple(sorted(changes, key=lambda change: (change.size, change.kind, change.target)))
@@ -143,6 +146,26 @@ class SmallestChange:
             f"Raise the limit on {' and on '.join(words)}.",
         )
 
+    # ------------------------------------------------------------------ the topology
+
+    def _coarser_level(self, statement: Statement, group: GroupEntry, step: Step) -> Change | None:
+        """The finest level that is coarser than the required one and does; else that none is required."""
+        spec = group.spec
+        need = spec.topology
+        if need is None or need.required < 0:
+            return None
+        for level in range(need.required - 1, -2, -1):
+            group.group = replace(spec, topology=replace(need, required=level))
+            mark = statement.checkpoint()
+            try:
+                fits = self._allocation.attempt(statement, group, step).done
+            finally:
+                statement.rollback(mark)
+                group.group = spec
+            if fits:
+                return _coarser(group.key, need, level)
+        return None
+
     # ------------------------------------------------------------------ the nodes
 
     def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
@@ -150,16 +173,44 @@ class SmallestChange:
         world = self._world
         if len(group.pending_classes) != 1 or group.spec.subgroups:
             return []
+        domains = self._allocation.nearness.domains(group) if group.near else None
         (cls,) = group.pending_classes
         if self._placer.constraints(cls) or not world.policies.countable:
             return []
         cls.refresh()
         found: list[Change | None] = [self._smaller_request(group, cls, step, name) for name, _ in cls.items]
-        if cls.total >= _members(step) or self._allocation.refusals_of(group, whole_step(group, step)):
+        members = _members(step)
+        if self._allocation.refusals_of(group, whole_step(group, step)):
             return found
-        lacking = _members(step) - cls.total
-        found.append(self._more_nodes(cls, lacking))
-        return found + self._lifted(cls, lacking)
+        if domains is None:
+            if cls.total >= members:
+                return found
+            found.append(self._more_nodes(cls, members - cls.total))
+            return found + self._lifted(cls, members - cls.total)
+        return found + self._in_domains(cls, members, domains)
+
+    def _in_domains(self, cls: TaskClass, members: int, domains: NDArray[np.int64]) -> list[Change | None]:
+        """What nodes of one domain would do: of the domain that needs fewest more, and of the first in which
+        something can be lifted."""
+        added: list[Change] = []
+        lifted: dict[ChangeKind, Change] = {}
+        for code in range(1, int(domains.max(initial=0)) + 1):
+            inside = np.flatnonzero(domains == code)
+            there = int(cls.count[inside].sum())
+            if not len(inside):
+                continue
+            if there >= members:
+                return []
+            more = self._more_nodes(cls, members - there, inside)
+            if more is not None:
+                added.append(more)
+            for change in self._lifted(cls, members - there, inside):
+                if change is not None and (
+                    change.kind not in lifted or change.size < lifted[change.kind].size
+                ):
+                    lifted[change.kind] = change
+        added.sort(key=lambda change: (change.size, change.target))
+        return [*added[:1], *lifted.values()]
 
     def _smaller_request(self, group: GroupEntry, cls: TaskClass, step: Step, resource: str) -> Change | None:
         """The largest request of one resource with which the step would do, all else as it is."""
@@ -169,11 +220,18 @@ class SmallestChange:
             return None
         rows = self._rows(cls)
         members = _members(step)
+        domains = self._allocation.nearness.domains(group) if group.near else None
 
         def does(n: int) -> bool:
             request = {**cls.request, resource: n * unit}
             needs = replace(cls.needs, request=tuple(sorted(request.items())))
-            if int(np.minimum(room_for(self._world, needs, rows), members).sum()) < members:
+            holds = np.minimum(room_for(self._world, needs, rows), members)
+            if domains is not None:
+                sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
+                np.add.at(sums, domains[rows], holds)
+                if int(sums[1:].max(initial=0)) < members:
+                    return False
+            elif int(holds.sum()) < members:
                 return False
             whole = {name: each * members for name, each in request.items()}
             view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
@@ -193,9 +251,14 @@ class SmallestChange:
             f"With {wanted} {resource} per pod instead of {now} it would start now.",
         )
 
-    def _more_nodes(self, cls: TaskClass, lacking: int) -> Change | None:
-        """How many nodes like the one that holds most pods, when empty, would have to be added."""
+    def _more_nodes(
+        self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
+    ) -> Change | None:
+        """How many nodes like the one that holds most pods, when empty, would have to be added. ``inside``: like
+        one of these."""
         rows = self._rows(cls)
+        if inside is not None:
+            rows = np.intersect1d(rows, inside)
         if not len(rows):
             return None
         holds = room_for(self._world, cls.needs, rows, empty=True)
@@ -216,10 +279,15 @@ class SmallestChange:
             f"With {nodes} more like {name}, empty, it would start.",
         )
 
-    def _lifted(self, cls: TaskClass, lacking: int) -> list[Change | None]:
-        """Nodes with room that only one thing keeps from the group: a cordon, a taint, a selector."""
+    def _lifted(
+        self, cls: TaskClass, lacking: int, inside: NDArray[np.int64] | None = None
+    ) -> list[Change | None]:
+        """Nodes with room that only one thing keeps from the group: a cordon, a taint, a selector. ``inside``:
+        some of these."""
         world = self._world
         live = np.flatnonzero(world.table.live[: world.table.height])
+        if inside is not None:
+            live = np.intersect1d(live, inside)
         view = TableView(world.table, live)
         findings = [f for plugin in world.policies.static_findings for f in plugin.findings(cls.needs, view)]
         if not findings:
@@ -265,6 +333,25 @@ class SmallestChange:
 def _members(step: Step) -> int:
     """How many tasks the step would place at least."""
     return max(step.members, sum(step.roles.values()))
+
+
+def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
+    now = need.levels[need.required].shown
+    wanted = need.levels[level].shown if level >= 0 else ""
+    words = (
+        f"With {wanted} instead of {now} as the level"
+        if wanted
+        else f"If {now} were not required as the level"
+    )
+    return Change(
+        ChangeKind.TOPOLOGY,
+        group,
+        "topology",
+        now,
+        wanted,
+        (need.required - level) / (need.required + 1),
+        f"{words} of {need.topology} it would start now.",
+    )
 
 
 def _dropped(finding: Finding) -> Change:
