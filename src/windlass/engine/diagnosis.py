@@ -19,6 +19,7 @@ from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
 from windlass.engine import wording
 from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
+from windlass.engine.domains_verdict import DomainsVerdict, judge_domains
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.estimates import Estimates
 from windlass.engine.forecast import Forecaster
@@ -28,7 +29,7 @@ from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.positions import Positions
-from windlass.engine.remedies import remedies_for
+from windlass.engine.remedies import of_domains, remedies_for
 from windlass.engine.smallest_change import SmallestChange
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Shortage, Step, next_step, whole_step
@@ -107,11 +108,19 @@ class Diagnosis:
         step = next_step(group) if group.group is not None else None
         obstacles = self._of_group(group, step, now) + self._of_queue(group)
         verdicts: list[NodesVerdict] = []
+        domains: DomainsVerdict | None = None
         if isinstance(step, Step):
             obstacles += self._of_limits(group, step) + _of_reservations(group)
             verdicts = self._verdicts_on_nodes(group, step)
-            if not obstacles and not in_full and len(verdicts) == 1 and (said := _says(verdicts[0])):
+            if (
+                not (obstacles or in_full or group.near)
+                and len(verdicts) == 1
+                and (said := _says(verdicts[0]))
+            ):
                 return self._of_nodes_alone(group, step, verdicts[0], said)
+            domains = self._of_domains(group, step)
+            if domains is not None:
+                obstacles.append(Obstacle(domains.code, domains.sentence, domains.blockers))
             obstacles += self._of_nodes(group, step, verdicts, certain=bool(obstacles))
         elif group.pending:
             verdicts = self._verdicts_on_nodes(group, step, lasting=not in_full)
@@ -122,14 +131,17 @@ class Diagnosis:
             return _not_yet()
         obstacles.sort(key=lambda obstacle: obstacle.severity)
         first = obstacles[0]
-        nearest = next((v.nearest for v in verdicts if v.nearest is not None), None)
+        nearest = next((NearMiss(*v.nearest) for v in verdicts if v.nearest is not None), None)
+        if domains is not None and first.code is domains.code:
+            nearest = domains.nearest
+        remedies = remedies_for([o.code for o in obstacles], group, self._world, verdicts, step)
         return Explanation(
             code=first.code,
             message=" ".join(obstacle.sentence for obstacle in obstacles),
             blockers=tuple(dict.fromkeys(b for obstacle in obstacles for b in obstacle.blockers)),
-            nearest=NearMiss(*nearest) if nearest else None,
+            nearest=nearest,
             holders=self._holders(group, step, verdicts) if in_full else (),
-            remedies=remedies_for([o.code for o in obstacles], group, self._world, verdicts, step),
+            remedies=remedies if domains is None else (*of_domains(domains, group), *remedies),
             nodes_considered=int(self._world.table.live.sum()),
         )
 
@@ -304,20 +316,28 @@ class Diagnosis:
             found.append(self._together(group, step, verdicts))
         return found
 
+    def _of_domains(self, group: GroupEntry, step: Step) -> DomainsVerdict | None:
+        """What the domains say that it has to lie in."""
+        if not group.near:
+            return None
+        return judge_domains(self._world, self._allocation.nearness, group, step)
+
     def _together(self, group: GroupEntry, step: Step, verdicts: list[NodesVerdict]) -> Obstacle:
         """Every pod fits on its own, all of them do not: say how many do."""
         reached = self._allocation.attempt(self._statement, group, step)
         self._statement.rollback()
-        sentence = wording.not_together(reached.reached, step.members)
+        near = group.near and self._allocation.nearness.requires(group)
+        code = Reason.TOPOLOGY_PLACEMENT_FAILED if near else Reason.INSUFFICIENT_RESOURCES
+        sentence = wording.not_together(reached.reached, step.members, near=near)
         blocker = Blocker(
-            Reason.INSUFFICIENT_RESOURCES,
+            code,
             resource="tasks",
             needed=str(step.members),
             available=str(reached.reached),
             detail="placed together",
         )
         blockers = tuple(b for verdict in verdicts for b in verdict.blockers)
-        return Obstacle(Reason.INSUFFICIENT_RESOURCES, sentence, (blocker, *blockers))
+        return Obstacle(code, sentence, (blocker, *blockers))
 
     def _holders(
         self, group: GroupEntry, step: Step | Shortage | None, verdicts: list[NodesVerdict]

@@ -115,8 +115,10 @@ def promises(tasks: Sequence[tuple[str, int]]) -> str:
     return f"Room is kept for {count(total, 'pod')} ({told}{more}); others are still leaving it."
 
 
-def not_together(reached: int, members: int) -> str:
-    return f"Only {reached} of the {count(members, 'pod')} that must start together fit at the same time."
+def not_together(reached: int, members: int, *, near: bool = False) -> str:
+    """``near``: how near to one another they have to be is in the way."""
+    how = "as near to one another as they have to be" if near else "at the same time"
+    return f"Only {reached} of the {count(members, 'pod')} that must start together fit {how}."
 
 
 def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
