@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cardscenes import GPU, Box, Cards, part, plain, whole
 
+from windlass.plugins.cards import free_milli
 from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of
 from windlass.plugins.mix import Moment, observe
 from windlass.plugins.scarcity import CPU, MODEL, Scarcity, cpu_per_card, demand_by_model
@@ -222,3 +223,12 @@ def test_fragmented_is_what_the_mean_pod_could_not_use():
     found = strandings(cards.kinds(), cards.view)
     assert found.fragmented.tolist() == [300.0]
     assert found.reasons(0) == {"size": 300}
+
+
+def test_whole_cards_that_nobody_can_name_count_as_taken():
+    cards = Cards(Box("a", 4), Box("b", 4))
+    cards.put("a", whole(3))
+    cards.put("b", part(500), 0)
+    found = free_milli(cards.view, cards.view.cards())
+    assert found.tolist() == [[1000, 0, 0, 0], [500, 1000, 1000, 1000]]
+    assert points(GpuAware(), whole(1), cards)[COMPUTE] == [100.0, 37.5]

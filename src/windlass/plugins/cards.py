@@ -13,7 +13,7 @@ import numpy as np
 
 from windlass.spi.accelerators import known
 from windlass.spi.devices import CardView, DeviceNeed
-from windlass.spi.nodes import BoolArray, IntArray
+from windlass.spi.nodes import BoolArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.quantities import is_device
 
@@ -43,11 +43,22 @@ def part_of(profile: str) -> int:
     return -(-int(found[1]) * WHOLE // COMPUTE_SLICES) if found and int(found[1]) <= COMPUTE_SLICES else WHOLE
 
 
-def free_milli(cards: CardView) -> IntArray:
-    """What is left of each card: the scarcer of compute and memory; 0 where there is no healthy card."""
+def free_milli(nodes: NodeView, cards: CardView) -> IntArray:
+    """What is left of each card: the scarcer of compute and memory; 0 where there is no healthy card.
+
+    Of pods that others bound nobody knows which whole cards they have: as many free cards, the last ones,
+    count as theirs.
+    """
     memory = cards.memory_mib
     by_memory = np.where(memory > 0, cards.free_mib * WHOLE // np.maximum(memory, 1), WHOLE)
-    return np.where(cards.exists & cards.healthy, np.minimum(cards.free_milli, by_memory), 0)
+    free: IntArray = np.where(cards.exists & cards.healthy, np.minimum(cards.free_milli, by_memory), 0)
+    whole = free >= WHOLE
+    for code, resource in enumerate(cards.resources):
+        mine = whole & (cards.resource == code) if len(cards.resources) > 1 else whole
+        open_ = nodes.available(resource) // WHOLE
+        if (mine.sum(axis=1) > open_).any():
+            free[mine & (np.cumsum(mine, axis=1) > np.maximum(open_, 0)[:, None])] = 0
+    return free
 
 
 def asked_milli(need: DeviceNeed, cards: CardView) -> IntArray:

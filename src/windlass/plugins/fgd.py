@@ -83,7 +83,7 @@ class Fgd:
         if not cards.exists.shape[1]:
             return None
         asked = asked_of(needs)
-        cpu, free = nodes.available("cpu"), free_milli(cards)
+        cpu, free = nodes.available("cpu"), free_milli(nodes, cards)
         demand = demand_of(needs, self._moment.memory_mib)
         milli = asked_milli(asked[0], cards) if asked else None
         return descent(mix, demand, _groups(mix, cards), cpu, free, milli)

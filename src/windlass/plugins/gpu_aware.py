@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from windlass.plugins.cards import WHOLE, asked_milli, asked_of
+from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
 from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
@@ -64,16 +64,18 @@ class GpuAware:
             return {}
         cards = nodes.cards()
         points = {
-            MEMORY: _memory_in_use(asked, cards),
-            COMPUTE: _compute_in_use(asked, cards),
-            COMMS: nearness(asked, cards),
+            MEMORY: _memory_in_use(asked, nodes, cards),
+            COMPUTE: _compute_in_use(asked, nodes, cards),
+            COMMS: nearness(asked, nodes, cards),
         }
         return {name: (self._weights[name], points[name]) for name in WEIGHTS if self._weights[name]}
 
 
-def _memory_in_use(asked: tuple[DeviceNeed, ...], cards: CardView) -> FloatArray:
+def _memory_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardView) -> FloatArray:
     total = np.where(cards.exists, cards.memory_mib, 0)
-    held = np.where(cards.exists, cards.memory_mib - cards.free_mib, 0).sum(axis=1)
+    taken = cards.exists & (free_milli(nodes, cards) == 0)
+    held = np.where(taken, cards.memory_mib, cards.memory_mib - cards.free_mib)
+    held = np.where(cards.exists, held, 0).sum(axis=1)
     for need in asked:
         milli = np.minimum(asked_milli(need, cards), WHOLE)
         of_card = np.where(cards.exists, milli * cards.memory_mib // WHOLE, 0)
@@ -83,9 +85,10 @@ def _memory_in_use(asked: tuple[DeviceNeed, ...], cards: CardView) -> FloatArray
     return _percent(held, total.sum(axis=1))
 
 
-def _compute_in_use(asked: tuple[DeviceNeed, ...], cards: CardView) -> FloatArray:
+def _compute_in_use(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardView) -> FloatArray:
     total = np.where(cards.exists, WHOLE, 0)
-    held = np.where(cards.exists, WHOLE - cards.free_milli, 0).sum(axis=1)
+    taken = free_milli(nodes, cards) == 0
+    held = np.where(cards.exists, np.where(taken, WHOLE, WHOLE - cards.free_milli), 0).sum(axis=1)
     for need in asked:
         milli = np.minimum(asked_milli(need, cards), WHOLE)
         held = held + need.count * _typical_amount(need, cards, milli)
@@ -103,12 +106,13 @@ def _percent(held: IntArray, total: IntArray) -> FloatArray:
     return np.where(total > 0, 100.0 * np.minimum(held, total) / np.maximum(total, 1), 0.0)
 
 
-def nearness(asked: tuple[DeviceNeed, ...], cards: CardView) -> FloatArray:
+def nearness(asked: tuple[DeviceNeed, ...], nodes: NodeView, cards: CardView) -> FloatArray:
     """The points of the cards that the pod would get, for how near each other they are; 0 to 100."""
     need = max(asked, key=lambda each: each.count)
-    fits = asked_milli(need, cards) <= np.where(cards.whole_free, WHOLE, cards.free_milli)
+    free = free_milli(nodes, cards)
+    fits = asked_milli(need, cards) <= free
     if need.count == 1:
-        return np.where((fits & ~_in_whole_set(cards)).any(axis=1), LINKED, 0.0)
+        return np.where((fits & ~_in_whole_set(cards, free)).any(axis=1), LINKED, 0.0)
     near = _most_in_one(cards.link_group, fits) >= need.count
     zoned = _most_in_one(cards.numa, fits) >= need.count
     return np.where(near, LINKED, np.where(zoned, ZONE, APART))
@@ -123,7 +127,7 @@ def _most_in_one(groups: IntArray, counted: BoolArray) -> IntArray:
     return most
 
 
-def _in_whole_set(cards: CardView) -> BoolArray:
+def _in_whole_set(cards: CardView, free: IntArray) -> BoolArray:
     """Cards of a linked set of at least two all of which are free."""
     found = np.zeros(cards.exists.shape, dtype=np.bool_)
     groups = cards.link_group
@@ -131,7 +135,7 @@ def _in_whole_set(cards: CardView) -> BoolArray:
         if group < 0:
             continue
         mine = (groups == group) & cards.exists
-        whole = (mine.sum(axis=1) > 1) & ~(mine & ~cards.whole_free).any(axis=1)
+        whole = (mine.sum(axis=1) > 1) & ~(mine & (free < WHOLE)).any(axis=1)
         found |= mine & whole[:, None]
     return found
 

@@ -79,7 +79,7 @@ class Scarcity:
             found[MODEL] = (self.weight, POINTS * (1.0 - cost[cards.model[:, 0]]))
         if self._cpu_per_card:
             cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-            idle = free_milli(cards).sum(axis=1) - sum(
+            idle = free_milli(nodes, cards).sum(axis=1) - sum(
                 need.count * max(need.milli, 1) for need in asked_of(needs)
             )
             wanted = np.maximum(idle, 0) * (self._cpu_per_card / WHOLE)

@@ -59,7 +59,7 @@ class _Judged:
 def strandings(kinds: Iterable[tuple[Needs, int]], nodes: NodeView) -> Stranding:
     """What is stranded on each node. ``kinds``: every kind of pods, with how many exist."""
     cards = nodes.cards()
-    free = free_milli(cards)
+    free = free_milli(nodes, cards)
     usual = _usual(kinds, cards)
     judged = _Judged(np.zeros(free.shape, dtype=np.bool_), np.zeros((*free.shape, len(REASONS)), np.int64))
     for needs, number in usual:

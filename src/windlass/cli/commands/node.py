@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from windlass.cli.output import emit
 from windlass.cli.simulated import Shape, node_of, parse_label, parse_resource, parse_taint
 from windlass.cli.words import age_of, condition, natural, plural
 
+if TYPE_CHECKING:
+    from windlass.cli.stranded import Stranded
+
 
 @click.group("node", cls=NounGroup)
 def command() -> None:
@@ -28,13 +31,18 @@ def command() -> None:
 @command.command("ls")
 @standard(namespace=False)
 def list_nodes(invocation: Invocation) -> int:
-    """List nodes: GPUs free and used, and by whom."""
+    """List nodes: GPUs free, stranded and used, and by whom."""
     nodes = sorted(invocation.client.list(NODES).items, key=lambda n: natural(n["metadata"]["name"]))
-    pods = [pod for pod in invocation.client.list(PODS).items if amounts.holds_resources(pod)]
+    pods = invocation.client.list(PODS).items
     on: dict[str, list[dict[str, Any]]] = {}
-    for pod in pods:
+    for pod in filter(amounts.holds_resources, pods):
         on.setdefault(pod["spec"]["nodeName"], []).append(pod)
-    records = [_record(node, on.get(node["metadata"]["name"], [])) for node in nodes]
+    idle = _stranded(nodes, pods)
+    records = [
+        _record(node, on.get(name, []), idle.get(name))
+        for node in nodes
+        for name in (node["metadata"]["name"],)
+    ]
     if invocation.structured:
         emit(invocation, {"items": records}, names=[f"node/{r['name']}" for r in records])
         return 0
@@ -42,13 +50,14 @@ def list_nodes(invocation: Invocation) -> int:
         invocation.note("No nodes. Add some: windlass node add-simulated --count 4 --gpus 8")
         return 0
     now = invocation.clock.now()
-    header = ["NODE", "STATE", "GPUS", "FREE", "CPU", "MEMORY", "PODS", "AGE", "HELD BY"]
+    header = ["NODE", "STATE", "GPUS", "FREE", "STRANDED", "CPU", "MEMORY", "PODS", "AGE", "HELD BY"]
     rows = [
         [
             record["name"],
             record["state"],
             f"{record['gpus']:g}" if record["gpus"] else "-",
             f"{record['gpusFree']:g}" if record["gpus"] else "-",
+            idle[record["name"]].text if record["name"] in idle else "-",
             f"{record['cpuUsed']}/{record['cpu']}",
             f"{_gib(record['memoryUsedBytes'])}/{_gib(record['memoryBytes'])}Gi",
             str(record["pods"]),
@@ -59,14 +68,29 @@ def list_nodes(invocation: Invocation) -> int:
     ]
     width = 0 if invocation.wide else invocation.out.width
     invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3))))
+    if any(one.total for one in idle.values()):
+        from windlass.cli.stranded import summary
+
+        invocation.note(summary(idle.values()))
     return 0
+
+
+def _stranded(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> Mapping[str, Stranded]:
+    """What is stranded on each node with idle GPUs; nothing is looked at where no node has any."""
+    if not any(amounts.devices(amounts.allocatable(node)) for node in nodes):
+        return {}
+    from windlass.cli.stranded import stranded
+
+    return stranded(nodes, pods)
 
 
 def _gib(value: int) -> str:
     return f"{value / 2**30:.0f}"
 
 
-def _record(node: Mapping[str, Any], pods: list[dict[str, Any]]) -> dict[str, Any]:
+def _record(
+    node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None = None
+) -> dict[str, Any]:
     have = amounts.allocatable(node)
     used = amounts.total(amounts.pod_request(pod["spec"]) for pod in pods)
     holders: dict[str, int] = {}
@@ -84,6 +108,7 @@ def _record(node: Mapping[str, Any], pods: list[dict[str, Any]]) -> dict[str, An
         "product": (node["metadata"].get("labels") or {}).get("nvidia.com/gpu.product"),
         "gpus": devices / 1000,
         "gpusFree": max(0, devices - taken) / 1000,
+        **({"stranded": idle.record} if idle is not None else {}),
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
         "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),
         "memoryBytes": have.get("memory", 0),

@@ -35,7 +35,7 @@ def _asked(needs: Needs) -> tuple[int, int]:
 
 
 def _free(nodes: NodeView) -> tuple[IntArray, IntArray]:
-    return nodes.available("cpu"), free_milli(nodes.cards()).sum(axis=1)
+    return nodes.available("cpu"), free_milli(nodes, nodes.cards()).sum(axis=1)
 
 
 class TightestCard:
@@ -45,7 +45,7 @@ class TightestCard:
     weight = 1.0
 
     def rank(self, needs: Needs, need: DeviceNeed, nodes: NodeView) -> FloatArray | None:
-        return None if need.count != 1 else WHOLE - free_milli(nodes.cards()).astype(np.float64)
+        return None if need.count != 1 else WHOLE - free_milli(nodes, nodes.cards()).astype(np.float64)
 
 
 class _RowScore:
@@ -88,7 +88,7 @@ class GpuPacking(_RowScore):
         if not asked:
             return np.zeros(nodes.size)
         cards = nodes.cards()
-        free, need = free_milli(cards), asked[0]
+        free, need = free_milli(nodes, cards), asked[0]
         count = cards.exists.sum(axis=1)
         whole = cards.exists & (free == WHOLE)
         idle = whole.sum(axis=1) == count
@@ -158,7 +158,7 @@ class GpuClustering:
         mine = hosted[:, kind] if kind < hosted.shape[1] else np.zeros(len(hosted), dtype=np.bool_)
         alone = np.where(hosted.sum(axis=1) == 1, 75.0, 50.0)
         base[seen] = np.where(hosted.any(axis=1), np.where(mine, alone, 0.0), 25.0)
-        free = free_milli(nodes.cards()).sum(axis=1)
+        free = free_milli(nodes, nodes.cards()).sum(axis=1)
         return base + np.floor(25.0 * (self._most - free) / self._most)
 
 

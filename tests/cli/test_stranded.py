@@ -1,0 +1,63 @@
+"""``windlass node ls``: which idle GPUs nobody can use, and why."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from clusterscenes import container
+from fakecluster import FakeCluster, node
+
+from windlass.api.resources import NODES, PODS
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    found = FakeCluster()
+    found.add(NODES, node("busy", gpus=4, cpu="8"))
+    found.add(NODES, node("free", gpus=4, cpu="64"))
+    found.add(NODES, node("plain", gpus=0))
+    return found
+
+
+def run(cluster: FakeCluster, name: str, where: str, cpu: str, gpus: int = 0) -> None:
+    work = container(gpus)
+    work["resources"]["requests"]["cpu"] = cpu
+    if not gpus:
+        work["resources"] = {"requests": {"cpu": cpu}}
+    cluster.add(
+        PODS,
+        {
+            "metadata": {"name": name},
+            "spec": {"nodeName": where, "containers": [work], "schedulerName": "windlass"},
+            "status": {"phase": "Running"},
+        },
+    )
+
+
+def test_cards_without_cpu_beside_them(cluster, windlass):
+    run(cluster, "train", "busy", "4", gpus=1)
+    run(cluster, "web", "busy", "3")
+    done = windlass("node", "ls")
+    lines = {line.split()[0]: line for line in done.out.splitlines()}
+    assert lines["busy"].split()[2:6] == ["4", "3", "3", "cpu"]
+    assert lines["free"].split()[2:5] == ["4", "4", "-"]
+    assert lines["plain"].split()[2:5] == ["-", "-", "-"]
+    assert done.err == "stranded: 3 of 7 idle GPUs (3 no CPU left beside them)\n"
+    items = {item["name"]: item for item in json.loads(windlass("node", "ls", "-o", "json").out)["items"]}
+    assert items["busy"]["stranded"] == {"gpus": 3.0, "reasons": {"cpu": 3.0}, "fragmentedGpus": 3.0}
+    assert items["free"]["stranded"] == {"gpus": 0.0, "reasons": {}, "fragmentedGpus": 0.0}
+    assert "stranded" not in items["plain"]
+
+
+def test_nothing_is_stranded_where_there_is_room(cluster, windlass):
+    run(cluster, "train", "busy", "1", gpus=1)
+    done = windlass("node", "ls")
+    assert done.err == ""
+
+
+def test_nodes_without_accelerators_are_not_looked_at(windlass, cluster, monkeypatch):
+    for name in ("busy", "free"):
+        del cluster.objects[next(key for key in cluster.objects if key[2] == name)]
+    monkeypatch.setattr("windlass.cli.stranded.stranded", lambda *_: pytest.fail("looked at"))
+    assert windlass("node", "ls").code == 0
