@@ -24,7 +24,7 @@ tiers:
 configurations:
 - name: enqueue
   arguments: {overcommit-factor: 1.0}
-metrics: {type: prometheus}
+metrics: {type: prometheus, address: 'http://prometheus:9090', interval: 15s}
 """
 """Both prefixes of a switch mean the same."""
 
@@ -50,7 +50,40 @@ def test_volcanos_own_file() -> None:
             ),
         ),
         configurations={"enqueue": {"overcommit-factor": 1}},
+        metrics={"type": "prometheus", "address": "http://prometheus:9090", "interval": "15s"},
     )
+
+
+@pytest.mark.parametrize(
+    ("metrics", "note"),
+    [
+        ("{type: graphite, address: 'http://x'}", "metrics.type is 'graphite', none of prometheus,"),
+        ("{address: 'http://x'}", "metrics.type is '', none of"),
+        ("{type: prometheus_adaptor}", "metrics.type prometheus_adaptor: loads are read from the cluster's"),
+        ("{type: elasticsearch}", "metrics.address is missing: loads are read from the cluster's"),
+        ("{type: prometheus, address: 'http://x', adress: y}", "metrics.adress is not known and not used"),
+    ],
+)
+def test_who_measures_loads_is_told_where_it_is_not_as_written(metrics: str, note: str) -> None:
+    (told,) = parse(f"actions: allocate\nmetrics: {metrics}\n").notes
+    assert told.startswith("line 2: ")
+    assert note in told
+
+
+def test_who_measures_loads() -> None:
+    text = "{type: elasticsearch, address: 'https://es:9200', tls.insecureSkipVerify: true, elasticsearch.index: 7}"
+    found = parse(f"actions: allocate\nmetrics: {text}\n")
+    assert found.notes == ()
+    assert found.config.metrics == {
+        "type": "elasticsearch",
+        "address": "https://es:9200",
+        "tls.insecureSkipVerify": "true",
+        "elasticsearch.index": "7",
+    }
+    with pytest.raises(ConfigError, match="is no URL"):
+        parse("actions: allocate\nmetrics: {type: prometheus, address: 'prometheus:9090'}\n")
+    with pytest.raises(ConfigError, match="neither true nor false"):
+        parse("actions: allocate\nconfigurations: [{name: backfill, arguments: {learned: perhaps}}]\n")
 
 
 def _config_map(text: str) -> str:

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -26,6 +27,7 @@ from windlass.spi.configuration import (
     AGING,
     BACKFILLS,
     LEARNED,
+    METRICS,
     RESERVATIONS,
     SWITCHES,
     PluginOption,
@@ -40,6 +42,16 @@ CONFIG_MAP_NAMESPACE = "volcano-system"
 CONFIG_MAP_NAME = "volcano-scheduler-config"
 """Where a cluster keeps its configuration."""
 ARGUMENTS_NOTE = "alias: args as a JSON text -> arguments as a map"
+_METRICS = (
+    "type",
+    "address",
+    "interval",
+    "tls.insecureSkipVerify",
+    "elasticsearch.index",
+    "elasticsearch.username",
+    "elasticsearch.password",
+    "elasticsearch.hostnameFieldName",
+)
 _TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
 _COMPATIBILITIES = ("", "windlass", "volcano")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -197,6 +209,7 @@ def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
             configurations=reader.configurations(value.get("configurations")),
             compatibility="volcano" if compatibility == "volcano" else "",
             plugins=tuple(extra),
+            metrics=reader.metrics(value.get("metrics")),
         ),
         tuple(reader.notes),
         lines,
@@ -351,6 +364,27 @@ class _Reader:
             found[name] = arguments = self.mapping(item.get("arguments"), f"{field}.arguments")
             if name == "backfill":
                 self.backfill(arguments, f"{field}.arguments")
+        return found
+
+    def metrics(self, value: Any) -> dict[str, str]:
+        """Who measures loads. What cannot be used is told, and the cluster's metrics API is asked instead."""
+        found = {}
+        for name, text in self.mapping(value, "metrics").items():
+            if isinstance(text, bool):
+                found[str(name)] = "true" if text else "false"
+            elif isinstance(text, str | int | float):
+                found[str(name)] = str(text)
+        kind, line = found.get("type", ""), _line_of(self._lines, "metrics")
+        instead = "loads are read from the cluster's metrics API (metrics.k8s.io)"
+        if found and kind not in METRICS:
+            self.notes.append(f"line {line}: metrics.type is {kind!r}, none of {', '.join(METRICS)}: {instead}")
+        elif kind == "prometheus_adaptor":
+            self.notes.append(f"line {line}: metrics.type prometheus_adaptor: {instead}")
+        elif kind and not found.get("address"):
+            self.notes.append(f"line {line}: metrics.address is missing: {instead}")
+        elif kind and urlsplit(found["address"]).scheme not in ("http", "https"):
+            raise self.wrong("metrics.address", f"{found['address']!r} is no URL", "write http://HOST:PORT")
+        self.unknown(found, _METRICS, "metrics")
         return found
 
     def backfill(self, arguments: Mapping[str, Any], place: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from windlass.plugins.keeping import kept
@@ -34,7 +34,7 @@ from windlass.plugins.volcano.division import CapacityDivision, ProportionDivisi
 from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
 from windlass.plugins.volcano.tiers import Tier
 from windlass.spi import tiers as votes
-from windlass.spi.configuration import PluginOption
+from windlass.spi.configuration import PluginOption, measured_every
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import GroupOrder, QueueOrder, RelativeScore, Score, TaskOrder
 
@@ -54,8 +54,10 @@ class Wiring:
         warn: Callable[[str], None],
         *,
         compatibility: str = "",
+        metrics: Mapping[str, str] | None = None,
     ) -> None:
         self.warn = warn
+        self.metrics: Mapping[str, str] = metrics or {}
         self.counting = Counting()
         self.placement: dict[str, Any] = {}
         self.plugins: list[object] = []
@@ -241,7 +243,8 @@ def _resource_strategy_fit(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _usage(option: PluginOption, wiring: Wiring) -> None:
-    _enter_for_nodes(usage.build(option.arguments, closes=option.enabled("enablePredicate")), option, wiring)
+    closes, every = option.enabled("enablePredicate"), measured_every(wiring.metrics)
+    _enter_for_nodes(usage.build(option.arguments, closes=closes, interval=every), option, wiring)
 
 
 def _nodegroup(option: PluginOption, wiring: Wiring) -> None:

@@ -1,7 +1,8 @@
 """Measured loads of nodes, for policies that look at them (Volcano's ``usage``).
 
-They come from the cluster's metrics API (``metrics.k8s.io``, as metrics-server provides it), and only
-while a policy in force takes them. Where the API is missing or silent the policy goes without.
+They come from the cluster's metrics API (``metrics.k8s.io``, as metrics-server provides it), or from what the
+configuration names (:mod:`windlass.scheduler.loadsources`), and only while a policy in force takes them.
+Where nobody answers the policy goes without.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from windlass.api import resources, views
-from windlass.api.errors import StatusError
+from windlass.api.errors import StatusError, WindlassError
 from windlass.api.quantities import QuantityError, to_units
 from windlass.client.client import Client
-from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.observe import logs
+from windlass.scheduler.loadsources import LoadSource, NoLoads, source_of
+from windlass.spi.configuration import measured_every
 from windlass.spi.loads import NodeLoad, TakesLoads
 
-INTERVAL_SECONDS = 30.0
 log = logs.get("scheduler")
 
 
@@ -41,10 +42,34 @@ class LoadFeed:
         self._fed = fed
         self._clock = clock
         self._complained = False
+        self._metrics: Mapping[str, str] = {}
+        self._source: LoadSource | None = None
+        self._stale: list[LoadSource] = []
+        self._interval = measured_every({})
+
+    def use(self, metrics: Mapping[str, str]) -> None:
+        """From the next time on ask whom a configuration's ``metrics`` name, as often as they say."""
+        if metrics == self._metrics:
+            return
+        self._metrics = metrics
+        if self._source is not None:
+            self._stale.append(self._source)
+        self._source = source_of(metrics)
+        self._interval = measured_every(metrics)
+        self._complained = False
 
     async def run(self) -> None:
-        """Ask every half minute, until cancelled."""
+        """Ask every half minute, or as often as the configuration says, until cancelled."""
+        try:
+            await self._ask_for_ever()
+        finally:
+            await self._close_stale()
+            if self._source is not None:
+                await self._source.close()
+
+    async def _ask_for_ever(self) -> None:
         while True:
+            await self._close_stale()
             takers = [plugin for plugin in self._plugins() if isinstance(plugin, TakesLoads)]
             loads = await self._measure() if takers else {}
             for taker in takers:
@@ -52,17 +77,29 @@ class LoadFeed:
                     taker.take_loads(loads)
             if loads:
                 self._fed()
-            await self._clock.sleep(INTERVAL_SECONDS)
+            await self._clock.sleep(self._interval)
+
+    async def _close_stale(self) -> None:
+        while self._stale:
+            await self._stale.pop().close()
 
     async def _measure(self) -> dict[str, NodeLoad]:
         try:
-            found = await self._client.list(resources.NODE_METRICS)
-        except (StatusError, Unreachable) as error:
+            if self._source is not None:
+                loads = await self._source.measure(self._nodes, self._clock.now())
+            else:
+                loads = await self._of_the_cluster()
+        except (StatusError, WindlassError, NoLoads) as error:
             if not self._complained:
-                log.warning("no measured loads", why=error.message)
+                where = self._source.where if self._source is not None else "metrics.k8s.io"
+                log.warning("no measured loads", source=where, why=str(error))
             self._complained = True
             return {}
         self._complained = False
+        return loads
+
+    async def _of_the_cluster(self) -> dict[str, NodeLoad]:
+        found = await self._client.list(resources.NODE_METRICS)
         loads = {}
         for item in found.items:
             name = str(item.get("metadata", {}).get("name", ""))

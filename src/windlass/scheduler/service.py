@@ -115,6 +115,7 @@ class SchedulerService:
         self._feed.probe_with(client, clock)
         self._judges = Judges(self.model.nodes, self._wake.set, clock=clock)
         self._loads = LoadFeed(client, self.model.nodes, self._policies, self._wake.set, clock=clock)
+        self._loads.use(policy.metrics)
         self._config_map = (
             ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
         )
@@ -216,6 +217,7 @@ class SchedulerService:
             self._judges.serve(self._policies(), self._keeper.start)
             self.model.read_labels(self.engine.reads)
             self.model.configure(tiers=bool(policy.tiers))
+            self._loads.use(policy.metrics)
             self._run_times.enabled = learns(policy)
             self.model.resend()
             self._inbox.clear()

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from windlass.kits import durations
+
 SWITCHES: Mapping[str, bool] = {
     "enableJobOrder": True,
     "enableJobReady": True,
@@ -66,6 +68,10 @@ LEARNED = "learned"
 """The argument of action ``backfill`` that says whether run times are learned from work that has ended:
 ``true`` or ``false``. Without it yes, with tiers (Volcano's way) no."""
 
+MEASURED_EVERY = "30s"
+"""How often loads are measured unless ``metrics: {interval}`` says otherwise; Volcano's default."""
+METRICS = ("prometheus", "elasticsearch", "prometheus_adaptor")
+
 _BY_STEM = {name.removeprefix("enabled").removeprefix("enable"): name for name in SWITCHES}
 
 
@@ -101,7 +107,8 @@ class SchedulerConfig:
     """``actions`` in the order of execution; empty: those of the default policy. No ``tiers``: the
     default policy, restricted to the actions. ``plugins``: on top of either. ``configurations``:
     action → its arguments (``backfill``: :data:`RESERVATIONS`, :data:`AGING`, :data:`LEARNED`). ``compatibility``:
-    ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose.
+    ``"volcano"`` asks for Volcano's peculiarities where Windlass differs on purpose. ``metrics``: who measures
+    loads, as texts: ``type`` (one of :data:`METRICS`), ``address``, ``interval``, and what the type takes.
     """
 
     actions: tuple[str, ...] = ()
@@ -109,3 +116,13 @@ class SchedulerConfig:
     configurations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     compatibility: str = ""
     plugins: tuple[PluginOption, ...] = ()
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+def measured_every(metrics: Mapping[str, str]) -> float:
+    """Seconds between two measurements of loads; a text that is no time counts as none."""
+    try:
+        seconds = durations.parse(metrics.get("interval", MEASURED_EVERY))
+    except ValueError:
+        seconds = 0.0
+    return seconds if seconds > 0 else durations.parse(MEASURED_EVERY)
