@@ -183,6 +183,18 @@ VOLCANO_JOBS_V1BETA1 = Resource(
 )
 COMMANDS = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", True, custom=True)
 
+HYPERNODES = Resource(
+    "topology.volcano.sh",
+    "v1alpha1",
+    "hypernodes",
+    "HyperNode",
+    False,
+    ("hn",),
+    ("volcano",),
+    _STATUS,
+    custom=True,
+)
+
 KAI_QUEUES = Resource("scheduling.run.ai", "v2", "queues", "Queue", False, (), ("kai",), _STATUS, custom=True)
 KAI_POD_GROUPS = Resource(
     "scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", True, (), ("kai",), _STATUS, custom=True
@@ -240,6 +252,7 @@ ALL: tuple[Resource, ...] = (
     VOLCANO_JOBS,
     VOLCANO_JOBS_V1BETA1,
     COMMANDS,
+    HYPERNODES,
     KAI_QUEUES,
     KAI_POD_GROUPS,
     KAI_TOPOLOGIES,

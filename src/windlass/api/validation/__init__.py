@@ -26,6 +26,7 @@ from windlass.api.validation import (
     service,
     simple,
     structural,
+    topology,
     vcjob,
 )
 from windlass.api.validation.collector import Collector
@@ -61,6 +62,8 @@ _BY_KIND: dict[Resource, Validator] = {
     resources.POD_GROUPS: pod_group.pod_group,
     resources.VOLCANO_JOBS: vcjob.job,
     resources.COMMANDS: pod_group.command,
+    resources.HYPERNODES: topology.hypernode,
+    resources.KAI_TOPOLOGIES: topology.topology,
 }
 
 
