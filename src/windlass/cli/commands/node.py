@@ -10,6 +10,7 @@ import click
 from windlass.api import quantities
 from windlass.api.annotations import SIMULATED
 from windlass.api.resources import NODES, PODS
+from windlass.api.zones import POLICIES
 from windlass.cli import amounts, failures, tables
 from windlass.cli.draining import drain
 from windlass.cli.groups import NounGroup
@@ -136,6 +137,21 @@ def state_of(node: Mapping[str, Any]) -> str:
     metavar="CARDS",
     help="Cards with memory and MIG: 8xH100-80GB, 2xA100-40GB+mig,1xT4.",
 )
+@click.option(
+    "--zones", type=click.IntRange(0, 8), default=0, help="NUMA zones each (default: none are told of)."
+)
+@click.option(
+    "--topology-manager-policy",
+    type=click.Choice(POLICIES),
+    default="none",
+    help="How pods are aligned to zones, as the kubelet's.",
+)
+@click.option(
+    "--topology-manager-scope",
+    type=click.Choice(("container", "pod")),
+    default="container",
+    help="Aligned container by container, or the pod as one.",
+)
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated.")
 @click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="A taint; repeatable.")
 @click.option("--resource", "resources", multiple=True, metavar="NAME=AMOUNT", help="Another resource.")
@@ -155,6 +171,9 @@ def add_simulated(
     taints: tuple[str, ...],
     resources: tuple[str, ...],
     prefix: str,
+    zones: int,
+    topology_manager_policy: str,
+    topology_manager_scope: str,
 ) -> int:
     """Add nodes without machines, for trying policies: their pods run for a declared time."""
     shape = Shape(
@@ -166,6 +185,9 @@ def add_simulated(
         labels=dict(parse_label(text) for text in labels),
         taints=tuple(parse_taint(text) for text in taints),
         resources=dict(parse_resource(text) for text in resources),
+        zones=zones,
+        policy=topology_manager_policy,
+        scope=topology_manager_scope,
     )
     existing = {node["metadata"]["name"] for node in invocation.client.list(NODES).items}
     names: list[str] = []
