@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.api import cards, quantities
+from msgspec.structs import replace
+
+from windlass.api import cards, quantities, zones
 from windlass.api.accelerators import find_model
 from windlass.api.errors import WindlassError
 from windlass.api.nodes import node_object
@@ -30,13 +32,19 @@ class Shape:
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[dict[str, str], ...] = ()
     resources: dict[str, str] = field(default_factory=dict)
+    zones: int = 0
+    """NUMA zones, among which CPUs, memory and cards are parted evenly; 0: none are told of."""
+    policy: str = "none"
+    """The Topology Manager's policy."""
+    scope: str = "container"
 
 
 def node_of(name: str, shape: Shape) -> dict[str, Any]:
     """The Node, ready and with its allocatable. Raises :class:`WindlassError` on amounts that are none."""
     for resource, amount in {"cpu": shape.cpu, "memory": shape.memory, **shape.resources}.items():
         _check(resource, amount)
-    listed = _cards(name, shape.cards) if shape.cards else ()
+    words = shape.cards or (str(shape.gpus) if shape.zones and shape.gpus else "")
+    listed = _in_zones(_cards(name, words), shape.zones) if words else ()
     amounts = {resource: str(count) for resource, count in gpulabels.amounts(listed).items()}
     model = find_model(shape.product)
     node = node_object(
@@ -50,9 +58,40 @@ def node_of(name: str, shape: Shape) -> dict[str, Any]:
         taints=shape.taints,
         resources={**amounts, **shape.resources},
     )
-    if listed:
-        node["metadata"]["annotations"] = {cards.CARDS: cards.write(listed)}
+    notes = {cards.CARDS: cards.write(listed)} if listed else {}
+    if shape.zones:
+        notes[zones.NUMA] = zones.write(_record(shape))
+    if notes:
+        node["metadata"]["annotations"] = notes
     return node
+
+
+def _in_zones(listed: tuple[cards.Card, ...], count: int) -> tuple[cards.Card, ...]:
+    """The cards, each in its zone: as many in each, in their order."""
+    if not count:
+        return listed
+    return tuple(replace(card, numa=at * count // len(listed)) for at, card in enumerate(listed))
+
+
+def _record(shape: Shape) -> zones.NodeRecord:
+    cpus = quantities.to_units("cpu", shape.cpu) // 1000
+    memory = quantities.to_units("memory", shape.memory)
+    if cpus < shape.zones:
+        raise WindlassError("WL-USE-400", f"--zones {shape.zones}: a node of {cpus} CPUs has not as many")
+    bounds = [at * cpus // shape.zones for at in range(shape.zones + 1)]
+    return zones.NodeRecord(
+        tuple(
+            zones.ZoneRecord(
+                number,
+                zones.cpu_text(range(bounds[number], bounds[number + 1])),
+                memory // shape.zones,
+                tuple(10 if other == number else 21 for other in range(shape.zones)),
+            )
+            for number in range(shape.zones)
+        ),
+        shape.policy,
+        shape.scope,
+    )
 
 
 def _cards(name: str, words: str) -> tuple[cards.Card, ...]:

@@ -19,6 +19,7 @@ import msgspec
 
 from windlass.api import annotations
 from windlass.api.resources import NODES, PODS, SERVICES
+from windlass.api.zones import NodeRecord
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
@@ -26,7 +27,7 @@ from windlass.kits.clock import Clock
 from windlass.kits.files import FileLock
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
-from windlass.node import devices, linux, logs, machine, mps, spawning
+from windlass.node import devices, linux, logs, machine, mps, numa, spawning
 from windlass.node.cardduty import CardDuty, notes_decoder
 from windlass.node.cardhealth import FaultRecords
 from windlass.node.cardkeeper import CardKeeper
@@ -227,6 +228,10 @@ class NodeAgent:
         }
         published = told(keeper)
         words |= published.annotations
+        zones = NodeRecord(
+            numa.find_zones(found.cores), options.topology_manager_policy, options.topology_manager_scope
+        )
+        words |= numa.words(zones)
         self.node = OwnNode(
             self._client,
             self._clock,
@@ -249,6 +254,7 @@ class NodeAgent:
             network=network,
             cards=keeper,
             limiter=limiter,
+            zones=zones,
             runner=self._runner,
             allocatable=allocatable,
             own_environment=dict(os.environ),

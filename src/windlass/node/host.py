@@ -14,6 +14,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import CONFIG_MAPS, SECRETS
+from windlass.api.zones import NodeRecord
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
@@ -58,6 +59,8 @@ class Host:
     hosts_files: dict[str, tuple[Path, list[Mapping[str, Any]]]] = field(default_factory=dict)
     """Pods whose hosts file is kept up to date: uid → file and the pod's hostAliases."""
     directory: Directory = field(default_factory=lambda: Directory((), ()))
+    zones: NodeRecord = field(default_factory=NodeRecord)
+    """The machine's NUMA zones, and the policy by which pods are kept to them."""
     _flushing: asyncio.Task[None] | None = None
     _retired: dict[str, float] = field(default_factory=dict)
     """Pods that have ended and whose names still resolve: uid → since when."""

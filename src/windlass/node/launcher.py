@@ -18,7 +18,7 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import PODS
 from windlass.client.errors import Unreachable
 from windlass.node import blueprint as blueprints
-from windlass.node import handout, mounts, volumes
+from windlass.node import handout, mounts, numa, volumes
 from windlass.node.environment import ConfigError, Facts, Lookup
 from windlass.node.environment import references as environment_references
 from windlass.node.host import Host
@@ -115,7 +115,8 @@ class ContainerLauncher:
             await self.prepare_volumes()  # resumed: what is there stays
         lookup = await self._lookup(container)
         setting = await self._setting(lookup)
-        limits = host.limiter.apply(self.uid, name, limits_of(container))
+        within = numa.cores_for(self.pod["metadata"].get("annotations") or {}, host.zones)
+        limits = host.limiter.apply(self.uid, name, limits_of(container), within)
         plan = blueprints.blueprint(container, attempt, setting, limits, log)
         self._tell_about(container, plan)
         record = {

@@ -59,7 +59,9 @@ class Limiter(Protocol):
     words: str
     """One line: how CPU and memory limits are held on this machine."""
 
-    def apply(self, pod: str, container: str, limits: Limits) -> Enforcement: ...
+    def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
+        """``within``: the processors that the container is kept to; none: all."""
+        ...
 
     def release(self, pod: str) -> None: ...
 
@@ -78,11 +80,13 @@ class WatchLimiter:
             f"memory: watched twice a second and killed above the limit; cgroups: {why_not_cgroups}"
         )
 
-    def apply(self, pod: str, container: str, limits: Limits) -> Enforcement:
-        affinity: tuple[int, ...] = ()
+    def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
+        cores = [core for core in self._cores if core in within] or list(self._cores)
+        affinity = tuple(cores) if len(cores) < len(self._cores) else ()
         count = -(-limits.cpu_milli // 1000)
-        if 0 < count < len(self._cores):
-            affinity = tuple(sorted(sorted(self._cores, key=lambda core: (self._load[core], core))[:count]))
+        if 0 < count < len(cores):
+            affinity = tuple(sorted(sorted(cores, key=lambda core: (self._load[core], core))[:count]))
+        if affinity:
             self.adopt(pod, affinity)
         return Enforcement(affinity=affinity, memory_watch_bytes=limits.memory_bytes)
 
@@ -110,7 +114,7 @@ class CgroupLimiter:
         with contextlib.suppress(OSError):
             self._base.rmdir()
 
-    def apply(self, pod: str, container: str, limits: Limits) -> Enforcement:
+    def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
         folder = self._base / pod
         folder.mkdir(exist_ok=True)
         _write(folder / "cgroup.subtree_control", " ".join(f"+{name}" for name in _CONTROLLERS))
@@ -124,7 +128,7 @@ class CgroupLimiter:
             _write(own / "memory.oom.group", "1")
             if (own / "memory.swap.max").exists():
                 _write(own / "memory.swap.max", "0")
-        return Enforcement(cgroup=str(own))
+        return Enforcement(cgroup=str(own), affinity=tuple(within))
 
     def adopt(self, pod: str, affinity: Sequence[int]) -> None:
         return

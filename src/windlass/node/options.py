@@ -41,6 +41,10 @@ class AgentOptions:
     allowed and nobody else has cut the card, else mixed."""
     card_period_seconds: float = 15.0
     """How often the cards are looked at; an error that the driver tells is dealt with at once."""
+    topology_manager_policy: str = "none"
+    """How pods are aligned to NUMA zones: the kubelet's four policies. A pod may name another for itself."""
+    topology_manager_scope: str = "container"
+    """``container`` or ``pod``, as the kubelet's."""
     isolation: str = "auto"
     """``auto``: namespaces where the machine permits them; ``none``: share the machine's network and files."""
     images: Mapping[str, ImageEntry] = field(default_factory=dict)

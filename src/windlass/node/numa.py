@@ -1,0 +1,80 @@
+"""NUMA zones of this machine: what the kernel shows of them, what is published, and where a pod's processes run.
+
+The scheduler says with the binding from which zones a pod is served (``windlass.dev/numa-placement``). Where
+the node's policy aligns pods, or the pod names such a policy itself, its processes are kept to the processors of
+those zones, and the kernel then gives them memory of there first. Processors are not kept from others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from windlass.api import zones
+from windlass.api.zones import NodeRecord, ZoneRecord
+
+SYSTEM = Path("/sys/devices/system/node")
+_ALIGNED = frozenset(zones.POLICIES) - {"none"}
+_FOLDER = re.compile(r"node(\d+)")
+_TOTAL = re.compile(r"MemTotal:\s+(\d+) kB")
+
+
+def find_zones(cores: Sequence[int], root: Path = SYSTEM) -> tuple[ZoneRecord, ...]:
+    """The zones that have any of ``cores`` or any memory, by number; none where the kernel shows none."""
+    folders = {}
+    try:
+        for entry in root.iterdir():
+            match = _FOLDER.fullmatch(entry.name)
+            if match:
+                folders[int(match[1])] = entry
+    except OSError:
+        return ()
+    numbers = sorted(folders)
+    usable = set(cores)
+    found = []
+    for number in numbers:
+        folder = folders[number]
+        cpus = [cpu for cpu in zones.cpus_of(_read(folder / "cpulist")) if cpu in usable]
+        memory = _TOTAL.search(_read(folder / "meminfo"))
+        distances = tuple(int(word) for word in _read(folder / "distance").split() if word.isdecimal())
+        record = ZoneRecord(
+            number=number,
+            cpus=zones.cpu_text(cpus),
+            memory=int(memory[1]) * 1024 if memory else 0,
+            distances=distances if len(distances) == len(numbers) else (),
+        )
+        if record.cpus or record.memory:
+            found.append(record)
+    if len(found) < len(numbers):  # distances are to all zones of the machine, in their order
+        kept = [numbers.index(record.number) for record in found]
+        found = [_with_distances(record, kept) for record in found]
+    return tuple(found)
+
+
+def _with_distances(record: ZoneRecord, kept: Sequence[int]) -> ZoneRecord:
+    distances = tuple(record.distances[place] for place in kept) if record.distances else ()
+    return ZoneRecord(record.number, record.cpus, record.memory, distances)
+
+
+def words(record: NodeRecord) -> dict[str, str]:
+    """The annotation of the Node; an empty text takes back what an earlier start has written."""
+    return {zones.NUMA: zones.write(record) if record.zones else ""}
+
+
+def cores_for(pod: Mapping[str, str], record: NodeRecord) -> tuple[int, ...]:
+    """The processors to which a pod with these annotations is kept; none: to no particular ones."""
+    if record.policy not in _ALIGNED and pod.get(zones.POLICY_VOLCANO) not in _ALIGNED:
+        return ()
+    placement = zones.placement_of(pod)
+    if not placement:
+        return ()
+    numbers = {number for number, _ in placement}
+    return tuple(cpu for zone in record.zones if zone.number in numbers for cpu in zones.cpus_of(zone.cpus))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
