@@ -23,6 +23,7 @@ from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
 from windlass.model.dryrun import DryRun
 from windlass.model.namespace_quota import NamespaceQuotas
+from windlass.model.neighbours import exclusive_rules
 from windlass.model.plan_record import record
 from windlass.model.scheduler_config import Parsed
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, SnapshotError, load
@@ -49,7 +50,9 @@ def plan(request: Request, warn: Warn) -> dict[str, Any]:
     parsed = (
         read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
     )
-    model = ClusterModel(EVERY_SCHEDULER, tiers=bool(parsed.config.tiers))
+    model = ClusterModel(
+        EVERY_SCHEDULER, tiers=bool(parsed.config.tiers), exclusive=exclusive_rules(parsed.config)
+    )
     counted = Counted()
     for name in request.files:
         for kind, count in enter(model, name, counted).items():

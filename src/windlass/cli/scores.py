@@ -32,6 +32,7 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     from windlass.engine.config import EngineConfig
     from windlass.model import scheduler_config, snapshot
     from windlass.model.cluster import ClusterModel
+    from windlass.model.neighbours import exclusive_rules
     from windlass.scheduler.policy import make_engine
 
     found = invocation.client.find(
@@ -39,7 +40,9 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     )
     text = scheduler_config.text_of((found or {}).get("data") or {}) if found else ""
     config = scheduler_config.parse(text).config if text else scheduler_config.SchedulerConfig()
-    model = ClusterModel(snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers))
+    model = ClusterModel(
+        snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers), exclusive=exclusive_rules(config)
+    )
     engine = make_engine(config, lambda _: None, base=EngineConfig(actions=("allocate",)))
     model.read_labels(engine.reads)
     mine = {_key(pod) for pod in job.pods if pod_phase(pod) not in ("Succeeded", "Failed")}
