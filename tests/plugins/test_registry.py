@@ -155,6 +155,8 @@ FACETS = [
     ("cdp", "enablePreemptable", "preempting"),
     ("cdp", "enableReclaimable", "reclaiming"),
     ("tdm", "enabledVictim", "evicts"),
+    ("tdm", "enablePreemptable", "preempting"),
+    ("tdm", "enableJobStarving", "starving"),
 ]
 
 
@@ -181,6 +183,7 @@ def test_a_switch_turns_one_vote_on_and_off(name: str, switch: str, facet: str) 
         ("proportion", "enableQueueOrder", QueueOrder),
         ("capacity", "enableQueueOrder", QueueOrder),
         ("sla", "enableJobOrder", GroupOrder),
+        ("tdm", "enableJobOrder", GroupOrder),
         ("nodeorder", "enableNodeOrder", Score),
         ("binpack", "enableNodeOrder", Score),
         ("resource-strategy-fit", "enableNodeOrder", Score),
@@ -197,6 +200,7 @@ def test_a_switch_turns_an_order_on_and_off(name: str, switch: str, kind: type) 
 def test_scores_that_are_switched_off_weigh_nothing() -> None:
     for name in ("usage", "nodegroup", "tdm"):
         wiring = Wiring(pytest.fail)
+        wiring.open_tier()
         CATALOGUE[name](PluginOption(name, {"enableNodeOrder": False, "enabledVictim": False}), wiring)
         assert [getattr(plugin, "weight", 0.0) for plugin in wiring.plugins[:1]] == [0.0]
 

@@ -259,9 +259,18 @@ def _nodegroup(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _tdm(option: PluginOption, wiring: Wiring) -> None:
-    """Which pods revocable nodes take, and when; and who leaves them (action ``shuffle``)."""
+    """Which pods revocable nodes take, and when; who leaves them (action ``shuffle``); and who makes room on
+    other nodes for work that is not preemptible."""
     found = revocable.build(option.arguments, closes=option.enabled("enablePredicate"))
     _enter_for_nodes(found, option, wiring)
+    if option.enabled("enableJobOrder"):
+        wiring.add(tdm.RevocableOrder())
+    if option.enabled("enableJobStarving"):
+        wiring.tier.starving.append(tdm.RevocableStarves())
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(tdm.RevocableSpares())
+    if option.enabled("enableJobPipelined"):
+        wiring.gang_must_fit = True
     if option.enabled("enabledVictim"):
         wiring.tier.evicts.append(tdm.build(option.arguments))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from windlass.plugins.volcano.cdp import Cooldown
 from windlass.plugins.volcano.conformance import Conformance
 from windlass.plugins.volcano.tiers import Tier, VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
-from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, QueueState, Task
+from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, QueueState, Task, TaskState
 from windlass.spi.plugins import Refusal, StepView
 from windlass.spi.tiers import Admission, Purpose, Vote
 from windlass.spi.victims import Claim, Denied, Scope, Terms, VictimUnit
@@ -499,6 +499,49 @@ def test_who_stays_on_revocable_nodes() -> None:
     assert names(NIGHT.due([firm, unknown], 12 * HOUR)) == ["u"]
     assert names(NIGHT.due([firm, unknown], 22 * HOUR)) == ["u"]
     assert tdm.build({}).next_due(0.0) == 60.0
+
+
+def running(zone: str | None, name: str, of: FakeGang, **rest: Any) -> FakeTask:
+    return on(zone, pod(name, of, state=TaskState.RUNNING, **rest))
+
+
+def test_firm_work_takes_the_room_of_preemptible_pods_on_ordinary_nodes() -> None:
+    votes = tdm.RevocableSpares()
+    firm = pod("firm", gang_of("f"), preemptible=False)
+    low = gang_of("low", members=4, held_members=4, annotations={"volcano.sh/jdb-max-unavailable": "50%"})
+    one = gang_of("one", members=2, held_members=2)
+    bound = on(None, pod("bound", low, state=TaskState.BOUND))
+    there = [
+        *(running(None, f"low{n}", low) for n in range(3)),
+        bound,
+        running("rz", "zone", gang_of("z", members=1, held_members=1)),
+        running(None, "hard", gang_of("h", members=1, held_members=1), preemptible=False),
+        pod("nowhere", gang_of("n"), state=TaskState.RUNNING),
+        *(running(None, f"one{n}", one) for n in range(2)),
+    ]
+    assert names(votes.victims(Purpose.PREEMPT, firm, there)) == ["low0", "low1", "one0"]
+    assert votes.victims(Purpose.RECLAIM, firm, there) is None
+    assert votes.victims(Purpose.PREEMPT, pod("soft", gang_of("s")), there) == []
+    zone = pod("zone", gang_of("zz"), preemptible=False)
+    zone.task = replace(zone.task, needs=replace(zone.task.needs, revocable_zone="*"))
+    assert votes.victims(Purpose.PREEMPT, zone, there) == []
+
+
+@pytest.mark.parametrize(
+    ("notes", "preemptible", "revocable"),
+    [
+        ({}, True, False),
+        ({"volcano.sh/preemptable": "true"}, True, True),
+        ({"volcano.sh/preemptable": "no"}, False, False),
+    ],
+)
+def test_groups_are_preemptible_only_if_they_say_so(
+    notes: dict[str, str], preemptible: bool, revocable: bool
+) -> None:
+    found = gang_of(members=3, held_members=2, annotations=notes, preemptible=preemptible)
+    assert tdm.RevocableStarves().starving(found) is not revocable
+    assert not tdm.RevocableStarves().starving(replace(found, held_members=3))
+    assert tdm.RevocableOrder().group_key(found) is revocable
 
 
 # ---------------------------------------------------------------------- tiers

@@ -1,8 +1,12 @@
-"""``tdm``, the evictions: preemptible pods leave revocable nodes once the hours of their zone are over.
+"""``tdm``, beside its nodes: who leaves revocable nodes when their hours are over, and who makes room elsewhere.
 
-Every ``tdm.evict.period`` (1m) a group loses as many of them as its disruption budget allows
-(``volcano.sh/jdb-max-unavailable``, ``volcano.sh/jdb-min-available``; numbers or percentages of its pods),
-one where it states none. Done by the action ``shuffle``.
+Every ``tdm.evict.period`` (1m) a group loses as many of its preemptible pods there as its disruption budget
+allows (``volcano.sh/jdb-max-unavailable``, ``volcano.sh/jdb-min-available``; numbers or percentages of its
+pods), one where it states none. Done by the action ``shuffle``.
+
+On all other nodes work that is not preemptible itself may take the room of preemptible pods, within the same
+budgets, goes before preemptible groups, and starves as long as a pod of it waits. On a group
+``volcano.sh/preemptable`` has to stand for this; where it is absent the group is not preemptible.
 """
 
 from __future__ import annotations
@@ -11,10 +15,13 @@ from collections.abc import Mapping, Sequence
 
 from windlass.plugins.volcano.arguments import Arguments, duration
 from windlass.plugins.volcano.revocable import LABEL, PREFIX, Hours, is_active, parse_hours
-from windlass.spi.tiers import GangView, TaskView
+from windlass.spi.objects import TaskState
+from windlass.spi.plugins import GroupView
+from windlass.spi.tiers import GangView, Purpose, TaskView
 
 PERIOD = "tdm.evict.period"
 MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+PREEMPTABLE = "volcano.sh/preemptable"
 MIN_AVAILABLE = "volcano.sh/jdb-min-available"
 
 
@@ -43,6 +50,54 @@ class RevocableEvictions:
     def _active(self, zone: str, now: float) -> bool:
         hours = self._zones.get(zone)
         return hours is not None and is_active(hours, now)
+
+
+class RevocableSpares:
+    """Work that is preemptible, or that revocable nodes would take, takes nobody's room. Others take that of
+    preemptible pods which run on nodes that are not revocable, of each group as many as its budget allows."""
+
+    name = "tdm"
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        if purpose is not Purpose.PREEMPT:
+            return None
+        if claimer.task.preemptible or claimer.task.needs.revocable_zone:
+            return []
+        by_group: dict[str, list[TaskView]] = {}
+        for task in candidates:
+            revocable = task.node is None or task.node.labels.get(LABEL)
+            if not revocable and task.task.preemptible and task.task.state is TaskState.RUNNING:
+                by_group.setdefault(task.gang.spec.key, []).append(task)
+        return [
+            task
+            for tasks in by_group.values()
+            for task in tasks[: _budget(tasks[0].gang, tasks[0].gang.held_members)]
+        ]
+
+
+class RevocableStarves:
+    """A group that is not preemptible starves while a pod of it waits, beyond its minimum, too."""
+
+    name = "tdm"
+
+    def starving(self, gang: GangView) -> bool:
+        return not revocable_group(gang) and gang.members > gang.held_members
+
+
+class RevocableOrder:
+    """Groups that are not preemptible go first."""
+
+    name = "tdm"
+
+    def group_key(self, group: GroupView) -> bool:
+        return revocable_group(group)
+
+
+def revocable_group(group: GroupView) -> bool:
+    """Whether the group itself says that it is preemptible."""
+    return group.spec.annotations.get(PREEMPTABLE) is not None and group.spec.preemptible
 
 
 def build(arguments: Arguments) -> RevocableEvictions:
