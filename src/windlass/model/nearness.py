@@ -44,7 +44,7 @@ SEGMENT = "segment-"
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What a group asks for: as a whole, by part, and in neighbours of ``size`` by index (0: in none)."""
+    """What a group asks for: as a whole, by part (of KAI), and in neighbours of ``size`` by index (0: in none)."""
 
     whole: TopologyNeed | None = None
     parts: Mapping[str, TopologyNeed] = field(default_factory=dict)
@@ -69,13 +69,25 @@ def of_pod_group(view: views.PodGroup, book: TopologyBook) -> Near:
         return Near()
     anchor = view.annotations.get(names.ALLOCATED_HYPERNODE, "")
     whole, problems = book.network(view.topology, "spec.networkTopology", anchor)
+    return Near(whole, problems=problems + _of_policies(view, book)[1])
+
+
+def of_policies(view: views.PodGroup, book: TopologyBook) -> dict[str, TopologyNeed]:
+    """Policy → what it asks for each part that it makes."""
+    return _of_policies(view, book)[0] if view.subgroup_policies else {}
+
+
+def _of_policies(
+    view: views.PodGroup, book: TopologyBook
+) -> tuple[dict[str, TopologyNeed], tuple[FieldError, ...]]:
     parts: dict[str, TopologyNeed] = {}
-    for at, policy in enumerate(policies):
+    problems: tuple[FieldError, ...] = ()
+    for at, policy in enumerate(view.subgroup_policies):
         need, wrong = book.network(policy.topology, f"spec.subGroupPolicy[{at}].networkTopology")
         problems += wrong
         if need is not None:
             parts[policy.name] = need
-    return Near(whole, parts, problems=problems)
+    return parts, problems
 
 
 def of_kai_group(view: views.KaiPodGroup, book: TopologyBook) -> Near:

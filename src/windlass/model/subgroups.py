@@ -39,13 +39,20 @@ def parts(
     if not view.subgroup_policies:
         return ()
     sizes = {policy.name: policy.size for policy in view.subgroup_policies}
-    found = [SubGroup(policy.name, min_subgroups=policy.min_subgroups) for policy in view.subgroup_policies]
+    near = near or {}
+    found = [
+        SubGroup(
+            policy.name,
+            min_subgroups=policy.min_subgroups,
+            topology=None if policy.match_label_keys else near.get(policy.name),
+        )
+        for policy in view.subgroup_policies
+    ]
     names = {part_of(view.subgroup_policies, pod.labels) for pod in pods} - {""}
     for name in sorted(names):
         policy = name.partition(_SEPARATOR)[0]
         if name != policy:
-            topology = near.get(policy) if near else None
-            found.append(SubGroup(name, policy, sizes[policy], topology=topology))
+            found.append(SubGroup(name, policy, sizes[policy], topology=near.get(policy)))
     return tuple(found)
 
 
