@@ -10,7 +10,7 @@ hands out by itself: each is a device of its own and is given whole only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from windlass.api import annotations as names
@@ -19,6 +19,7 @@ from windlass.api import views
 from windlass.api.deviceasks import GPU, WHOLE
 from windlass.api.devicefamilies import VOLCANO_VGPU, profile_of
 from windlass.api.quantities import is_device
+from windlass.model.claimdevices import DRIVER
 from windlass.model.devices import compute_part
 from windlass.spi.devices import CardMode, SliceProfile
 from windlass.spi.objects import Device
@@ -65,9 +66,19 @@ def amounts_of(view: views.Node) -> Mapping[str, int]:
     return found
 
 
-def quota_of(view: views.Node) -> dict[str, int]:
-    """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs."""
-    total = len(registered(view)) * WHOLE
+def whole(devices: Iterable[Device]) -> dict[str, int]:
+    """So many cards of each resource, as amounts."""
+    found: dict[str, int] = {}
+    for device in devices:
+        found[device.resource] = found.get(device.resource, 0) + WHOLE
+    return found
+
+
+def quota_of(view: views.Node, listed: tuple[Device, ...] = ()) -> dict[str, int]:
+    """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs.
+    ``listed``: devices that ResourceSlices list for it."""
+    gpus = sum(device.resource.startswith(DRIVER) for device in listed)
+    total = (len(registered(view)) + gpus) * WHOLE
     for resource, units in view.allocatable.items():
         if profile := profile_of(resource):
             total += compute_part(profile) * (units // WHOLE)

@@ -27,6 +27,7 @@ from windlass.model import (
     handout,
     members,
     nearness,
+    neighbours,
     nodes,
     numa,
     queues,
@@ -34,11 +35,14 @@ from windlass.model import (
     tasks,
 )
 from windlass.model.cardbook import CardBook
+from windlass.model.claimdevices import kinds_of
+from windlass.model.claims import ClaimWrite, writes_for
 from windlass.model.needs import Extras, NeedsTable, scoring_of
 from windlass.model.observed import IMPLIED, Assumed, Observed, kai_key
 from windlass.model.quotas import quota_of
 from windlass.model.readable import Readable
 from windlass.model.volumes import StorageWrite
+from windlass.spi.devices import CardMode
 from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
@@ -57,13 +61,16 @@ class ClusterModel(Observed):
         *,
         wait_for_group: Collection[str] = frozenset(),
         tiers: bool = False,
+        exclusive: neighbours.Rules = (),
     ) -> None:
+        """``exclusive``: which pods share no card with one another (:mod:`windlass.model.neighbours`)."""
         super().__init__()
         self.withheld: Mapping[str, Explanation] = {}
         """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
         self._scheduler_names = frozenset(scheduler_names)
         self._wait_for_group = frozenset(wait_for_group)
         self._tiers = tiers
+        self._exclusive = exclusive
         self._now = 0.0
         self._ends: list[tuple[float, str]] = []
         self._prune_at = _PRUNE_AT_LEAST
@@ -145,7 +152,7 @@ class ClusterModel(Observed):
     def binding_words(self, bind: Bind, now: float) -> dict[str, str]:
         """The annotations that go with a pod's binding: which cards it gets."""
         if not bind.devices:
-            return {}
+            return self.claims.carried_words(bind.task, self.pods)
         group = self._sent_groups.get(bind.group)
         dialect = group.dialect if group is not None else Dialect.VOLCANO
         return handout.words_of(bind, self.pods.get(bind.task), self.nodes.get(bind.node), dialect, now)
@@ -154,10 +161,6 @@ class ClusterModel(Observed):
         """The queue of a group that the engine knows; ``""`` of another."""
         sent = self._sent_groups.get(group)
         return sent.queue if sent is not None else ""
-
-    def group_sent(self, group: str) -> Group | None:
-        """A group as the engine knows it, but for what others add."""
-        return self._sent_groups.get(group)
 
     def group_sent(self, group: str) -> Group | None:
         """A group as the engine knows it, but for what others add."""
@@ -211,9 +214,10 @@ class ClusterModel(Observed):
         self._dirty_groups.update((kai_key(group), None) for group in self.kai_groups.values())
         self._dirty_pods = dict.fromkeys(self.pods)
 
-    def configure(self, *, tiers: bool) -> None:
-        """Whether a configuration says the policies of Volcano's queues; to be followed by :meth:`resend`."""
+    def configure(self, *, tiers: bool, exclusive: neighbours.Rules = ()) -> None:
+        """What a configuration says, as at the beginning; to be followed by :meth:`resend`."""
         self._tiers = tiers
+        self._exclusive = exclusive
 
     def read_labels(self, keys: Iterable[str]) -> None:
         """Policies look at these labels of pods: they are told of them from the next :meth:`take` on."""
@@ -241,6 +245,8 @@ class ClusterModel(Observed):
             self._translate_queue(name, out)
         if self._cards.changed:
             self._learn_cards()
+        if self._claim_pods and self._kinds_stale:
+            self._tell_kinds()
         for key in self._swap("_dirty_quotas"):
             quota = quota_of(self._quotas[key]) if key in self._quotas else None
             out.append(deltas.NamespaceQuotaUpserted(quota) if quota else deltas.NamespaceQuotaRemoved(key))
@@ -266,14 +272,19 @@ class ClusterModel(Observed):
         if view is None:
             if self._sent_nodes.pop(name, None) is not None:
                 self._cards.forget(name)
+                self._kinds_stale[name] = None
                 out.append(deltas.NodeRemoved(name))
             return
         attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
         zones = numa.zones_of(view, self.zones.of(name))
-        node = nodes.node_of(view, attachable, hypernodes, kai=bool(self.kai_queues), zones=zones)
+        listed = self.claims.cards_of(name)
+        node = nodes.node_of(
+            view, attachable, hypernodes, kai=bool(self.kai_queues), zones=zones, listed=listed
+        )
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
             self._cards.note(view, node)
+            self._kinds_stale[name] = None
             if zones is not None and not self._needs.zoned:
                 self._needs.learn_zones()
                 self._dirty_pods.update(dict.fromkeys(self.pods))
@@ -367,7 +378,7 @@ class ClusterModel(Observed):
         view = self.groups.get(key)
         if view is None:
             return None
-        near = nearness.of_pod_group(view, self.topology).parts
+        near = nearness.of_policies(view, self.topology)
         return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key), near))
 
     def _reached(self, group: Group) -> float | None:
@@ -527,7 +538,31 @@ class ClusterModel(Observed):
         words = self._card_words[pod.key]
         mates = group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
         kai = dialect is Dialect.KAI
-        return devices.Context(words, kai, mates) if words or kai else None
+        carries, avoids = neighbours.of_pod(pod, self._exclusive)
+        if pod.shape.claims:
+            asked, pinned = self.claims.asked(pod, self.pods)
+            return devices.Context(words, kai, mates, asked, pinned, carries=carries, avoids=avoids)
+        if not (words or kai or carries or avoids):
+            return None
+        return devices.Context(words, kai, mates, carries=carries, avoids=avoids)
+
+    def _tell_kinds(self) -> None:
+        """Claims choose among the cards that nodes tell of; nobody else needs them by kind."""
+        changed = False
+        for name in self._swap("_kinds_stale"):
+            node = self._sent_nodes.get(name)
+            told = () if node is None or self.claims.cards_of(name) else node.devices
+            plain = (one for one in told if one.mode is not CardMode.SLICED)
+            changed = self.claims.learn(name, kinds_of(plain)) or changed
+        if changed:
+            self._dirty_pods.update(self._claim_pods)
+
+    def claim_writes(self, bind: Bind) -> list[ClaimWrite]:
+        """What has to be written about the claims of a pod before it is bound."""
+        pod = self.pods.get(bind.task)
+        if pod is None or not pod.shape.claims:
+            return []
+        return writes_for(self.claims, pod, bind)
 
     def _implicit_queue(self, pod: views.Pod) -> str:
         """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""

@@ -84,14 +84,17 @@ class Context:
     kai: bool = False
     group: str = ""
     claims: Claims = NO_CLAIMS
+    pinned: str = ""
+    """The node where a claim that it shares with others is."""
+    carries: tuple[str, ...] = ()
+    avoids: tuple[str, ...] = ()
+    """Who it is to others on its cards, and with whom it shares none."""
 
 
 def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
     """What a pod asks for in all, its parts of cards among it."""
     if shape.claims and context.claims is NO_CLAIMS:
-        problem = FieldError.forbidden(
-            "spec.resourceClaims", "claims of dynamic resource allocation are not served"
-        )
+        problem = FieldError.forbidden("spec.resourceClaims", "its claims have not been looked up")
         return Parts(shape.request, problems=(problem,))
     if not shape.devices and not context.words and context.claims is NO_CLAIMS:
         return Parts(shape.request)
@@ -107,11 +110,17 @@ def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
         building.needs.append(need)
     for resource, units in context.claims.charges:
         building.charges[resource] = building.charges.get(resource, 0) + units
+        building.by_card.add(resource)
     building.whole_cards(asked.wishes)
     needs = building.needs
     if asked.spread and context.group:
         token = (f"group:{context.group}",)
         needs = [replace(need, carries=token, avoids=token) for need in needs]
+    if context.carries or context.avoids:
+        needs = [
+            replace(need, carries=(*need.carries, *context.carries), avoids=(*need.avoids, *context.avoids))
+            for need in needs
+        ]
     return Parts(building.request(), tuple(needs), tuple(sorted(building.by_card)))
 
 

@@ -18,6 +18,7 @@ from windlass.model.relations import LABEL_OPERATORS, Relations, expressions
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.spi.objects import (
     Dialect,
+    Expression,
     HostPort,
     Needs,
     NodeGroups,
@@ -118,6 +119,7 @@ class NeedsTable:
                 entry.needs,
                 request=tuple(sorted(parts.request.items())),
                 devices=parts.devices,
+                node_terms=_pinned(entry.needs.node_terms, extras.cards),
                 by_card=parts.by_card,
                 dialect=dialect,
                 volumes=extras.volumes,
@@ -163,6 +165,14 @@ def _translate(
         namespace=namespace,
     )
     return Translated(needs, tuple(problems))
+
+
+def _pinned(terms: tuple[NodeTerm, ...] | None, cards: Context | None) -> tuple[NodeTerm, ...] | None:
+    """The pod's own terms, on the one node where a claim that it shares is."""
+    if cards is None or not cards.pinned:
+        return terms
+    here = Expression("metadata.name", "In", (cards.pinned,))
+    return tuple(NodeTerm(term.labels, (*term.fields, here)) for term in (terms or (NodeTerm(),)))
 
 
 def _node_affinity(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from windlass.api import views
 from windlass.model import cards
 from windlass.spi.numa import NodeZones
-from windlass.spi.objects import Node, Taint
+from windlass.spi.objects import Device, Node, Taint
 
 
 def node_of(
@@ -17,14 +17,20 @@ def node_of(
     *,
     kai: bool = False,
     zones: NodeZones | None = None,
+    listed: tuple[Device, ...] = (),
 ) -> Node:
     """``attachable``: how many volumes it attaches, by the resource that counts them. ``hypernodes``: labels
     that it carries inside the engine, for the HyperNodes that it is in. ``kai``: there are queues that count
     GPUs alone, so that MIG slices count for them as parts of GPUs. ``zones``: what is known of its NUMA zones.
 
+    ``listed``: devices that ResourceSlices list for it.
+
     A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
     """
     amounts = cards.amounts_of(view)
+    if listed:
+        amounts = {**amounts, **cards.whole(listed)}
+    quota = cards.quota_of(view, listed) if kai or listed or cards.registered(view) else {}
     return Node(
         name=view.name,
         allocatable={**amounts, **attachable} if attachable else amounts,
@@ -32,8 +38,8 @@ def node_of(
         taints=tuple(Taint(t.key, t.value, t.effect) for t in view.taints),
         unschedulable=view.unschedulable,
         ready=view.ready in ("", "True"),
-        devices=cards.cards_of(view),
-        quota=cards.quota_of(view) if kai or cards.registered(view) else {},
+        devices=cards.cards_of(view) + listed,
+        quota=quota,
         zones=zones,
     )
 

@@ -11,6 +11,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devicewords import annotation_words
 from windlass.model import groups, queues
+from windlass.model.claims import ClaimBook, Item
 from windlass.model.needs import NeedsTable
 from windlass.model.numa import ZoneReports
 from windlass.model.topology import TopologyBook
@@ -56,6 +57,11 @@ class Observed:
         self._node_groups: dict[str, views.NodeGroupAffinity] = {}
         self._claimers: dict[str, None] = {}
         """Pods that use claims."""
+        self.claims = ClaimBook()
+        self._claim_pods: dict[str, None] = {}
+        """Pods that name claims for devices."""
+        self._kinds_stale: dict[str, None] = {}
+        """Nodes whose cards claims have not been told of."""
         self._card_words: dict[str, tuple[tuple[str, str], ...]] = {}
         """Pods that ask for parts of cards or for cards of a kind, with the annotations that say so."""
         self._quotas: dict[str, views.ResourceQuota] = {}
@@ -74,13 +80,20 @@ class Observed:
         if pod.claims:
             self._claimers[pod.key] = None
         words = annotation_words(pod.annotations) if pod.annotations else ()
-        if words or pod.shape.speaks_of_parts:
+        if pod.shape.claims:
+            self._claim_pods[pod.key] = None
+            self.claims.use(pod)
+            self._dirty_pods.update(dict.fromkeys(self.claims.mates(pod)))
+        if words or pod.shape.speaks_of_parts or pod.shape.claims:
             self._card_words[pod.key] = words
         elif self._card_words:
             self._card_words.pop(pod.key, None)
 
     def remove_pod(self, key: str) -> None:
-        if self.pods.pop(key, None) is not None:
+        pod = self.pods.pop(key, None)
+        if pod is not None:
+            if self._claim_pods.pop(key, key) is None:
+                self._dirty_pods.update(dict.fromkeys(self.claims.leave(pod)))
             self._dirty_pods[key] = None
             self._claimers.pop(key, None)
             self._card_words.pop(key, None)
@@ -96,6 +109,22 @@ class Observed:
         if self.nodes.pop(name, None) is not None:
             self._dirty_nodes[name] = None
             self.topology.nodes_changed()
+
+    def upsert_claim(self, item: Item) -> None:
+        """A claim for devices, a template or a class of them, or the devices that a driver lists."""
+        if self.claims.upsert(item):
+            self._touch_claims(item)
+
+    def remove_claim(self, item: Item) -> None:
+        if self.claims.remove(item):
+            self._touch_claims(item)
+
+    def _touch_claims(self, item: Item) -> None:
+        if isinstance(item, views.ResourceSlice):
+            self._dirty_nodes.update(
+                (node, None) for node in self.nodes if not item.node or node == item.node
+            )
+        self._dirty_pods.update(self._claim_pods)
 
     def upsert_topology(self, item: views.HyperNode | views.Topology) -> None:
         if self.topology.upsert(item):

@@ -19,6 +19,7 @@ from windlass.engine.decision import Bind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.model.claims import ClaimWrite
 from windlass.model.handout import own_words
 from windlass.model.volumes import StorageWrite
 from windlass.scheduler.limiter import AdaptiveLimit
@@ -48,6 +49,16 @@ def _own_words(bind: Bind, now: float) -> Mapping[str, str]:
     return own_words(bind.devices)
 
 
+def _kind_of(write: StorageWrite | ClaimWrite) -> resources.Resource:
+    if isinstance(write, ClaimWrite):
+        return resources.RESOURCE_CLAIMS
+    return resources.PERSISTENT_VOLUME_CLAIMS if write.namespace else resources.PERSISTENT_VOLUMES
+
+
+def _no_claims(bind: Bind) -> Sequence[ClaimWrite]:
+    return ()
+
+
 class Binder:
     """``done`` is called once per bind, in the order of completion. ``before`` says what has to be written
     about a pod's claims before it is bound to a node; ``words`` the annotations that go with its binding."""
@@ -63,7 +74,9 @@ class Binder:
         give_up_seconds: float = 30.0,
         before: Callable[[str, str], Sequence[StorageWrite]] = _no_writes,
         words: Callable[[Bind, float], Mapping[str, str]] = _own_words,
+        claims: Callable[[Bind], Sequence[ClaimWrite]] = _no_claims,
     ) -> None:
+        self._claims = claims
         self._before = before
         self._words = words
         self.limit = limit
@@ -121,7 +134,7 @@ class Binder:
         namespace, _, name = bind.task.partition("/")
         annotations = dict(self._words(bind, self._clock.now())) or None
         backoff = Backoff(self._rng, 0.1, 2.0, 5.0, 0.5)
-        writes = list(self._before(bind.task, bind.node))
+        writes = [*self._before(bind.task, bind.node), *self._claims(bind)]
         while True:
             try:
                 problem = await self._write(writes)
@@ -138,14 +151,27 @@ class Binder:
             self.limit.succeeded()
             return Outcome(bind, True, seconds=self._clock.monotonic() - started)
 
-    async def _write(self, writes: list[StorageWrite]) -> str:
+    async def _write(self, writes: list[StorageWrite | ClaimWrite]) -> str:
         """Write what is left of ``writes``; what is in the way for good, in words. Raises ``Unreachable``,
         and ``StatusError`` where it is worth trying again."""
         while writes:
             write = writes[0]
-            kind = resources.PERSISTENT_VOLUME_CLAIMS if write.namespace else resources.PERSISTENT_VOLUMES
+            claims = isinstance(write, ClaimWrite)
+            kind = (
+                resources.RESOURCE_CLAIMS
+                if claims
+                else resources.PERSISTENT_VOLUME_CLAIMS
+                if write.namespace
+                else resources.PERSISTENT_VOLUMES
+            )
             try:
-                await self._client.patch(kind, write.name, dict(write.body), write.namespace or None)
+                await self._client.patch(
+                    kind,
+                    write.name,
+                    dict(write.body),
+                    write.namespace or None,
+                    subresource="status" if claims else None,
+                )
             except StatusError as error:
                 if error.code in (429, 503, 504):
                     raise

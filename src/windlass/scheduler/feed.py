@@ -143,6 +143,15 @@ def _required(model: ClusterModel, queue_gone: Callable[[views.Queue], None]) ->
 def _optional(model: ClusterModel) -> _Kinds:
     """Kinds that a cluster may have or not, or may not show to everybody."""
     return {
+        **{
+            resource: (decode, model.upsert_claim, model.remove_claim)
+            for resource, decode in (
+                (resources.DEVICE_CLASSES, views.decode_device_class),
+                (resources.RESOURCE_SLICES, views.decode_resource_slice),
+                (resources.RESOURCE_CLAIM_TEMPLATES, views.decode_claim_template),
+                (resources.RESOURCE_CLAIMS, views.decode_device_claim),
+            )
+        },
         resources.KAI_QUEUES: (
             views.decode_kai_queue,
             model.upsert_kai_queue,
@@ -158,6 +167,8 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.upsert_native_group,
             lambda g: model.remove_native_group(g.key),
         ),
+        resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
+        resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
         resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),
         resources.NODE_RESOURCE_TOPOLOGIES: (
             views.decode_node_resource_topology,

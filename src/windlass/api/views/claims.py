@@ -59,6 +59,8 @@ class DeviceClaim(msgspec.Struct, gc=False):
     nodes: tuple[str, ...] = ()
     results: tuple[DeviceResult, ...] = ()
     reserved: tuple[str, ...] = ()
+    consumers: tuple[dict[str, Any], ...] = ()
+    """``status.reservedFor`` as it is written."""
     problems: tuple[FieldError, ...] = ()
 
     @property
@@ -184,13 +186,9 @@ class _AllocationWire(msgspec.Struct, gc=False, rename="camel"):
     node_selector: _NodesWire | None = None
 
 
-class _ConsumerWire(msgspec.Struct, gc=False):
-    uid: str = ""
-
-
 class _ClaimStatusWire(msgspec.Struct, gc=False, rename="camel"):
     allocation: _AllocationWire | None = None
-    reserved_for: tuple[_ConsumerWire, ...] | None = None
+    reserved_for: tuple[dict[str, Any], ...] | None = None
 
 
 class _TemplateSpecWire(msgspec.Struct, gc=False):
@@ -270,7 +268,8 @@ def decode_device_claim(raw: bytes | msgspec.Raw) -> DeviceClaim:
         allocated=allocation is not None,
         nodes=_node_names(allocation),
         results=tuple(DeviceResult(r.request, r.driver, r.pool, r.device) for r in results),
-        reserved=tuple(consumer.uid for consumer in status.reserved_for or ()),
+        reserved=tuple(str(consumer.get("uid", "")) for consumer in status.reserved_for or ()),
+        consumers=status.reserved_for or (),
         problems=tuple(problems),
     )
 

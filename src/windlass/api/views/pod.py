@@ -79,6 +79,8 @@ class Pod(msgspec.Struct, gc=False):
     scheduling_group: str = ""
     claims: tuple[str, ...] = ()
     """The names of the PersistentVolumeClaims that it uses."""
+    claim_names: tuple[tuple[str, str], ...] = ()
+    """The pod's name of a claim for devices → the ResourceClaim that was made for it."""
 
     @property
     def controller(self) -> Owner | None:
@@ -116,7 +118,13 @@ class _ContainerStatusWire(msgspec.Struct, gc=False, rename="camel"):
     state: _StateWire | None = None
 
 
+class _ClaimStatusWire(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    resource_claim_name: str | None = None
+
+
 class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
+    resource_claim_statuses: list[_ClaimStatusWire] | None = None
     phase: str | None = None
     reason: str | None = None
     start_time: str | None = None
@@ -179,6 +187,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         run_limit=spec.active_deadline_seconds,
         scheduling_group=scheduling_group(spec),
         claims=claims_of(spec, meta.name),
+        claim_names=tuple((one.name, one.resource_claim_name or "") for one in status.resource_claim_statuses)
+        if status.resource_claim_statuses
+        else (),
     )
 
 

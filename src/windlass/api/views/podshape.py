@@ -114,8 +114,29 @@ class _Gate(msgspec.Struct, gc=False):
     name: str = ""
 
 
-class _Claim(msgspec.Struct, gc=False):
+class ClaimReference(msgspec.Struct, frozen=True, gc=False):
+    """A claim for devices that a pod names: ``claim`` by its name, or of ``template``, or (as generated from a
+    container's word) of ``device_class`` alone."""
+
+    name: str
+    claim: str = ""
+    template: str = ""
+    device_class: str = ""
+
+
+class _Claim(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _ContainerClaim(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    device_class_name: str | None = None
+
+
+class _ContainerClaims(msgspec.Struct, gc=False):
+    claims: tuple[_ContainerClaim, ...] | None = None
 
 
 class _Port(msgspec.Struct, gc=False, rename="camel"):
@@ -198,7 +219,7 @@ class PodShape(msgspec.Struct, weakref=True, eq=False):
     host_ports: tuple[tuple[str, int, str], ...]
     """(protocol, number, address); an empty address stands for all of the node's."""
     gates: tuple[str, ...]
-    claims: tuple[str, ...]
+    claims: tuple[ClaimReference, ...]
     spread: tuple[SpreadConstraint, ...] = ()
     problems: tuple[FieldError, ...] = ()
     devices: tuple[ContainerAmounts, ...] = ()
@@ -218,6 +239,7 @@ _affinity_decoder = msgspec.json.Decoder(Affinity)
 _tolerations_decoder = msgspec.json.Decoder(tuple[Toleration, ...])
 _gates_decoder = msgspec.json.Decoder(tuple[_Gate, ...])
 _claims_decoder = msgspec.json.Decoder(tuple[_Claim, ...])
+_container_claims_decoder = msgspec.json.Decoder(_ContainerClaims)
 _spread_decoder = msgspec.json.Decoder(tuple[SpreadConstraint, ...])
 _volumes_decoder = msgspec.json.Decoder(tuple[_Volume, ...])
 _ports_decoder = msgspec.json.Decoder(tuple[_Port, ...])
@@ -310,7 +332,7 @@ def _build(spec: PodSpecWire) -> PodShape:
         tolerations=part(_tolerations_decoder, spec.tolerations, "spec.tolerations", tuple, problems),
         host_ports=_host_ports(spec, problems),
         gates=tuple(gate.name for gate in gates),
-        claims=tuple(claim.name for claim in claims),
+        claims=(*map(_reference, claims), *_class_claims(spec, {claim.name for claim in claims})),
         spread=spread,
         problems=tuple(problems),
         devices=devices,
@@ -342,6 +364,30 @@ def _has_all_limits(container: ContainerWire) -> bool:
     limits = _units({n: v for n, v in (resources.limits or {}).items() if n in _QOS}, "", [])
     requests = _units({n: v for n, v in _requests(resources).items() if n in _QOS}, "", [])
     return all(limits.get(name, 0) > 0 and requests.get(name) == limits[name] for name in _QOS)
+
+
+def _reference(claim: _Claim) -> ClaimReference:
+    return ClaimReference(
+        claim.name, claim.resource_claim_name or "", claim.resource_claim_template_name or ""
+    )
+
+
+def _class_claims(spec: PodSpecWire, known: set[str]) -> Iterator[ClaimReference]:
+    """Claims that a container states by a device class alone, in the words of an article: one device each."""
+    for container in spec.containers or ():
+        if b"deviceClassName" not in bytes(container.resources):
+            continue
+        found = part(_container_claims_decoder, container.resources, "resources", _ContainerClaims, [])
+        for claim in found.claims or ():
+            if claim.device_class_name and claim.name not in known:
+                known.add(claim.name)
+                yield ClaimReference(claim.name, device_class=class_name(claim.device_class_name))
+
+
+def class_name(name: str) -> str:
+    """``nvidia.com/gpu`` → ``gpu.nvidia.com``: a slash is not allowed in the name of a device class."""
+    domain, slash, leaf = name.partition("/")
+    return f"{leaf}.{domain}" if slash else name
 
 
 def _devices(spec: PodSpecWire) -> Iterator[ContainerAmounts]:

@@ -1,0 +1,317 @@
+"""Claims of dynamic resource allocation → needs of cards, and what is written about a claim when its pod is bound.
+
+Devices are those that ResourceSlices list; where a node has none, its cards as the node itself tells them, under
+driver ``gpu.nvidia.com`` and with that driver's names of attributes. Selectors are evaluated once per kind of
+device (:mod:`windlass.api.cel`). What is served: an exact count, all of a node's devices where every node has
+the same number of them, and of ``firstAvailable`` the first alternative of which some node has enough in all.
+What is not (constraints between devices, administrative access, capacity requests, devices that share counters)
+is told at its field, never ignored.
+
+A claim of a template is its pod's own. One that several pods name is carried by the oldest of them: it alone
+needs the devices, the others need its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from windlass.api import views
+from windlass.api.deviceasks import GPU, WHOLE
+from windlass.api.deviceparts import DEVICES
+from windlass.api.errors import FieldError
+from windlass.api.views.claims import ALL
+from windlass.api.views.podshape import ClaimReference
+from windlass.engine.decision import Bind
+from windlass.model.claimdevices import DRIVER, Kind, Shelf
+from windlass.model.devices import Claims
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.objects import Device
+
+Requests = tuple[views.ClaimRequest, ...]
+Value = TypeVar("Value")
+Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a pod's references come to, as it is put together."""
+
+    needs: list[DeviceNeed] = field(default_factory=list)
+    charges: dict[str, int] = field(default_factory=dict)
+    problems: list[FieldError] = field(default_factory=list)
+    pinned: str = ""
+
+
+class ClaimBook:
+    """``generated``: a controller makes the claims of templates, so a pod waits for them (live)."""
+
+    def __init__(self) -> None:
+        self.generated = False
+        self.claims: dict[str, views.DeviceClaim] = {}
+        self.templates: dict[str, views.ClaimTemplate] = {}
+        self.classes: dict[str, views.DeviceClass] = {}
+        self.shelf = Shelf()
+        self.users: dict[str, dict[str, None]] = {}
+        """Claim (by key) → the pods that name it."""
+
+    # ------------------------------------------------------------------ what is shown
+
+    def upsert(self, item: Item) -> bool:
+        """Take in an object as it is now; whether anything changed that matters."""
+        match item:
+            case views.ResourceSlice():
+                return self.shelf.upsert(item)
+            case views.DeviceClass():
+                return _put(self.classes, item.name, item)
+            case views.ClaimTemplate():
+                return _put(self.templates, item.key, item)
+            case views.DeviceClaim():
+                return _put(self.claims, item.key, item)
+
+    def remove(self, item: Item) -> bool:
+        match item:
+            case views.ResourceSlice():
+                return self.shelf.remove(item.name)
+            case views.DeviceClass():
+                return self.classes.pop(item.name, None) is not None
+            case views.ClaimTemplate():
+                return self.templates.pop(item.key, None) is not None
+            case views.DeviceClaim():
+                return self.claims.pop(item.key, None) is not None
+
+    def use(self, pod: views.Pod) -> None:
+        """The pod names these claims."""
+        for reference in pod.shape.claims:
+            if reference.claim:
+                self.users.setdefault(f"{pod.namespace}/{reference.claim}", {})[pod.key] = None
+
+    def leave(self, pod: views.Pod) -> list[str]:
+        """The pod is gone; the pods that shared a claim with it."""
+        mates: list[str] = []
+        for reference in pod.shape.claims:
+            users = self.users.get(f"{pod.namespace}/{reference.claim}")
+            if users is not None:
+                users.pop(pod.key, None)
+                mates += users
+        return mates
+
+    # ------------------------------------------------------------------ what a pod needs
+
+    def asked(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[Claims, str]:
+        """What the claims of a pod ask for, and the node that it must go to because a claim is there (or "")."""
+        found = _Found()
+        for position, reference in enumerate(pod.shape.claims):
+            place = f"spec.resourceClaims[{position}]"
+            carrier = self._carrier(pod, reference, pods)
+            if carrier is not None and carrier.key != pod.key:
+                self._share(found, place, reference, carrier)
+                continue
+            requests = self._requests(found, place, pod, reference)
+            for request in requests:
+                self._request(found, place, request)
+        charges = tuple(sorted(found.charges.items()))
+        return Claims(tuple(found.needs), charges, tuple(found.problems)), found.pinned
+
+    def carried_words(self, key: str, pods: Mapping[str, views.Pod]) -> dict[str, str]:
+        """The cards of the pods that carry what a pod shares: it uses them, too."""
+        pod = pods.get(key)
+        for reference in pod.shape.claims if pod is not None else ():
+            carrier = self._carrier(pod, reference, pods) if pod is not None else None
+            if carrier is not None and DEVICES in carrier.annotations:
+                return {DEVICES: carrier.annotations[DEVICES]}
+        return {}
+
+    def mates(self, pod: views.Pod) -> Iterator[str]:
+        """The pods that share a claim with the pod."""
+        for reference in pod.shape.claims:
+            for key in self.users.get(f"{pod.namespace}/{reference.claim}", ()):
+                if key != pod.key:
+                    yield key
+
+    def _carrier(
+        self, pod: views.Pod, reference: ClaimReference, pods: Mapping[str, views.Pod]
+    ) -> views.Pod | None:
+        """Of the pods that share a claim the one that carries it: bound before waiting, older before younger."""
+        if not reference.claim:
+            return None
+        users = self.users.get(f"{pod.namespace}/{reference.claim}", ())
+        living = [pods[key] for key in users if key in pods and not pods[key].finished]
+        return min(living, key=lambda one: (not one.node_name, one.created, one.key), default=None)
+
+    def _share(self, found: _Found, place: str, reference: ClaimReference, carrier: views.Pod) -> None:
+        if carrier.node_name:
+            if found.pinned not in ("", carrier.node_name):
+                found.problems.append(
+                    FieldError.forbidden(
+                        place, f"its claims are on two nodes: {found.pinned}, {carrier.node_name}"
+                    )
+                )
+            found.pinned = carrier.node_name
+            return
+        found.problems.append(
+            FieldError.forbidden(
+                place,
+                f"ResourceClaim {reference.claim} is not allocated yet: pod {carrier.key} carries it and waits",
+            )
+        )
+
+    def _requests(self, found: _Found, place: str, pod: views.Pod, reference: ClaimReference) -> Requests:
+        if reference.device_class:
+            option = views.DeviceRequest(reference.name, reference.device_class)
+            requests: Requests = (views.ClaimRequest(reference.name, (option,)),)
+            if self.generated and self._own_claim(pod, reference) is None:
+                self._missing(found, place, f"the claim of {reference.name} is being made")
+            return requests
+        if reference.template:
+            claim = self._own_claim(pod, reference)
+            template = self.templates.get(f"{pod.namespace}/{reference.template}")
+            if claim is None and self.generated and not pod.node_name:
+                self._missing(found, place, f"the claim of template {reference.template} is being made")
+            source = claim or template
+            if source is None:
+                self._missing(
+                    found, place, f"ResourceClaimTemplate {pod.namespace}/{reference.template} does not exist"
+                )
+        else:
+            source = self.claims.get(f"{pod.namespace}/{reference.claim}")
+            if source is None:
+                self._missing(found, place, f"ResourceClaim {pod.namespace}/{reference.claim} does not exist")
+        if source is None:
+            return ()
+        if source.constraints:
+            found.problems.append(
+                FieldError.forbidden(
+                    place, f"constraints between devices ({', '.join(source.constraints)}) are not served"
+                )
+            )
+        found.problems.extend(source.problems)
+        return source.requests
+
+    def _missing(self, found: _Found, place: str, why: str) -> None:
+        found.problems.append(FieldError(place, why, "FieldValueNotFound"))
+
+    def _own_claim(self, pod: views.Pod, reference: ClaimReference) -> views.DeviceClaim | None:
+        """The claim that was made for a pod of a template (or of a class alone)."""
+        name = dict(pod.claim_names).get(reference.name) or reference.claim
+        return self.claims.get(f"{pod.namespace}/{name}") if name else None
+
+    def _request(self, found: _Found, place: str, request: views.ClaimRequest) -> None:
+        refusals: list[str] = []
+        for option in request.options:
+            need, why = self._option(option)
+            if need is not None:
+                found.needs.append(need)
+                charge = (
+                    GPU if need.resource in ("", GPU) or need.resource.startswith(DRIVER) else need.resource
+                )
+                found.charges[charge] = found.charges.get(charge, 0) + need.count * WHOLE
+                return
+            refusals.append(why)
+        found.problems.append(
+            FieldError.forbidden(f"{place} (request {request.name})", "; ".join(dict.fromkeys(refusals)))
+        )
+
+    def _option(self, option: views.DeviceRequest) -> tuple[DeviceNeed | None, str]:
+        """What one way to serve a request needs, or why it cannot be."""
+        known = self.classes.get(option.device_class)
+        if known is None and option.device_class != DRIVER:
+            return None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
+        if option.unserved:
+            return None, f"{', '.join(option.unserved)} is not served"
+        selectors = (*(known.selectors if known is not None else ()), *option.selectors)
+        matched, why = self.shelf.matching(selectors, option.device_class)
+        if why:
+            return None, why
+        if not matched:
+            return None, f"no device of the cluster is of class {option.device_class} and meets the selectors"
+        count = option.count
+        if option.mode == ALL:
+            numbers = self.shelf.per_node(matched)
+            if len(numbers) > 1:
+                shown = ", ".join(str(number) for number in sorted(numbers))
+                return None, (
+                    "allocationMode All is served where every node has the same number of such devices "
+                    f"(here {shown}): ask for a count"
+                )
+            count = next(iter(numbers))
+        elif count > max(self.shelf.per_node(matched)):
+            return None, f"no node has {count} such devices"
+        return self.shelf.need(matched, count)
+
+    # ------------------------------------------------------------------ what is written
+
+    def allocation(
+        self, pod: views.Pod, node: str, devices: Sequence[tuple[str, int]]
+    ) -> Iterator[tuple[views.DeviceClaim, list[dict[str, str]]]]:
+        """The claims of a pod that is about to be bound, and the devices that each gets (none for one that is
+        allocated already). ``devices``: resource and index of its cards, in the order of :meth:`asked`."""
+        left = list(devices)
+        for reference in pod.shape.claims:
+            claim = self._own_claim(pod, reference)
+            if claim is None:
+                continue
+            results: list[dict[str, str]] = []
+            if not claim.allocated:
+                for request in claim.requests:
+                    name, count = self._chosen(request)
+                    own, left = left[:count], left[count:]
+                    results += [self._result(name, node, *card) for card in own]
+            yield claim, results
+
+    def _chosen(self, request: views.ClaimRequest) -> tuple[str, int]:
+        """The alternative of a request that was served: its name and how many devices."""
+        for option in request.options:
+            need, _ = self._option(option)
+            if need is not None:
+                return option.name, need.count
+        return request.name, 0
+
+    def _result(self, request: str, node: str, resource: str, index: int) -> dict[str, str]:
+        driver, pool, device = self.shelf.name_of(node, resource, index)
+        return {"request": request, "driver": driver, "pool": pool, "device": device}
+
+    def cards_of(self, node: str) -> tuple[Device, ...]:
+        """The devices that slices list for a node."""
+        return self.shelf.cards_of(node)
+
+    def learn(self, node: str, kinds: Iterable[Kind]) -> bool:
+        """The kinds of cards that a node tells of itself; whether that is news."""
+        return self.shelf.learn(node, tuple(kinds))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWrite:
+    """A merge patch of a ResourceClaim's status that goes before a binding, of that version of it or none."""
+
+    namespace: str
+    name: str
+    body: Mapping[str, object]
+
+
+def writes_for(book: ClaimBook, pod: views.Pod, bind: Bind) -> list[ClaimWrite]:
+    """Allocation where there is none yet, and the pod as one that may use the devices."""
+    cards = [(share.resource, share.index) for share in bind.devices]
+    writes = []
+    for claim, results in book.allocation(pod, bind.node, cards):
+        if pod.uid in claim.reserved:
+            continue
+        consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+        status: dict[str, object] = {"reservedFor": [*claim.consumers, consumer]}
+        if not claim.allocated:
+            field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
+            status["allocation"] = {
+                "devices": {"results": results},
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+            }
+        body = {"metadata": {"resourceVersion": claim.resource_version}, "status": status}
+        writes.append(ClaimWrite(claim.namespace, claim.name, body))
+    return writes
+
+
+def _put(into: dict[str, Value], key: str, value: Value) -> bool:
+    if into.get(key) == value:
+        return False
+    into[key] = value
+    return True

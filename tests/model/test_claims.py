@@ -1,0 +1,395 @@
+"""Claims for devices → needs of cards; what is written about them; what is told instead of ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubeobjects import node, pod
+
+from windlass.api import views
+from windlass.engine import deltas
+from windlass.engine.decision import Bind, DeviceShare
+from windlass.model.cluster import ClusterModel
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.objects import Needs, Task
+
+GPU = "nvidia.com/gpu"
+NVIDIA = {
+    "metadata": {"name": "gpu.nvidia.com"},
+    "spec": {
+        "selectors": [
+            {
+                "cel": {
+                    "expression": "device.driver == 'gpu.nvidia.com' && "
+                    "device.attributes['gpu.nvidia.com'].type == 'gpu'"
+                }
+            }
+        ]
+    },
+}
+
+
+def claim(name: str, *requests: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"},
+        "spec": {"devices": {"requests": list(requests), **spec}},
+    }
+
+
+def exactly(name: str = "gpu", device_class: str = "gpu.nvidia.com", **fields: Any) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": device_class, **fields}}
+
+
+def selector(expression: str) -> list[dict[str, Any]]:
+    return [{"cel": {"expression": expression}}]
+
+
+def gpu_node(
+    name: str, gpus: int = 8, product: str = "NVIDIA-H100-80GB-HBM3", mib: int = 81559
+) -> dict[str, Any]:
+    obj = node(name, gpus=gpus)
+    obj["metadata"].setdefault("labels", {})
+    obj["metadata"]["labels"] |= {
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.memory": str(mib),
+        "nvidia.com/gpu.compute.major": "9",
+        "nvidia.com/gpu.compute.minor": "0",
+    }
+    return obj
+
+
+def claimer(name: str = "a", *, claim: str = "", template: str = "", **fields: Any) -> dict[str, Any]:
+    entry = (
+        {"name": "g", "resourceClaimName": claim}
+        if claim
+        else {"name": "g", "resourceClaimTemplateName": template}
+    )
+    obj = pod(name, requests={"cpu": "1"}, **fields)
+    obj["spec"]["resourceClaims"] = [entry]
+    obj["spec"]["containers"][0]["resources"]["claims"] = [{"name": "g"}]
+    return obj
+
+
+class World:
+    def __init__(self, *objects: tuple[str, dict[str, Any]]) -> None:
+        self.model = ClusterModel(["windlass"])
+        self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
+        for kind, obj in objects:
+            self.add(kind, obj)
+
+    def add(self, kind: str, obj: dict[str, Any]) -> World:
+        raw = views.encode(obj)
+        match kind:
+            case "pod":
+                self.model.upsert_pod(views.decode_pod(raw))
+            case "node":
+                self.model.upsert_node(views.decode_node(raw))
+            case "claim":
+                self.model.upsert_claim(views.decode_device_claim(raw))
+            case "template":
+                self.model.upsert_claim(views.decode_claim_template(raw))
+            case "class":
+                self.model.upsert_claim(views.decode_device_class(raw))
+            case "slice":
+                self.model.upsert_claim(views.decode_resource_slice(raw))
+        return self
+
+    def tasks(self) -> dict[str, Task]:
+        return {d.task.key: d.task for d in self.model.take() if isinstance(d, deltas.TaskUpserted)}
+
+    def needs(self, key: str = "default/a") -> Needs:
+        return self.tasks()[key].needs
+
+    def told(self, name: str = "a") -> str:
+        assert f"default/{name}" not in self.tasks()
+        found = self.model.explanation(f"default/pod:{name}")
+        assert found is not None
+        return found.message
+
+
+def test_a_claim_is_a_need_of_whole_cards_and_is_charged_like_one() -> None:
+    world = World(
+        ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))
+    )
+    needs = world.needs()
+    assert needs.devices == (DeviceNeed(GPU, 2, milli=1000),)
+    assert dict(needs.request) == {"cpu": 1000, GPU: 2000}
+    assert dict(needs.node_request) == {"cpu": 1000}
+
+
+def test_a_template_says_what_its_pods_need() -> None:
+    template = {
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+    world = World(("node", gpu_node("n")), ("template", template), ("pod", claimer(template="t")))
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+def test_live_a_pod_waits_until_its_claim_is_made() -> None:
+    template = {
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [exactly()]}}},
+    }
+    world = World(("node", gpu_node("n")), ("template", template), ("pod", claimer(template="t")))
+    world.model.claims.generated = True
+    assert "is being made" in world.told()
+    made = claimer(template="t")
+    made["status"] = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "a-g-x"}]}
+    world.add("claim", claim("a-g-x", exactly())).add("pod", made)
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+@pytest.mark.parametrize(
+    ("expression", "need"),
+    [
+        ("true", DeviceNeed(GPU, 1, milli=1000)),
+        (
+            "device.attributes['gpu.nvidia.com'].productName.contains('H100')",
+            DeviceNeed(GPU, 1, milli=1000, models=("NVIDIA-H100-80GB-HBM3",)),
+        ),
+        (
+            "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('40Gi'))",
+            DeviceNeed(GPU, 1, milli=1000, models=("NVIDIA-H100-80GB-HBM3",)),
+        ),
+    ],
+)
+def test_selectors_choose_among_the_cards_that_nodes_tell_of(expression: str, need: DeviceNeed) -> None:
+    world = World(
+        ("node", gpu_node("n")),
+        ("node", gpu_node("t", 2, "Tesla-T4", 15360)),
+        ("claim", claim("c", exactly(selectors=selector(expression)))),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs().devices == (need,)
+
+
+def test_cards_of_one_model_are_told_apart_by_their_memory() -> None:
+    world = World(
+        ("node", gpu_node("n", 1, "X", 80000)),
+        ("node", gpu_node("t", 1, "X", 40000)),
+        (
+            "claim",
+            claim(
+                "c",
+                exactly(
+                    selectors=selector(
+                        "device.capacity['gpu.nvidia.com'].memory.isGreaterThan(quantity('50Gi'))"
+                    )
+                ),
+            ),
+        ),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000, min_memory_mib=80000),)
+
+
+def test_all_of_a_nodes_devices_where_every_node_has_the_same_number() -> None:
+    every = claim("c", exactly(allocationMode="All"))
+    world = World(
+        ("node", gpu_node("n")), ("node", gpu_node("m")), ("claim", every), ("pod", claimer(claim="c"))
+    )
+    assert world.needs().devices == (DeviceNeed(GPU, 8, milli=1000),)
+    world.add("node", gpu_node("odd", 2))
+    assert "(here 2, 8): ask for a count" in world.told()
+
+
+def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
+    options = {
+        "name": "any",
+        "firstAvailable": [
+            {"name": "b200", "deviceClassName": "none"},
+            {"name": "many", "deviceClassName": "gpu.nvidia.com", "count": 16},
+            {"name": "few", "deviceClassName": "gpu.nvidia.com", "count": 4},
+        ],
+    }
+    world = World(("node", gpu_node("n")), ("claim", claim("c", options)), ("pod", claimer(claim="c")))
+    assert world.needs().devices == (DeviceNeed(GPU, 4, milli=1000),)
+    options["firstAvailable"] = options["firstAvailable"][:2]  # type: ignore[index]
+    world.add("claim", claim("c", options))
+    told = world.told()
+    assert "DeviceClass none does not exist" in told
+    assert "no node has 16 such devices" in told
+
+
+@pytest.mark.parametrize(
+    ("request_", "spec", "words"),
+    [
+        (exactly(device_class="none"), {}, "DeviceClass none does not exist"),
+        (exactly(adminAccess=True), {}, "adminAccess is not served"),
+        (exactly(capacity={"requests": {"memory": "1Gi"}}), {}, "capacity is not served"),
+        (exactly(), {"constraints": [{"matchAttribute": "x.com/y"}]}, "matchAttribute) are not served"),
+        (exactly(selectors=selector("cel.bind(a, b, c)")), {}, "not served at character 1"),
+        (exactly(selectors=selector("device.attributes['x.com'].y == 1")), {}, "has no value for a device"),
+        (exactly(selectors=selector("false")), {}, "no device of the cluster"),
+        (exactly(count=9), {}, "no node has 9 such devices"),
+    ],
+)
+def test_what_is_not_served_is_told(request_: dict[str, Any], spec: dict[str, Any], words: str) -> None:
+    world = World(
+        ("node", gpu_node("n")), ("claim", claim("c", request_, **spec)), ("pod", claimer(claim="c"))
+    )
+    assert words in world.told()
+
+
+def test_claims_that_are_not_there() -> None:
+    assert "ResourceClaim default/c does not exist" in World(("pod", claimer(claim="c"))).told()
+    assert "ResourceClaimTemplate default/t does not exist" in World(("pod", claimer(template="t"))).told()
+
+
+def test_a_claim_comes_later_and_the_pod_starts() -> None:
+    world = World(("node", gpu_node("n")), ("pod", claimer(claim="c")))
+    assert "does not exist" in world.told()
+    assert world.add("claim", claim("c", exactly())).needs().devices
+
+
+def test_pods_that_share_a_claim_need_its_devices_once_and_its_node() -> None:
+    world = World(
+        ("node", gpu_node("n")),
+        ("claim", claim("c", exactly())),
+        ("pod", claimer("a", claim="c", created="2026-01-01T00:00:00Z")),
+        ("pod", claimer("b", claim="c", created="2026-01-01T00:00:01Z")),
+    )
+    tasks = world.tasks()
+    assert set(tasks) == {"default/a"}
+    told = world.model.explanation("default/pod:b")
+    assert told is not None
+    assert "pod default/a carries it" in told.message
+    bound = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
+    bound["metadata"]["annotations"] = {"windlass.dev/devices": "3"}
+    later = world.add("pod", bound).needs("default/b")
+    assert later.devices == ()
+    assert later.node_terms is not None
+    assert later.node_terms[0].fields[0].values == ("n",)
+    bind = Bind("default/b", "uid-default-b", "default/pod:b", "n")
+    assert world.model.binding_words(bind, 0.0) == {"windlass.dev/devices": "3"}
+
+
+def test_who_carries_a_claim_when_its_carrier_has_ended() -> None:
+    first = claimer("a", claim="c", created="2026-01-01T00:00:00Z", node="n", phase="Running")
+    second = claimer("b", claim="c", created="2026-01-01T00:00:01Z", node="n", phase="Running")
+    for one in (first, second):
+        one["metadata"]["annotations"] = {"windlass.dev/devices": "3"}
+    world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", first), ("pod", second))
+    tasks = world.tasks()
+    assert tasks["default/a"].needs.devices
+    assert not tasks["default/b"].needs.devices
+    world.model.remove_pod("default/a")
+    after = world.tasks()["default/b"]
+    assert after.needs.devices == (DeviceNeed(GPU, 1, milli=1000),)
+    assert after.devices == (3,)
+
+
+def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
+    world = World(
+        ("node", gpu_node("n")), ("claim", claim("c", exactly(count=2))), ("pod", claimer(claim="c"))
+    )
+    assert world.needs()
+    shares = (DeviceShare(1, GPU), DeviceShare(4, GPU))
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", shares)
+    (write,) = world.model.claim_writes(bind)
+    assert (write.namespace, write.name) == ("default", "c")
+    assert write.body == {
+        "metadata": {"resourceVersion": "7"},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": "a", "uid": "uid-default-a"}],
+            "allocation": {
+                "devices": {
+                    "results": [
+                        {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": f"gpu-{at}"}
+                        for at in (1, 4)
+                    ]
+                },
+                "nodeSelector": {
+                    "nodeSelectorTerms": [
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+                    ]
+                },
+            },
+        },
+    }
+
+
+def resource_slice(node_name: str, *devices: dict[str, Any], generation: int = 1) -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{node_name}-{generation}"},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": node_name,
+            "pool": {"name": node_name, "generation": generation, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+def listed(name: str, product: str = "H100", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "attributes": {"type": {"string": "gpu"}, "productName": {"string": product}},
+        "capacity": {"memory": {"value": "80Gi"}},
+        **more,
+    }
+
+
+def test_devices_of_slices_are_cards_of_their_node() -> None:
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1", "A100"))),
+        (
+            "claim",
+            claim(
+                "c",
+                exactly(selectors=selector("device.attributes['gpu.nvidia.com'].productName == 'A100'")),
+            ),
+        ),
+        ("pod", claimer(claim="c")),
+    )
+    changes = world.model.take()
+    (found,) = [d.node for d in changes if isinstance(d, deltas.NodeUpserted)]
+    resource = "gpu.nvidia.com/accelerator"
+    assert found.allocatable[resource] == 2000
+    assert found.quota == {GPU: 2000}
+    assert [(card.index, card.model, card.memory_mib) for card in found.devices] == [
+        (0, "H100", 81920),
+        (1, "A100", 81920),
+    ]
+    (task,) = [d.task for d in changes if isinstance(d, deltas.TaskUpserted)]
+    assert task.needs.devices == (DeviceNeed(resource, 1, milli=1000, uuids=("gpu.nvidia.com/n/gpu-1",)),)
+    assert dict(task.needs.request)[GPU] == 1000
+    assert dict(task.needs.node_request) == {"cpu": 1000}
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, resource),))
+    (write,) = world.model.claim_writes(bind)
+    status: Any = write.body["status"]
+    assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
+
+
+def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left_out() -> None:
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("old"))),
+        (
+            "slice",
+            resource_slice(
+                "n",
+                listed("a"),
+                listed("mig", consumesCounters=[{"counterSet": "x"}]),
+                listed("bad", taints=[{"key": "k", "effect": "NoExecute"}]),
+                generation=2,
+            ),
+        ),
+    )
+    (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+    assert [(card.uuid, card.healthy) for card in found.devices] == [
+        ("gpu.nvidia.com/n/a", True),
+        ("gpu.nvidia.com/n/bad", False),
+    ]
+
+
+def test_a_container_may_name_a_class_alone_in_the_words_of_an_article() -> None:
+    obj = pod("a", requests={"cpu": "1"})
+    obj["spec"]["containers"][0]["resources"]["claims"] = [
+        {"name": "gpu-claim", "deviceClassName": "nvidia.com/gpu"}
+    ]
+    world = World(("node", gpu_node("n")), ("pod", obj))
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
