@@ -134,6 +134,7 @@ class SchedulerService:
             give_up_seconds=options.assume_seconds,
             before=self.model.storage_writes,
             words=self.model.binding_words,
+            claims=self.model.claim_writes,
         )
 
     def _policies(self) -> Sequence[object]:
