@@ -110,6 +110,7 @@ class SchedulerService:
         self._evictor = Evictor(client, self.recorder, self._evicted, clock=clock, rng=rng)
         told = (self.recorder, self.metrics, self.options, self.explain)
         self._publisher = Publisher(client, self.model, *told, clock=clock, rng=rng)
+        self.model.claims.generated = True
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
