@@ -169,6 +169,8 @@ def _optional(model: ClusterModel) -> _Kinds:
         ),
         resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
         resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
+        resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
+        resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
         resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),
         resources.NODE_RESOURCE_TOPOLOGIES: (
             views.decode_node_resource_topology,
