@@ -31,6 +31,10 @@ def request_of(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
     return request
 
 
+def _countable(needs: Needs, policies: Policies) -> bool:
+    return policies.countable and policies.rises(needs) and not _ranked(needs, policies)
+
+
 def _ranked(needs: Needs, policies: Policies) -> bool:
     """Whether policies that look at a whole node choose among its cards, and their choice may bear on how
     many tasks the cards hold."""
@@ -84,7 +88,7 @@ class TaskClass:
         self.placed: dict[int, int] = {}
         """Row → tasks of the class on it, or with room promised to them on it."""
         self.used_at = 0
-        self.countable = policies.countable and policies.rises(needs) and not _ranked(needs, policies)
+        self.countable = _countable(needs, policies)
         """Whether filling the best node up equals placing one by one."""
 
     # ------------------------------------------------------------------ of its fit
@@ -204,7 +208,7 @@ class ClassIndex:
     def judge_trends(self) -> None:
         """Scores move differently from now on: look again which classes may be placed by counting."""
         for cls in self._by_needs.values():
-            cls.countable = self._policies.countable and self._policies.rises(cls.needs)
+            cls.countable = _countable(cls.needs, self._policies)
 
     def touch(self, cls: TaskClass) -> None:
         """The class was used: it is kept longest."""

@@ -141,6 +141,7 @@ class Core:
         ]
         table = self.world.table
         if any(learned):
+            self.world.policies.hear_scores()
             self.world.classes.judge_trends()
             table.epoch += 1
         if any(changed):

@@ -116,15 +116,20 @@ class NodeFit:
         self._request = request
         self._table = table
         self._policies = policies
-        self._scores = policies.scores(needs.dialect)
         self._shared = shared
         self.vector = table.request_vector(request)
         self._note_asked()
-        self._plain = plain_scores(policies, needs, table)
         self.seats = shared.seats
-        self._by_card = bool(needs.devices) or policies.reads_cards
-        self._joins = joins(policies, needs)
+        self._hear()
         self.drop()
+
+    def _hear(self) -> None:
+        """Which scores there are, and how they may be asked."""
+        policies, needs = self._policies, self.needs
+        self._scores = policies.scores(needs.dialect)
+        self._plain = plain_scores(policies, needs, self._table)
+        self._by_card = bool(needs.devices) or self._scores.reads_cards
+        self._joins = joins(policies, needs)
 
     def drop(self) -> None:
         """Forget the arrays; the next refresh builds them anew."""
@@ -186,6 +191,7 @@ class NodeFit:
     def _build(self) -> None:
         table = self._table
         table.ranking.settle()
+        self._hear()
         self.fit_vector()
         old = self.count
         self.static = np.zeros(table.capacity, dtype=np.bool_)

@@ -24,6 +24,8 @@ class Scores:
     outranking_relative: tuple[spi.RelativeScore, ...]
     """Those that count more than whether room is free now or still being vacated."""
     weight: float
+    reads_cards: bool
+    """Whether what they say of a node depends on its cards, not on sums over them alone."""
 
     @staticmethod
     def of(dialect: Dialect, scores: Sequence[spi.Score], relative: Sequence[spi.RelativeScore]) -> Scores:
@@ -36,12 +38,17 @@ class Scores:
             tuple(p for p in own if getattr(p, "outranks_vacancy", False)),
             tuple(p for p in others if getattr(p, "outranks_vacancy", False)),
             sum(p.weight for p in own) or 1.0,
+            any(getattr(p, "reads_cards", False) for p in own),
         )
 
 
 def _speaks(plugin: object, dialect: Dialect) -> bool:
     dialects = getattr(plugin, "dialects", None)
     return dialects is None or dialect in dialects
+
+
+def _silent(plugin: object) -> bool:
+    return bool(getattr(plugin, "silent", False))
 
 
 class Policies:
@@ -54,16 +61,14 @@ class Policies:
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
         self.learning = [p for p in plugins if isinstance(p, scoring.Learns)]
         self.card_choices = [p for p in plugins if isinstance(p, CardChoice)]
-        self.card_ranks = [p for p in plugins if isinstance(p, scoring.CardRanks)]
-        self.reads_cards = any(getattr(p, "reads_cards", False) for p in plugins)
-        """Whether what a policy says of a node depends on its cards, not on sums over them alone."""
         self.zone_books = next((p for p in plugins if isinstance(p, ZoneBooks)), None)
         self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
         self.findings = [p for p in plugins if isinstance(p, spi.Findings)]
         self.static_findings: list[spi.Findings] = [p for p in self.findings if p in self.static_filters]
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         relative = [p for p in plugins if isinstance(p, spi.RelativeScore) and p.weight > 0]
-        self._scores = {dialect: Scores.of(dialect, scores, relative) for dialect in Dialect}
+        self._every_score, self._relative = scores, relative
+        self.hear_scores()
         self.queue_orders = [p for p in plugins if isinstance(p, spi.QueueOrder)]
         self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]
         self.task_orders = [p for p in plugins if isinstance(p, spi.TaskOrder)]
@@ -89,6 +94,12 @@ class Policies:
         self.countable = not self.row_filters
         """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
         its ``capacity``."""
+
+    def hear_scores(self) -> None:
+        """Look again which scores have a word at all (:mod:`windlass.spi.scoring`)."""
+        heard = [p for p in self._every_score if not _silent(p)]
+        self._scores = {dialect: Scores.of(dialect, heard, self._relative) for dialect in Dialect}
+        self.card_ranks = [p for p in self.plugins if isinstance(p, scoring.CardRanks) and not _silent(p)]
 
     def scores(self, dialect: Dialect) -> Scores:
         """The scores that count for pods of a dialect."""

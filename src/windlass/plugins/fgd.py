@@ -60,6 +60,11 @@ class Fgd:
 
     # ------------------------------------------------------------------ scores
 
+    @property
+    def silent(self) -> bool:
+        """See :mod:`windlass.spi.scoring`."""
+        return self._mix is None
+
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES if self._mix is None else Trend.ANY
 

@@ -59,6 +59,11 @@ class Scarcity:
         self._cpu_per_card = cpu_per_card(moment)
         return before.mixed or moment.mixed
 
+    @property
+    def silent(self) -> bool:
+        """See :mod:`windlass.spi.scoring`."""
+        return not self._moment.mixed
+
     def trend(self, needs: Needs) -> Trend:
         if not self._moment.mixed or not self._cpu_per_card:
             return Trend.RISES

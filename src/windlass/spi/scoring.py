@@ -3,7 +3,9 @@ which card it prefers.
 
 A score of footprint ``ROW`` that looks at :meth:`~windlass.spi.nodes.NodeView.cards` says so by an attribute
 ``reads_cards`` that is true: its answer for a node is then kept only as long as the node's cards stay as they
-are, too.
+are, too. One that looks at them only for pods with parts of cards need not say so. A score that learns may
+have an attribute ``silent``: as long as it is true the score has no word on anything, and nobody asks; it may
+change with what :class:`Learns` answers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,103 @@
+"""Volcano's ``deviceshare``, as far as it chooses: the cards of a node, and among nodes.
+
+* ``deviceshare.SchedulePolicy``: ``binpack`` takes the card with the most memory in use first, ``spread`` the one
+  with the fewest users; without it the last card by index.
+* ``deviceshare.ScheduleWeight`` (0: nodes are not scored): with ``binpack`` 100 times the part of the memory of
+  the chosen cards in use once the pod is there; with ``spread`` 100 if the chosen card was idle. The mean over
+  the cards of a pod, where Volcano takes the sum. Only pods with parts of cards have a score.
+
+Which pods may use which cards, and how much of them, is not asked here: the engine never hands out more than
+there is, whatever is switched on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from windlass.plugins.cards import WHOLE, asked_milli, free_milli
+from windlass.plugins.dialects import VOLCANO
+from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.nodes import FloatArray, IntArray, NodeView
+from windlass.spi.objects import Dialect, Needs
+from windlass.spi.plugins import Footprint, Trend
+
+BINPACK, SPREAD = "binpack", "spread"
+WEIGHT, POLICY = "deviceshare.ScheduleWeight", "deviceshare.SchedulePolicy"
+
+
+class CardPolicy:
+    """Which card of a node."""
+
+    name = "deviceshare-cards"
+    weight = 1.0
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+
+    def prefer(self, needs: Needs, need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+        if needs.dialect is not Dialect.VOLCANO or need.pack is not None:
+            return None
+        if self._policy == BINPACK:
+            return [float(card.memory_mib - card.free_mib) for card in cards]
+        if self._policy == SPREAD:
+            return [-float(card.sharers) for card in cards]
+        return [float(card.index) for card in cards]
+
+
+class DeviceShareScore:
+    name = "deviceshare"
+    footprint = Footprint.ROW
+    dialects = VOLCANO
+
+    def __init__(self, policy: str, weight: float) -> None:
+        self._policy = policy
+        self.weight = weight
+
+    def trend(self, needs: Needs) -> Trend:
+        return Trend.ANY if needs.devices else Trend.RISES
+
+    def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        parts = [need for need in needs.devices if not need.whole]
+        if not parts:
+            return None
+        return sum((self._of(need, nodes) for need in parts), np.zeros(nodes.size)) / len(parts)
+
+    def _of(self, need: DeviceNeed, nodes: NodeView) -> FloatArray:
+        cards = nodes.cards()
+        if not cards.exists.shape[1]:
+            return np.zeros(nodes.size)
+        free = free_milli(nodes, cards)
+        asked = asked_milli(need, cards)
+        fits = free >= asked
+        sharers = np.where(free < WHOLE, np.maximum(cards.sharers, 1), 0)
+        used = cards.memory_mib - cards.free_mib
+        order = -used if self._policy == BINPACK else sharers
+        chosen = _first(np.where(fits, order, np.iinfo(np.int64).max), fits, need.count)
+        if self._policy == BINPACK:
+            taken = np.minimum(cards.memory_mib * np.minimum(asked, WHOLE) // WHOLE, cards.memory_mib)
+            if need.memory_mib:
+                taken = np.minimum(taken, need.memory_mib)
+            points = 100.0 * (used + taken) / np.maximum(cards.memory_mib, 1)
+        else:
+            points = np.where(sharers == 0, 100.0, 0.0)
+        counted = np.where(chosen, np.minimum(points, 100.0), 0.0).sum(axis=1)
+        return counted / np.maximum(chosen.sum(axis=1), 1)
+
+
+def _first(order: IntArray, fits: np.ndarray, count: int) -> np.ndarray:
+    """The ``count`` cards that come first, of those that fit."""
+    rank = np.argsort(np.argsort(order, axis=1, kind="stable"), axis=1, kind="stable")
+    return fits & (rank < count)
+
+
+def build(arguments: Arguments, *, scores: bool) -> list[object]:
+    """``scores``: whether the switch for node scores is on."""
+    policy = str(arguments.get(POLICY) or "")
+    weight = number(arguments, WEIGHT, 0)
+    found: list[object] = [CardPolicy(policy)]
+    if scores and weight > 0 and policy in (BINPACK, SPREAD):
+        found.append(DeviceShareScore(policy, weight))
+    return found
