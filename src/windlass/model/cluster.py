@@ -157,6 +157,18 @@ class ClusterModel(Observed):
         dialect = group.dialect if group is not None else Dialect.VOLCANO
         return handout.words_of(bind, self.pods.get(bind.task), self.nodes.get(bind.node), dialect, now)
 
+    def hypernode_of(self, group: str) -> str:
+        """The HyperNode of the lowest tier that all placed pods of a group are in; ``""`` if there is none."""
+        found = set()
+        for pod in self.pods_of(group):
+            if pod.finished or pod.deleted:
+                continue
+            assumed = self.assumed.get(pod.key)
+            node = pod.node_name or (assumed.node if assumed is not None else "")
+            if node:
+                found.add(node)
+        return self.topology.tightest(found)
+
     def queue_of(self, group: str) -> str:
         """The queue of a group that the engine knows; ``""`` of another."""
         sent = self._sent_groups.get(group)

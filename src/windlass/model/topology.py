@@ -48,6 +48,8 @@ class TopologyBook:
         self.topologies: dict[str, views.Topology] = {}
         self._tree = _Tree()
         self._stale = False
+        self.version = 0
+        """Changes whenever the HyperNodes, or the nodes in them, may have changed."""
 
     # ------------------------------------------------------------------ what is told
 
@@ -84,6 +86,7 @@ class TopologyBook:
         if not self._stale:
             return set(), False
         self._stale = False
+        self.version += 1
         old, self._tree = self._tree, _build(self.hypernodes, nodes)
         found = self._tree
         moved = {

@@ -99,6 +99,7 @@ class Publisher:
         self._usage: dict[str, QueueUsage] = {}
         self._moments: Moments = {}
         self._transition = "0"
+        self._topology_seen = 0
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
 
     async def run(self) -> None:
@@ -119,6 +120,12 @@ class Publisher:
     def cycle(self, number: int) -> None:
         """A new cycle: what conditions written from now on are stamped with."""
         self._transition = str(number)
+        topology = self._model.topology
+        if self._topology_seen != topology.version:
+            self._topology_seen = topology.version
+            for name, view in topology.hypernodes.items():
+                if view.node_count != len(topology.nodes_of(name)):
+                    self._queue.wish(f"hypernode {name}")
 
     def group(
         self, key: str, admitted: bool, explanation: Explanation | None, blocked: bool, members: Members
@@ -133,6 +140,9 @@ class Publisher:
         view = self._model.groups.get(key)
         if view is None:
             return
+        hypernode = self._model.hypernode_of(key) if view.topology is not None else ""
+        if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
+            self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
         if self._phase(view, members) != view.phase:
             self._queue.wish(f"group {key}")
@@ -260,6 +270,8 @@ class Publisher:
             await self._write_pod(name)
         elif what == "share":
             await self._write_share(name)
+        elif what == "hypernode":
+            await self._write_hypernode(name)
         else:
             await self._write_queue(name)
 
@@ -279,6 +291,22 @@ class Publisher:
             self._metrics.writes.labels("podgroup").inc()
             self._announce(view, told)
         await self._annotate(resources.POD_GROUPS, view.namespace, view.name, view.annotations, _record(told))
+        hypernode = self._model.hypernode_of(key) if view.topology is not None else ""
+        if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
+            patch = {"metadata": {"annotations": {names.ALLOCATED_HYPERNODE: hypernode}}}
+            await self._client.patch(resources.POD_GROUPS, view.name, patch, view.namespace)
+            self._metrics.writes.labels("hypernode").inc()
+
+    async def _write_hypernode(self, name: str) -> None:
+        """How many nodes it comes to."""
+        topology = self._model.topology
+        view = topology.hypernodes.get(name)
+        wanted = len(topology.nodes_of(name))
+        if view is None or view.node_count == wanted:
+            return
+        patch = {"status": {"nodeCount": wanted}}
+        await self._client.patch(resources.HYPERNODES, name, patch, subresource="status")
+        self._metrics.writes.labels("hypernode").inc()
 
     async def _write_kai_group(self, key: str, told: Explanation | None) -> None:
         """A group of KAI has no phase; its waiting is explained on it, and told by an event."""
