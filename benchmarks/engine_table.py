@@ -99,6 +99,16 @@ SCENES: tuple[Scene, ...] = (
         )
         for size in (4, 20, 1000)
     ),
+    *(
+        Scene(
+            f"1 000 nodes of {zones} NUMA zones, single-numa-node, gangs of 8",
+            "zones",
+            ("--nodes", "1000", "--zones", str(zones), "--pods", str(1600 * zones)),
+            (Figure("decisions", "/s", None, True, lambda f: f["decisions_per_second"]), latency(None), MEMORY),
+            "",
+        )
+        for zones in (2, 4)
+    ),
     Scene(
         "30 000 nodes, 800 000 pods, 10 000 arrivals/s",
         "churn",

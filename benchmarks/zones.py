@@ -1,0 +1,157 @@
+"""NUMA zones through the engine alone: gangs whose pods have to be served from one zone each.
+
+``python -m benchmarks.zones --nodes 1000 --zones 2 --pods 5000 --gang 8 -o json``
+
+Every node has eight cards, its processors, memory and cards parted evenly among the zones, and follows
+``single-numa-node``. Gangs arrive in batches, each batch followed by one cycle, as in ``benchmarks.engine``.
+Afterwards a replay that knows nothing of the engine checks every decision: each pod from one zone, its cards in
+that zone, and no zone giving more than it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from benchmarks.engine import GIB, GPU, percentile
+from benchmarks.report import add_output, show
+from windlass.engine.decision import Decision
+from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
+from windlass.kits import garbage
+from windlass.scheduler.policy import default_engine
+from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
+from windlass.spi.objects import Group, Needs, Node, Queue, Task
+
+CARDS, CPU_MILLI, MEMORY = 8, 128_000, 1024 * GIB
+
+
+def make_nodes(nodes: int, zones: int) -> list[Node]:
+    each = CARDS // zones
+    amounts = tuple(sorted({"cpu": CPU_MILLI // zones, "memory": MEMORY // zones, GPU: each * 1000}.items()))
+    layout = NodeZones(
+        tuple(Zone(number, amounts, amounts) for number in range(zones)),
+        AlignmentPolicy.SINGLE_NUMA_NODE,
+        cards=tuple((GPU, index, index // each) for index in range(CARDS)),
+    )
+    return [
+        Node(
+            name,
+            {"cpu": CPU_MILLI, "memory": MEMORY, "pods": 250, GPU: CARDS * 1000},
+            {"kubernetes.io/hostname": name},
+            zones=layout,
+        )
+        for name in (f"node-{i:05d}" for i in range(nodes))
+    ]
+
+
+def make_units(pods: int, gang: int, zones: int, rng: random.Random) -> list[list[Delta]]:
+    """The deltas of one gang after the other: of one card, or of as many as a zone has or half of them."""
+    wants = []
+    for cards in sorted({1, max(1, CARDS // zones // 2), CARDS // zones}):
+        request = (("cpu", 4000 * cards), ("memory", 16 * GIB * cards), (GPU, 1000 * cards))
+        wants.append(Needs(request=request, zones=ZoneNeed((ContainerNeed(request),), guaranteed=True)))
+    units = []
+    for number in range(pods // gang):
+        key, needs = f"bench/g{number}", rng.choice(wants)
+        group = Group(key, queue="q", min_member=gang, created=float(number), uid=key)
+        tasks = [TaskUpserted(Task(f"{key}-{i}", f"u{number}-{i}", key, needs, index=i)) for i in range(gang)]
+        units.append([GroupUpserted(group), *tasks])
+    return units
+
+
+@dataclass(slots=True)
+class Figures:
+    decisions_per_second: float
+    p50_ms: float
+    p99_ms: float
+    rss_mib: float
+    placed: int
+    waiting: int
+    seconds: float
+
+
+def run(nodes: Sequence[Node], units: Sequence[list[Delta]], batch: int) -> tuple[Figures, list[Decision]]:
+    """``batch``: pods that arrive together."""
+    engine = default_engine()
+    engine.apply([QueueUpserted(Queue("q"))])
+    engine.apply([NodeUpserted(node) for node in nodes])
+    engine.cycle(0.0)
+    gang = len(units[0]) - 1
+    step = max(1, batch // gang)
+    batches = [[d for unit in units[i : i + step] for d in unit] for i in range(0, len(units), step)]
+    garbage.expect_long_lives()  # as the scheduler's process does
+    decisions: list[Decision] = []
+    latencies: list[float] = []
+    start = time.perf_counter()
+    for now, deltas in enumerate(batches, start=1):
+        at = time.perf_counter()
+        engine.apply(deltas)
+        decisions.append(engine.cycle(float(now)))
+        latencies += [time.perf_counter() - at] * (len(deltas) // (gang + 1))
+    seconds = time.perf_counter() - start
+    placed = sum(len(decision.binds) for decision in decisions)
+    pods = gang * len(units)
+    figures = Figures(
+        decisions_per_second=round(pods / seconds, 1),
+        p50_ms=round(1000 * percentile(latencies, 0.5), 3),
+        p99_ms=round(1000 * percentile(latencies, 0.99), 3),
+        rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        placed=placed,
+        waiting=pods - placed,
+        seconds=round(seconds, 3),
+    )
+    return figures, decisions
+
+
+def check(nodes: Sequence[Node], units: Sequence[list[Delta]], decisions: Sequence[Decision]) -> None:
+    """Replay the decisions without the engine. Raises ``AssertionError`` with what is wrong."""
+    left: Counter[tuple[str, int, str]] = Counter()
+    card_zone: dict[tuple[str, int], int] = {}
+    for node in nodes:
+        assert node.zones is not None
+        for zone in node.zones.zones:
+            left.update({(node.name, zone.number, name): amount for name, amount in zone.allocatable})
+        card_zone |= {(node.name, index): zone for _, index, zone in node.zones.cards}
+    asked = {d.task.key: d.task.needs for unit in units for d in unit if isinstance(d, TaskUpserted)}
+    given: set[tuple[str, int]] = set()
+    for bind in (bind for decision in decisions for bind in decision.binds):
+        needs = asked.pop(bind.task)
+        assert bind.zones is not None, f"{bind.task} is in no zone"
+        assert len(bind.zones.zones) == 1, f"{bind.task} is in {bind.zones}"
+        number = bind.zones.zones[0][0]
+        for name, amount in needs.request:
+            left[bind.node, number, name] -= amount
+            assert left[bind.node, number, name] >= 0, f"zone {number} of {bind.node} has no {name} left"
+        cards = {(bind.node, share.index) for share in bind.devices}
+        assert len(cards) == dict(needs.request)[GPU] // 1000, f"{bind.task} got {bind.devices}"
+        assert not cards & given, f"{bind.task} got a card twice"
+        assert all(card_zone[card] == number for card in cards), f"{bind.task}: cards of another zone"
+        given |= cards
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.zones", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--zones", type=int, default=2, choices=(1, 2, 4, 8))
+    parser.add_argument("--pods", type=int, default=3200)
+    parser.add_argument("--gang", type=int, default=8)
+    parser.add_argument("--batch", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=1)
+    add_output(parser)
+    options = parser.parse_args(arguments)
+    nodes = make_nodes(options.nodes, options.zones)
+    units = make_units(options.pods, options.gang, options.zones, random.Random(options.seed))
+    figures, decisions = run(nodes, units, options.batch)
+    check(nodes, units, decisions)
+    show(asdict(figures), options.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
