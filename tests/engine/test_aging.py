@@ -141,3 +141,16 @@ def test_a_dump_keeps_it(scene: Cluster) -> None:
     twin = Engine.load(scene.engine.dump(), default_plugins())
     assert twin.dump() == scene.engine.dump()
     assert twin.reservations.as_records() == scene.engine.reservations.as_records() != []
+
+
+@pytest.mark.parametrize("pods", [1, 2, 3, 4, 5, 6, 7])
+def test_as_few_nodes_are_chosen_as_hold_the_gang(pods: int) -> None:
+    c = cluster(nodes=7)
+    for i in range(28):
+        c.gang(f"first{i}", 1, "gpu=1")
+    c.cycle()
+    c.gang("big", pods, "gpu=4")
+    c.cycle()
+    c.cycle(HOUR)
+    (slot,) = c.engine.reservations.slots.values()
+    assert len(slot.rows) == pods

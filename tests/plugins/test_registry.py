@@ -333,3 +333,22 @@ def test_the_example_passes_its_own_tests() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
+
+
+class _OnlyVotes:
+    """A third party's plugin that is no order."""
+
+    name = "only-votes"
+
+    def overused(self, queue: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("order", [True, False])
+def test_a_plugin_without_orders_is_entered_whatever_orders_are_switched_off(order: bool) -> None:
+    wiring = Wiring(pytest.fail)
+    wiring.open_tier()
+    flags = {"enableJobOrder": order, "enableNodeOrder": order, "enabledOverused": True}
+    wiring.enter_any(plugin := _OnlyVotes(), PluginOption("only-votes", flags))
+    assert wiring.plugins == [plugin]
+    assert wiring.tier.overuse == [plugin]
