@@ -15,17 +15,14 @@ from functools import lru_cache
 
 import msgspec
 
+from windlass.api import annotations as names
 from windlass.api.errors import FieldError
 from windlass.api.quantities import QuantityError, from_units, to_units
 
-NUMA = "windlass.dev/numa"
-"""On a Node: its NUMA zones, as the agent found them (JSON), and the policy by which it serves pods from them."""
-PLACEMENT = "windlass.dev/numa-placement"
-"""On a bound pod: the NUMA zones that it is served from, with amounts (JSON); written with the binding."""
-OBSERVED_KAI = "kai.scheduler/numa-placement-observed"
-"""On a pod: the NUMA zones that KAI's exporter has seen it served from."""
-POLICY_VOLCANO = "volcano.sh/numa-topology-policy"
-"""On a pod: the Topology Manager policy that its node must follow; Volcano writes a task's ``topologyPolicy`` here."""
+NUMA = names.NUMA_ZONES
+PLACEMENT = names.NUMA_PLACEMENT
+OBSERVED_KAI = names.NUMA_OBSERVED_KAI
+POLICY_VOLCANO = names.NUMA_POLICY_VOLCANO
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 MOST_ZONES = 64
 """More are not believed: no machine has as many."""
