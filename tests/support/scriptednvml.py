@@ -439,6 +439,8 @@ def _create(lib: Library, handle: Any, profile_id: Any, placement: Any, referenc
     index, _ = lib.take(handle, _CARD)
     wanted = placement._obj
     with lib.state(count="create") as state:
+        if state.get("createRefusal"):
+            raise _Refusal(state["createRefusal"])
         each = state["cards"][index]
         if each["lost"]:
             raise _Refusal(LOST)

@@ -213,6 +213,7 @@ class NodeAgent:
             network = Network(self._paths.root, capabilities)
             await network.prepare()
         keeper = self._find_cards(name)
+        await self._watch.prime()
         inventory = keeper.inventory
         limiter = find_limiter(self._paths.root, found.cores)
         capacity, allocatable = machine.resources(

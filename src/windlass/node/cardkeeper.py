@@ -145,9 +145,12 @@ class CardKeeper:
                 raise Rejected(f"device {part.index} is in MIG mode: only slices of it can be had")
             return Claim(key_of(card), part.milli, part.memory_mib)
         size = next((place.size for place in card.placements if place.profile == part.profile), 0)
-        size = next(
-            (i.size for i in card.instances if (i.profile, i.start) == (part.profile, part.start)), size
-        )
+        there = [i for i in card.instances if (i.profile, i.start) == (part.profile, part.start)]
+        if not there and not card.dynamic:
+            raise Rejected(
+                f"device {part.index} is not carved here, and has no {part.profile} at {part.start}"
+            )
+        size = there[0].size if there else size
         return Claim(key_of(card), 0, 0, part.profile, part.start, size)
 
     def _static_slices(self, profile: str) -> list[Claim]:

@@ -127,6 +127,11 @@ class CardWatch:
 
     # -- life ----------------------------------------------------------------------------------
 
+    async def prime(self) -> None:
+        """Know of faults before anything is told of the cards."""
+        if self._keeper.inventory.cards:
+            self._take(await asyncio.to_thread(self._ask))
+
     async def run(self) -> None:
         """Look until cancelled."""
         async with asyncio.TaskGroup() as group:
