@@ -10,10 +10,12 @@ from windlass.plugins.node_policies import Counting
 from windlass.plugins.volcano import (
     binpack,
     capacity,
+    deviceshare,
     drf,
     extender,
     gang,
     hdrf,
+    network_topology,
     nodegroup,
     nodeorder,
     numa_aware,
@@ -302,12 +304,29 @@ def _numa_aware(option: PluginOption, wiring: Wiring) -> None:
         wiring.plugins.append(numa_aware.build(option.arguments, wiring.counting.zones))
 
 
-def _nothing(option: PluginOption, wiring: Wiring) -> None:
-    """Known, and nothing to enter."""
+def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
+    """Which cards, and nodes by their cards. Parts of cards are served whatever the switches say."""
+    for argument in option.arguments:
+        kind = argument.removeprefix("deviceshare.").removesuffix("Enable")
+        if kind in ("GPUSharing", "GPUNumber", "VGPU") and not boolean(option.arguments, argument, True):
+            wiring.warn(f"{argument} is not switched off: every vocabulary of parts of cards is served")
+    wiring.plugins += deviceshare.build(option.arguments, scores=option.enabled("enableNodeOrder"))
 
 
 def _at_eviction(option: PluginOption, wiring: Wiring) -> None:
     wiring.warn("pdb: the API server holds PodDisruptionBudgets when a pod is evicted")
+
+
+def _network_topology(option: PluginOption, wiring: Wiring) -> None:
+    if network_topology.GRADIENT in option.arguments:
+        wiring.warn(
+            f"{network_topology.GRADIENT} changes nothing: all HyperNodes are considered where room is made"
+        )
+    wiring.plugins += network_topology.build(
+        option.arguments,
+        hypernodes=option.enabled("enabledHyperNodeOrder"),
+        nodes=option.enabled("enableNodeOrder"),
+    )
 
 
 def _not_offered(option: PluginOption, wiring: Wiring) -> None:
@@ -333,17 +352,18 @@ CATALOGUE: dict[str, Enter] = {
     "nodegroup": _nodegroup,
     "tdm": _tdm,
     "extender": _extender,
-    "network-topology-aware": _not_offered,
+    "network-topology-aware": _network_topology,
     "pdb": _at_eviction,
     "rescheduling": _not_offered,
     "task-topology": _not_offered,
     "numa-aware": _numa_aware,
-    "deviceshare": _not_offered,
+    "deviceshare": _deviceshare,
 }
 """Plugin of a tier → what it enters."""
 
 
 def _node_placement(option: PluginOption, wiring: Wiring) -> None:
+    wiring.placement.setdefault("kai_sharing_first", False)
     for kind in ("gpu", "cpu"):
         wanted = option.arguments.get(kind)
         if wanted in ("binpack", "spread"):
@@ -352,11 +372,20 @@ def _node_placement(option: PluginOption, wiring: Wiring) -> None:
             wiring.warn(f"nodeplacement {kind} is binpack or spread, not {wanted!r}")
 
 
+def _gpu_pack(option: PluginOption, wiring: Wiring) -> None:
+    wiring.placement.setdefault("kai_sharing_first", False)
+    wiring.placement["kai_cards"] = "binpack" if option.name == "gpupack" else "spread"
+
+
+def _gpu_sharing_order(option: PluginOption, wiring: Wiring) -> None:
+    wiring.placement["kai_sharing_first"] = True
+
+
 PLACEMENT: dict[str, Enter] = {
     "nodeplacement": _node_placement,
-    "gpupack": _nothing,
-    "gpuspread": _nothing,
-    "gpusharingorder": _nothing,
+    "gpupack": _gpu_pack,
+    "gpuspread": _gpu_pack,
+    "gpusharingorder": _gpu_sharing_order,
 }
-"""Plugins that only say how the default policy places: KAI's placement plugins. Those about parts of
-devices say nothing about whole ones."""
+"""Plugins that only say how the default policy places: KAI's placement plugins. As in KAI, a list of them is
+the whole of it: one that it leaves out is off."""

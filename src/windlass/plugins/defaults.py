@@ -29,6 +29,8 @@ def default_plugins(
     placement: str = "binpack",
     kai_gpu: str = "binpack",
     kai_cpu: str = "binpack",
+    kai_cards: str = "binpack",
+    kai_sharing_first: bool = True,
     own_for_volcano: bool = True,
     counting: Counting | None = None,
 ) -> list[object]:
@@ -39,6 +41,8 @@ def default_plugins(
             placement=placement,
             kai_gpu=kai_gpu,
             kai_cpu=kai_cpu,
+            kai_cards=kai_cards,
+            kai_sharing_first=kai_sharing_first,
             own_for_volcano=own_for_volcano,
             counting=counting,
         ),

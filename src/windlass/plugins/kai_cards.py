@@ -61,3 +61,10 @@ class SharingOrder:
         cards = nodes.cards()
         shared = (cards.sharers > 0) & (free_milli(nodes, cards) >= asked_milli(parts[0], cards))
         return np.where(shared.any(axis=1), 100.0, 0.0) if shared.shape[1] else np.zeros(nodes.size)
+
+
+def build(cards: str, *, sharing_first: bool) -> list[object]:
+    """``cards``: ``binpack`` or ``spread``. Raises ``ValueError`` for another strategy."""
+    if cards not in ("binpack", "spread"):
+        raise ValueError(f"cards are taken by binpack or spread, not {cards!r}")
+    return [GpuPlacement(pack=cards == "binpack"), *([SharingOrder()] if sharing_first else [])]

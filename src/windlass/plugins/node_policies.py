@@ -10,6 +10,7 @@ from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.dialects import KAI, NOT_KAI, OWN
 from windlass.plugins.host_ports import HostPorts
+from windlass.plugins.kai_cards import build as kai_cards_of
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.numa.policy import NumaZones
 from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
@@ -38,14 +39,17 @@ def node_policies(
     placement: str = "binpack",
     kai_gpu: str = "binpack",
     kai_cpu: str = "binpack",
+    kai_cards: str = "binpack",
+    kai_sharing_first: bool = True,
     own_for_volcano: bool = True,
     counting: Counting | None = None,
 ) -> list[object]:
     """Fresh policies for one engine.
 
     ``placement`` of Windlass' own pods, ``kai_gpu`` and ``kai_cpu`` of pods in KAI's queues: ``binpack`` or
-    ``spread``; anything else raises ``ValueError``. ``own_for_volcano``: pods in Volcano's queues are scored
-    as Windlass' own; else they have no scores but those that are added.
+    ``spread``; anything else raises ``ValueError``. ``kai_cards``: the same of parts of a node's cards;
+    ``kai_sharing_first``: nodes on whose shared cards there is room go first. ``own_for_volcano``: pods in
+    Volcano's queues are scored as Windlass' own; else they have no scores but those that are added.
     """
     if placement not in PLACEMENTS:
         raise ValueError(f"placement is binpack or spread, not {placement!r}")
@@ -64,6 +68,7 @@ def node_policies(
         Binpack(dialects=dialects) if placement == "binpack" else Spread(dialects=dialects),
         *wishes(counting, dialects),
         *kai_scores.build(gpu=kai_gpu, cpu=kai_cpu),
+        *kai_cards_of(kai_cards, sharing_first=kai_sharing_first),
         *_kai_affinity(counting),
     ]
 
