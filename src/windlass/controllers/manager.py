@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
+from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
@@ -77,6 +78,7 @@ def _reconcilers(
     if embedded:
         reconcilers += [
             PriorityClassController(informers),
+            DeviceClaimController(client, informers),
             NamespaceController(client, informers, clock),
             GarbageController(client, informers),
             QuotaController(client, informers, clock),

@@ -220,7 +220,8 @@ class ClaimBook:
             return None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
         if option.unserved:
             return None, f"{', '.join(option.unserved)} is not served"
-        selectors = (*(known.selectors if known is not None else ()), *option.selectors)
+        own = known.selectors if known is not None else (f"device.driver == '{DRIVER}'",)
+        selectors = (*own, *option.selectors)
         matched, why = self.shelf.matching(selectors, option.device_class)
         if why:
             return None, why

@@ -12,7 +12,7 @@ from typing import Any
 
 from windlass.api.accelerators import AMD, ASCEND, GAUDI, NVIDIA
 from windlass.api.cards import Card
-from windlass.api.deviceparts import Part
+from windlass.api.deviceparts import Part, from_annotations
 from windlass.api.devicewords import amounts_of, annotation_words, containers_asking, read
 from windlass.node import mps
 from windlass.node.mps import Daemon
@@ -57,7 +57,23 @@ def draws(pod: Mapping[str, Any]) -> dict[str, list[Draw]]:
     for name, count in containers_asking(pod).items():
         if name not in found:
             found[name] = [Draw(count, whole=True)]
-    return found
+    return found | _claimed(pod, found)
+
+
+def _claimed(pod: Mapping[str, Any], found: Mapping[str, list[Draw]]) -> dict[str, list[Draw]]:
+    """The container that uses the pod's claims for devices: how many they come to is said by the binding alone."""
+    spec = pod["spec"]
+    if not spec.get("resourceClaims"):
+        return {}
+    names = [
+        container["name"]
+        for container in spec.get("containers") or ()
+        if (container.get("resources") or {}).get("claims") and container["name"] not in found
+    ]
+    given = [part for part in from_annotations(pod["metadata"].get("annotations") or {}) if part.whole]
+    others = sum(draw.count for every in found.values() for draw in every if draw.whole)
+    left = len(given) - others
+    return {names[0]: [Draw(left, whole=True)]} if names and left > 0 else {}
 
 
 def whole_cards(pod: Mapping[str, Any]) -> int:

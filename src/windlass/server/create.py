@@ -6,10 +6,11 @@ from typing import Any
 
 from windlass.api import decode, fields
 from windlass.api.errors import bad_request, failure
-from windlass.api.resources import EVENTS_V1, Resource
+from windlass.api.resources import EVENTS_V1, PODS, Resource
 from windlass.client.transport import Response
 from windlass.kits.rng import name_suffix
 from windlass.server import answers, rules
+from windlass.server.admission import claims
 from windlass.server.core import Call, Core, metadata_of, require_name, translated
 from windlass.server.eventview import to_core
 from windlass.server.params import write_options
@@ -70,6 +71,8 @@ def inbound(call: Call, validation: str) -> dict[str, Any]:
     target = call.target
     body = call.request.body
     obj = decode.decode_body(target.resource, call.content_type, body)
+    if target.resource is PODS:
+        call.warnings.extend(claims.rewrite(obj))
     return reviewed(call, obj, validation)
 
 

@@ -114,6 +114,11 @@ class _Gate(msgspec.Struct, gc=False):
     name: str = ""
 
 
+CLASS_TEMPLATE = "windlass-class."
+"""What the name of a template begins with that stands for one device of the class that follows; no such object
+is there."""
+
+
 class ClaimReference(msgspec.Struct, frozen=True, gc=False):
     """A claim for devices that a pod names: ``claim`` by its name, or of ``template``, or (as generated from a
     container's word) of ``device_class`` alone."""
@@ -367,9 +372,10 @@ def _has_all_limits(container: ContainerWire) -> bool:
 
 
 def _reference(claim: _Claim) -> ClaimReference:
-    return ClaimReference(
-        claim.name, claim.resource_claim_name or "", claim.resource_claim_template_name or ""
-    )
+    template = claim.resource_claim_template_name or ""
+    if template.startswith(CLASS_TEMPLATE):
+        return ClaimReference(claim.name, device_class=template.removeprefix(CLASS_TEMPLATE))
+    return ClaimReference(claim.name, claim.resource_claim_name or "", template)
 
 
 def _class_claims(spec: PodSpecWire, known: set[str]) -> Iterator[ClaimReference]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.api import errors, quantities
+from windlass.api.devicefamilies import ALIYUN
 from windlass.api.errors import FieldError
 from windlass.api.field_values import canonical_quantity
 from windlass.api.resources import PODS, QUEUES, RESOURCE_QUOTAS, VOLCANO_JOBS
@@ -23,6 +24,7 @@ def normalise(review: Review) -> None:
         _queue(review)
     elif review.resource is PODS and review.creating:
         _pod_images(review)
+        _pod_cards(review)
     elif review.resource is VOLCANO_JOBS:
         _job(review)
     elif review.resource is RESOURCE_QUOTAS and review.creating:
@@ -101,6 +103,23 @@ def _pod_images(review: Review) -> None:
     for container in _without_image(review.object.get("spec")):
         review.warn(_image_words(container, f"Pod {review.name}"))
         container["image"] = review.options.default_image
+
+
+def _pod_cards(review: Review) -> None:
+    """Vocabularies that elsewhere need their vendor's device plug-in."""
+    spec = review.object.get("spec")
+    for container in (spec.get("containers") or ()) if isinstance(spec, dict) else ():
+        amounts = container.get("resources") or {}
+        limits = {**(amounts.get("requests") or {}), **(amounts.get("limits") or {})}
+        memory = limits.get(ALIYUN.memory)
+        if memory is None:
+            continue
+        cards = str(limits.get(ALIYUN.number, "1"))
+        what = "one shared GPU" if cards == "1" else f"{cards} shared GPUs together"
+        review.warn(
+            f"alias: {ALIYUN.memory} {memory} -> {memory} GiB of the memory of {what} "
+            "(no vendor device plug-in needed)"
+        )
 
 
 def _without_image(spec: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""ResourceClaims of pods: made of their templates, given back when their pods have ended."""

@@ -1,0 +1,113 @@
+"""The reconciler of claims for devices. Keys are ``pod:NAMESPACE/NAME``, ``claim:NAMESPACE/NAME`` and ``class:``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from windlass.api.resources import (
+    DEVICE_CLASSES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    Resource,
+)
+from windlass.api.views import Pod, decode_pod
+from windlass.client.client import Client
+from windlass.client.informers import Informer
+from windlass.controllers.caches import Index
+from windlass.controllers.deviceclaims.step import GPU_CLASS, claim_step, class_step, pod_step
+from windlass.controllers.effects import NOTHING, Effects
+from windlass.controllers.runner import Watch
+
+Json = dict[str, Any]
+_CLASS = "class:"
+
+
+class Informers(Protocol):
+    def informer(self, resource: Resource, *, decode: Any = dict) -> Informer[Any]: ...
+
+
+class DeviceClaimController:
+    name = "deviceclaims"
+    pause_seconds = 0.0
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._client = client
+        self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
+        self._claims: Informer[Json] = informers.informer(RESOURCE_CLAIMS)
+        self._templates: Informer[Json] = informers.informer(RESOURCE_CLAIM_TEMPLATES)
+        self._classes: Informer[Json] = informers.informer(DEVICE_CLASSES)
+        self._users = Index(self._pods, _claims_of, _pod_key)
+
+    def watches(self) -> Iterable[Watch]:
+        return (
+            Watch(self._pods, self._of_pod),
+            Watch(self._claims, self._of_claim),
+            Watch(self._templates, self._of_template),
+            Watch(self._classes, lambda found: [_CLASS] if _name(found) == GPU_CLASS else []),
+        )
+
+    def first_keys(self) -> Iterable[str]:
+        return (_CLASS,)
+
+    async def look(self, key: str) -> Effects:
+        kind, _, place = key.partition(":")
+        if kind == "class":
+            return class_step(GPU_CLASS in self._classes.items)
+        namespace, _, name = place.partition("/")
+        if kind == "claim":
+            claim = self._claims.items.get(place)
+            return claim_step(claim, self._living(namespace)) if claim is not None else NOTHING
+        if place not in self._pods.items:
+            return NOTHING
+        pod = await self._client.find(PODS, name, namespace)  # the cache does not hold whole pods
+        if pod is None:
+            return NOTHING
+        return pod_step(
+            pod, _within(namespace, self._templates.items), _within(namespace, self._claims.items)
+        )
+
+    def _living(self, namespace: str) -> dict[str, bool]:
+        prefix = f"{namespace}/"
+        return {pod.uid: not pod.finished for key, pod in self._pods.items.items() if key.startswith(prefix)}
+
+    def _of_pod(self, pod: Pod) -> Iterable[str]:
+        if pod.shape.claims:
+            yield f"pod:{pod.key}"
+            for claim in _claims_of(pod):
+                yield f"claim:{claim}"
+
+    def _of_claim(self, claim: Json) -> Iterable[str]:
+        place = f"{claim['metadata']['namespace']}/{_name(claim)}"
+        yield f"claim:{place}"
+        for pod in self._users.get(place):
+            yield f"pod:{pod}"
+
+    def _of_template(self, template: Json) -> Iterable[str]:
+        prefix = f"{template['metadata']['namespace']}/"
+        for key, pod in self._pods.items.items():
+            if key.startswith(prefix) and any(one.template == _name(template) for one in pod.shape.claims):
+                yield f"pod:{key}"
+
+
+def _within(namespace: str, items: Mapping[str, Json]) -> dict[str, Json]:
+    prefix = f"{namespace}/"
+    return {_name(item): item for key, item in items.items() if key.startswith(prefix)}
+
+
+def _name(obj: Json) -> str:
+    return obj["metadata"]["name"]
+
+
+def _claims_of(pod: Pod) -> Iterable[str]:
+    """The claims that a pod uses, by key."""
+    made = dict(pod.claim_names)
+    for one in pod.shape.claims:
+        name = one.claim or made.get(one.name, "")
+        if name:
+            yield f"{pod.namespace}/{name}"
+
+
+def _pod_key(pod: Pod) -> str:
+    return pod.key

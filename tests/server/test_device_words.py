@@ -1,0 +1,87 @@
+"""Words for parts of cards and for claims on their way in: understood, and told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import acceptance
+import pytest
+from memory_objects import World
+
+from windlass.api import resources
+from windlass.server.admission import claims
+
+
+@pytest.fixture
+def world() -> World:
+    found = World()
+    found.objects.put(resources.NAMESPACES, {"metadata": {"name": "default"}})
+    return found
+
+
+def pod(limits: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}]},
+    }
+
+
+def test_gibibytes_of_a_shared_card_are_told(world: World) -> None:
+    assert world.create(pod({"aliyun.com/gpu-mem": "10"})).warnings == [
+        "alias: aliyun.com/gpu-mem 10 -> 10 GiB of the memory of one shared GPU (no vendor device plug-in needed)"
+    ]
+    two = world.create(pod({"aliyun.com/gpu-mem": "10", "aliyun.com/gpu-count": "2"})).warnings
+    assert two == [
+        "alias: aliyun.com/gpu-mem 10 -> 10 GiB of the memory of 2 shared GPUs together (no vendor device plug-in "
+        "needed)"
+    ]
+
+
+def test_the_users_own_file_gets_the_promised_warning(world: World) -> None:
+    (document,) = acceptance.documents(3)
+    warnings = world.create(document).warnings
+    assert acceptance.all_there(warnings, acceptance.expected_warnings(3)), warnings
+
+
+def test_a_class_inside_a_containers_claim_becomes_a_claim_of_the_pod() -> None:
+    obj = pod({})
+    obj["spec"]["containers"][0]["resources"] = {
+        "claims": [{"name": "gpu-claim", "deviceClassName": "nvidia.com/gpu"}]
+    }
+    assert claims.rewrite(obj) == [
+        "alias: deviceClassName inside a container claim -> pod.spec.resourceClaims entry gpu-claim with a generated "
+        "ResourceClaim for 1 device",
+        "alias: device class nvidia.com/gpu -> gpu.nvidia.com (a slash is not allowed in a device class name)",
+    ]
+    assert obj["spec"]["containers"][0]["resources"]["claims"] == [{"name": "gpu-claim"}]
+    assert obj["spec"]["resourceClaims"] == [
+        {"name": "gpu-claim", "resourceClaimTemplateName": "windlass-class.gpu.nvidia.com"}
+    ]
+    assert claims.rewrite(obj) == []
+
+
+def test_a_claim_that_the_pod_has_already_stays_as_it_is() -> None:
+    obj = pod({})
+    obj["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": "mine"}]
+    obj["spec"]["containers"][0]["resources"] = {"claims": [{"name": "g", "deviceClassName": "x.com"}]}
+    (told,) = claims.rewrite(obj)
+    assert "left out, pod.spec.resourceClaims has an entry g" in told
+    assert obj["spec"]["resourceClaims"] == [{"name": "g", "resourceClaimName": "mine"}]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        [],
+        {"containers": [None]},
+        {"containers": [{"resources": []}]},
+        {"containers": [{"resources": {"claims": "x"}}]},
+    ],
+)
+def test_what_has_another_shape_is_left_to_the_review(spec: Any) -> None:
+    obj = {"spec": spec}
+    assert claims.rewrite(obj) == []
+    assert obj == {"spec": spec}
