@@ -52,6 +52,9 @@ def cards_of(view: views.Node) -> tuple[Device, ...]:
             found += told[resource]
         else:
             found += _labelled(view, resource, min(units // WHOLE, MAX_DEVICES))
+    for resource, cards in told.items():
+        if view.allocatable.get(resource, 0) < WHOLE:  # all of them are carved, and count for nothing whole
+            found += tuple(card for card in cards if card.mode is CardMode.SLICED)
     return found + registered(view)
 
 
