@@ -152,7 +152,7 @@ def _hold(rows: list[Row], pod: Object) -> None:
     if slices and not any(part.profile for part in parts) and not whole_cards(pod):
         _hold_counted(rows, key, parts, slices)
         return
-    resource = resource_of(pod["spec"], rows[0].card.resource)
+    resource = resource_of(pod, rows[0].card.resource)
     for part in parts:
         row = next((r for r in rows if (r.card.resource, r.card.index) == (resource, part.index)), None)
         if row is not None:

@@ -84,9 +84,9 @@ class CardKeeper:
 
     def _claims(self, pod: Mapping[str, Any]) -> list[Claim]:
         annotations = pod["metadata"].get("annotations") or {}
-        wanted = draws(pod)
         try:
             parts = from_annotations(annotations)
+            wanted = draws(pod)
         except PartsError as error:
             raise Rejected(str(error)) from error
         if not parts and not wanted:
@@ -97,7 +97,7 @@ class CardKeeper:
         else:
             static = []
         self._check_counts(pod, wanted, parts, text)
-        resource = resource_of(pod["spec"], self.inventory.kinds[0] if self.inventory.kinds else "")
+        resource = resource_of(pod, self.inventory.kinds[0] if self.inventory.kinds else "")
         return [*(self._claim(part, resource) for part in parts), *static]
 
     def _split(

@@ -13,7 +13,8 @@ from typing import Any
 from windlass.api.accelerators import AMD, ASCEND, GAUDI, NVIDIA
 from windlass.api.cards import Card
 from windlass.api.deviceparts import Part, from_annotations
-from windlass.api.devicewords import amounts_of, annotation_words, containers_asking, read
+from windlass.api.devicewords import amounts_of, annotation_words, containers_asking, profile_of, read
+from windlass.api.quantities import is_device
 from windlass.node import mps
 from windlass.node.mps import Daemon
 
@@ -95,12 +96,17 @@ def wanted_slices(pod: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def resource_of(spec: Mapping[str, Any], default: str) -> str:
+def resource_of(pod: Mapping[str, Any], default: str) -> str:
     """Whose cards the pod speaks of; ``default`` where its words do not tell."""
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        for name in {**(resources.get("requests") or {}), **(resources.get("limits") or {})}:
-            if name in (NVIDIA, AMD, GAUDI) or name.startswith("huawei.com/Ascend"):
+    containers = amounts_of(pod["spec"])
+    asked = read(containers, annotation_words(pod["metadata"].get("annotations") or {}))
+    if asked.asks:
+        return asked.asks[0].resource
+    if asked.whole:
+        return asked.whole[0][0]
+    for container in containers:
+        for name, _ in container.amounts:
+            if is_device(name) and not profile_of(name):
                 return name
     return default
 

@@ -1,0 +1,144 @@
+"""``windlass gpu``: every card, from Node and Pod objects alone."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fakecluster import FakeCluster, node
+
+from windlass.api import annotations, cards
+from windlass.api.cards import Card, SliceInstance
+from windlass.api.deviceparts import Part, to_annotations
+from windlass.api.resources import NODES, PODS
+from windlass.cli import cardtable
+from windlass.node.simulatedcards import simulated_cards
+
+
+def node_with(name: str, found: tuple[Card, ...], **amounts: str) -> dict[str, Any]:
+    made = node(name, gpus=0, **{})
+    made["metadata"]["annotations"] = {cards.CARDS: cards.write(found)}
+    made["metadata"]["labels"] = {annotations.BOX: "true"}
+    made["status"]["allocatable"] |= amounts
+    return made
+
+
+def pod(
+    name: str, where: str, limits: dict[str, str], *parts: Part, phase: str = "Running"
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default", "annotations": to_annotations(parts)},
+        "spec": {"nodeName": where, "containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    sick = Card(1, "GPU-1", model="T4", memory_mib=15360, healthy=False, reason="XID 79")
+    shared = Card(0, "GPU-0", model="T4", memory_mib=15360, numa=1, pci="0000:17:00.0")
+    made.add(NODES, node_with("box", (shared, sick), **{"nvidia.com/gpu": "2"}))
+    cut = simulated_cards("simulated:1xA100-40GB+mig,1xMI300X", "mig")
+    made.add(NODES, node_with("mig", cut, **{"amd.com/gpu": "1"}))
+    made.add(
+        NODES, node("plain", 2, **{"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.memory": "23034"})
+    )
+    memory = {"aliyun.com/gpu-mem": "5"}
+    made.add(PODS, pod("one", "box", memory, Part(0, 300, 5120)))
+    made.add(PODS, pod("two", "box", memory, Part(0, 0, 5120)))
+    made.add(PODS, pod("over", "box", memory, Part(0, 300, 5120), phase="Succeeded"))
+    made.add(PODS, pod("cut", "mig", {"nvidia.com/mig-3g.20gb": "1"}, Part(0, 0, 0, "3g.20gb", 4)))
+    made.add(PODS, pod("amd", "mig", {"amd.com/gpu": "1"}, Part(0)))
+    made.add(PODS, pod("whole", "plain", {"nvidia.com/gpu": "1"}, Part(1)))
+    return made
+
+
+def lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_every_card_with_what_is_left_and_who_has_it(windlass: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    found = lines(windlass("gpu").out)
+    assert found[0] == ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "MODE", "FREE", "HELD", "BY"]
+    assert found[1] == ["box", "0", "T4", "15G", "ok", "shared", "70%", "5G", "one(30%,5G)", "two(5G)"]
+    assert found[2] == ["box", "1", "T4", "15G", "XID", "79", "-", "-"]
+    amd, cut = sorted(found[3:5])
+    assert amd[:8] == ["mig", "0", "AMD-Instinct-MI300X", "192G", "ok", "whole", "-", "amd"]
+    assert cut[:6] == ["mig", "0", "NVIDIA-A100-SXM4-40GB", "40G", "ok", "MIG"]
+    assert cut[6:] == ["2×1g.10gb", "4×1g.5gb", "2×2g.10gb", "1×3g.20gb", "1×4g.20gb", "cut(3g.20gb@4)"]
+    assert [row[:7] for row in found[5:]] == [
+        ["plain", "0", "NVIDIA-L4", "22.5G", "ok", "-", "all"],
+        ["plain", "1", "NVIDIA-L4", "22.5G", "ok", "whole", "-"],
+    ]
+
+
+def test_one_node_and_more_columns(windlass: Any) -> None:
+    wide = lines(windlass("gpu", "box", "-o", "wide").out)
+    assert wide[0][-6:] == ["NUMA", "LINK", "PCI", "UUID", "HELD", "BY"]
+    assert wide[1][-6:] == ["1", "-", "0000:17:00.0", "GPU-0", "one(30%,5G)", "two(5G)"]
+    assert {row[0] for row in wide[1:]} == {"box"}
+    assert windlass("gpu", "ls", "box").out == windlass("gpu", "box").out
+    assert windlass("gpu", "nowhere").code != 0
+
+
+def test_records(windlass: Any) -> None:
+    items = json.loads(windlass("gpu", "-o", "json").out)["items"]
+    by = {(item["node"], item["resource"], item["index"]): item for item in items}
+    assert by["box", "nvidia.com/gpu", 0]["free"] == {
+        "whole": False,
+        "computePercent": 70.0,
+        "memoryMib": 5120,
+        "slices": {},
+    }
+    assert by["box", "nvidia.com/gpu", 1]["reason"] == "XID 79"
+    assert by["mig", "nvidia.com/gpu", 0]["slices"] == [
+        {"profile": "3g.20gb", "start": 4, "size": 4, "uuid": "", "pod": "default/cut"}
+    ]
+    assert by["mig", "amd.com/gpu", 0]["holders"] == [{"pod": "default/amd", "whole": True}]
+    assert by["plain", "nvidia.com/gpu", 0]["numa"] is None
+
+
+def test_slices_that_are_only_counted(windlass: Any, cluster: FakeCluster) -> None:
+    instances = tuple(SliceInstance("1g.5gb", start, 1, f"MIG-{start}") for start in (5, 6))
+    made = node_with(
+        "static", (Card(0, "GPU-9", mig=True, instances=instances),), **{"nvidia.com/mig-1g.5gb": "2"}
+    )
+    cluster.add(NODES, made)
+    cluster.add(PODS, pod("small", "static", {"nvidia.com/mig-1g.5gb": "1"}, Part(1)))
+    (item,) = json.loads(windlass("gpu", "static", "-o", "json").out)["items"]
+    assert [(s["start"], s["pod"]) for s in item["slices"]] == [(5, None), (6, "default/small")]
+    assert item["free"]["slices"] == {"1g.5gb": 1}
+
+
+def test_a_node_without_cards_has_no_line() -> None:
+    assert cardtable.rows_of([node("none", 0)], []) == []
+
+
+def test_clearing_a_card_is_written_to_its_node(windlass: Any, cluster: FakeCluster) -> None:
+    done = windlass("gpu", "clear", "box", "1", "0")
+    assert done.out == "card 1, 0 of node box: errors up to now are forgotten\n"
+    written = windlass("get", "node", "box", "-o", "json").out
+    words = json.loads(written)["metadata"]["annotations"]["windlass.dev/clear-devices"]
+    assert words.startswith("1,0@2026-01-01T12:00:00")
+    refused = windlass("gpu", "clear", "plain", "0")
+    assert refused.code != 0
+    assert "not looked after by Windlass" in refused.err
+
+
+def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
+    done = windlass("node", "add-simulated", "--cards", "2xA100-40GB+mig,1xT4", "--prefix", "sim")
+    assert done.code == 0, done.err
+    items = json.loads(windlass("gpu", "sim-0", "-o", "json").out)["items"]
+    assert [(item["model"], item["mig"]) for item in items] == [
+        ("NVIDIA-A100-SXM4-40GB", True),
+        ("NVIDIA-A100-SXM4-40GB", True),
+        ("Tesla-T4", False),
+    ]
+    made = json.loads(windlass("get", "node", "sim-0", "-o", "json").out)
+    assert made["status"]["allocatable"]["nvidia.com/gpu"] == "1"
+    assert made["metadata"]["labels"]["windlass.dev/mig"] == "dynamic"
+    refused = windlass("node", "add-simulated", "--cards", "1xNobody")
+    assert "no model is known by the name Nobody" in refused.err
