@@ -150,9 +150,9 @@ class ClusterModel(Observed):
         self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held)
 
     def binding_words(self, bind: Bind, now: float) -> dict[str, str]:
-        """The annotations that go with a pod's binding: which cards it gets."""
+        """The annotations that go with a pod's binding: which cards it gets, and from which NUMA zones."""
         if not bind.devices:
-            return self.claims.carried_words(bind.task, self.pods)
+            return {**self.claims.carried_words(bind.task, self.pods), **numa.words(bind.zones)}
         group = self._sent_groups.get(bind.group)
         dialect = group.dialect if group is not None else Dialect.VOLCANO
         return handout.words_of(bind, self.pods.get(bind.task), self.nodes.get(bind.node), dialect, now)
