@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "queue": ("Cluster", "Queues: ls, tree, create, set."),
     "node": ("Cluster", "Nodes: ls, add-simulated, cordon, uncordon, drain."),
     "gpu": ("Cluster", "GPUs: ls, clear."),
+    "topology": ("Cluster", "Show the domains of topologies: nodes and free GPUs."),
     "plan": ("Cluster", "Show what the scheduler would do with a dump of a cluster."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),

@@ -1,0 +1,97 @@
+"""``windlass topology``: what is near to what, and where how much is free."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES, NODES, PODS, Resource
+from windlass.cli import domaintree, failures, tables
+from windlass.cli.domaintree import Branch
+from windlass.cli.invocation import Invocation
+from windlass.cli.options import standard
+from windlass.cli.output import emit
+
+
+@click.command("topology")
+@click.argument("name", required=False, metavar="[TOPOLOGY|LABEL]")
+@standard(namespace=False)
+def command(invocation: Invocation, name: str | None) -> int:
+    """Show the domains of topologies: nodes and free GPUs.
+
+    Without a name: the HyperNodes and every Topology. A name is that of a Topology, hypernodes, or a label of
+    nodes such as topology.kubernetes.io/zone or nvidia.com/gpu.clique.
+    """
+    client = invocation.client
+    nodes = client.list(NODES).items
+    hypernodes, topologies = _listed(invocation, HYPERNODES), _listed(invocation, KAI_TOPOLOGIES)
+    book = domaintree.book_of(hypernodes, topologies, nodes)
+    places = domaintree.places_of(nodes, client.list(PODS).items)
+    found: list[Branch] = []
+    if book.hypernodes and name in (None, "", "hypernodes", "HyperNodes"):
+        found.append(domaintree.of_hypernodes(book, places))
+    for topology in sorted(book.topologies.values(), key=lambda one: one.name):
+        if name in (None, topology.name):
+            levels = [(level.node_label, level.alias or level.node_label) for level in topology.levels]
+            found.append(domaintree.of_levels(topology.name, levels, places))
+    if name and not found:
+        if not any(name in place.labels for place in places):
+            raise _unknown(name, book.topologies, bool(book.hypernodes))
+        found.append(domaintree.of_levels(name, [(name, name)], places))
+    if invocation.structured:
+        records = [branch.record() for branch in found]
+        document: dict[str, Any] = {"items": records, "problems": list(book.problems)}
+        emit(invocation, document, names=[f"topology/{branch.name}" for branch in found])
+        return failures.OK
+    if not found:
+        invocation.note(
+            "No HyperNode and no Topology. By a label of nodes: windlass topology topology.kubernetes.io/zone"
+        )
+    for at, branch in enumerate(found):
+        if at:
+            invocation.out.write("\n")
+        _show(invocation, branch)
+    for problem in book.problems:
+        invocation.note(problem)
+    return failures.OK
+
+
+def _show(invocation: Invocation, root: Branch) -> None:
+    rows = [
+        [
+            text,
+            branch.kind or "-",
+            str(len(branch.places))
+            if branch.open == len(branch.places)
+            else f"{branch.open}/{len(branch.places)}",
+            f"{branch.devices / 1000:g}" if branch.devices else "-",
+            f"{branch.free / 1000:g}" if branch.devices else "-",
+            f"{branch.largest / 1000:g}" if branch.devices else "-",
+        ]
+        for text, branch in domaintree.lines(root)
+    ]
+    header = ["DOMAIN", "LEVEL", "NODES", "GPUS", "FREE", "ON ONE NODE"]
+    width = 0 if invocation.wide else invocation.out.width
+    invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3, 4, 5))))
+
+
+def _listed(invocation: Invocation, resource: Resource) -> list[Any]:
+    """The objects of a kind that a cluster may not know, or this user may not see."""
+    try:
+        return invocation.client.list(resource).items
+    except StatusError as error:
+        if error.code in (403, 404):
+            return []
+        raise
+
+
+def _unknown(name: str, topologies: Any, hypernodes: bool) -> WindlassError:
+    there = [*sorted(topologies), *(["hypernodes"] if hypernodes else [])]
+    return WindlassError(
+        "WL-OBJECT-404",
+        f"there is no Topology {name!r}, and no node carries a label of that name",
+        evidence=f"there are: {', '.join(there) or 'none'}",
+        remedies=("windlass topology", "kubectl get nodes --show-labels"),
+    )
