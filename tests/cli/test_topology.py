@@ -1,4 +1,4 @@
-"""``windlass topology``: trees of HyperNodes, of Topologies and of labels, with what is free."""
+"""``windlass node tree``: trees of HyperNodes, of Topologies and of labels, with what is free."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def hypernodes(cluster: FakeCluster) -> None:
 
 def test_hypernodes_are_a_tree(windlass: Any, cluster: FakeCluster) -> None:
     hypernodes(cluster)
-    done = windlass("topology")
+    done = windlass("node", "tree")
     assert done.code == 0
     assert done.out == (
         "DOMAIN        LEVEL          NODES  GPUS  FREE  ON ONE NODE\n"
@@ -88,7 +88,7 @@ def test_hypernodes_are_a_tree(windlass: Any, cluster: FakeCluster) -> None:
 
 
 def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
-    assert "No HyperNode and no Topology" in windlass("topology").err
+    assert "No HyperNode and no Topology" in windlass("node", "tree").err
     levels = [{"nodeLabel": "zone"}, {"nodeLabel": "rack", "alias": "shelf"}]
     cluster.add(
         KAI_TOPOLOGIES,
@@ -99,7 +99,7 @@ def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
             "spec": {"levels": levels},
         },
     )
-    assert windlass("topology", "net").out == (
+    assert windlass("node", "tree", "net").out == (
         "DOMAIN           LEVEL  NODES  GPUS  FREE  ON ONE NODE\n"
         "net              -        3/4    16     9            4\n"
         "└─ a             zone     3/4    16     9            4\n"
@@ -107,7 +107,7 @@ def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
         "   ├─ r2         shelf    0/1     4     0            0\n"
         "   └─ (in none)  shelf      1     4     4            4\n"
     )
-    assert windlass("topology", "rack").out.splitlines()[2].split() == [
+    assert windlass("node", "tree", "rack").out.splitlines()[2].split() == [
         "├─",
         "r1",
         "rack",
@@ -120,7 +120,7 @@ def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
 
 def test_as_a_record(windlass: Any, cluster: FakeCluster) -> None:
     hypernodes(cluster)
-    found = json.loads(windlass("topology", "-o", "json").out)
+    found = json.loads(windlass("node", "tree", "-o", "json").out)
     (tree,) = found["items"]
     assert tree["gpusFree"] == 9
     spine, outside = tree["domains"]
@@ -135,7 +135,7 @@ def test_as_a_record(windlass: Any, cluster: FakeCluster) -> None:
 
 def test_a_name_that_is_nothing(windlass: Any, cluster: FakeCluster) -> None:
     hypernodes(cluster)
-    done = windlass("topology", "row")
+    done = windlass("node", "tree", "row")
     assert done.code == 3
     assert "no node carries a label of that name" in done.err
     assert "hypernodes" in done.err

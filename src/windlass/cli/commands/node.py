@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.group("node", cls=NounGroup)
 def command() -> None:
-    """Nodes: ls, add-simulated, cordon, uncordon, drain."""
+    """Nodes: ls, tree, add-simulated, cordon, uncordon, drain."""
 
 
 @command.command("ls")
@@ -123,6 +123,20 @@ def state_of(node: Mapping[str, Any]) -> str:
     ready = condition(node, "Ready")
     state = "Ready" if ready is not None and ready.get("status") == "True" else "NotReady"
     return f"{state},Cordoned" if (node.get("spec") or {}).get("unschedulable") else state
+
+
+@command.command("tree")
+@click.argument("name", required=False, metavar="[TOPOLOGY|LABEL]")
+@standard(namespace=False)
+def tree(invocation: Invocation, name: str | None) -> int:
+    """Show the domains of topologies: nodes and free GPUs.
+
+    Without a name: the HyperNodes and every Topology. A name is that of a Topology, hypernodes, or a label of
+    nodes such as topology.kubernetes.io/zone or nvidia.com/gpu.clique.
+    """
+    from windlass.cli.topologies import show
+
+    return show(invocation, name)
 
 
 @command.command("add-simulated")

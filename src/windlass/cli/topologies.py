@@ -1,29 +1,19 @@
-"""``windlass topology``: what is near to what, and where how much is free."""
+"""``windlass node tree``: what is near to what, and where how much is free."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import click
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES, NODES, PODS, Resource
 from windlass.cli import domaintree, failures, tables
 from windlass.cli.domaintree import Branch
 from windlass.cli.invocation import Invocation
-from windlass.cli.options import standard
 from windlass.cli.output import emit
 
 
-@click.command("topology")
-@click.argument("name", required=False, metavar="[TOPOLOGY|LABEL]")
-@standard(namespace=False)
-def command(invocation: Invocation, name: str | None) -> int:
-    """Show the domains of topologies: nodes and free GPUs.
-
-    Without a name: the HyperNodes and every Topology. A name is that of a Topology, hypernodes, or a label of
-    nodes such as topology.kubernetes.io/zone or nvidia.com/gpu.clique.
-    """
+def show(invocation: Invocation, name: str | None) -> int:
+    """The trees of that name, or of all HyperNodes and Topologies, on the output; returns the exit status."""
     client = invocation.client
     nodes = client.list(NODES).items
     hypernodes, topologies = _listed(invocation, HYPERNODES), _listed(invocation, KAI_TOPOLOGIES)
@@ -47,7 +37,7 @@ def command(invocation: Invocation, name: str | None) -> int:
         return failures.OK
     if not found:
         invocation.note(
-            "No HyperNode and no Topology. By a label of nodes: windlass topology topology.kubernetes.io/zone"
+            "No HyperNode and no Topology. By a label of nodes: windlass node tree topology.kubernetes.io/zone"
         )
     for at, branch in enumerate(found):
         if at:
@@ -93,5 +83,5 @@ def _unknown(name: str, topologies: Any, hypernodes: bool) -> WindlassError:
         "WL-OBJECT-404",
         f"there is no Topology {name!r}, and no node carries a label of that name",
         evidence=f"there are: {', '.join(there) or 'none'}",
-        remedies=("windlass topology", "kubectl get nodes --show-labels"),
+        remedies=("windlass node tree", "kubectl get nodes --show-labels"),
     )
