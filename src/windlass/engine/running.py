@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 
-_MOST_NOTED = 4096
+_MOST_NOTED = 256
 _Level = dict[str, GroupEntry]
 
 
