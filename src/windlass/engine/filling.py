@@ -13,12 +13,13 @@ from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.nesting import Nesting
 from windlass.engine.placing import Placer
+from windlass.engine.queue import QueueEntry
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Part, Run, Step
 from windlass.engine.table import NodeTable
 from windlass.engine.topology import Nearness
 from windlass.engine.view import TableView
-from windlass.spi.plugins import Admits, Refusal, StepView
+from windlass.spi.plugins import Admits, Concerns, Refusal, StepView
 from windlass.spi.topology import TopologyNeed
 
 
@@ -94,7 +95,11 @@ class Filling:
         self._placer = placer
         self._nearness = nearness
         self._nesting = Nesting[_Trial](placer, nearness, self._run)
-        self._admissions = admissions
+        self._admissions = [
+            (plugin, plugin if isinstance(plugin, Concerns) else None) for plugin in admissions
+        ]
+        self._concerned: dict[str, tuple[int, list[Admits]]] = {}
+        """Queue → the version of the queue tree, and the policies that may have something against a step."""
         self._nodes = TableView(table)
 
     def one(self, statement: Statement, group: GroupEntry, step: Step, future: bool) -> Attempt:
@@ -114,10 +119,11 @@ class Filling:
         """:meth:`one` for a step of a single task, if nothing but the nodes decides and one takes it: what
         most steps of a busy cluster are, without the ceremony."""
         run = step.runs[0]
-        if self._admissions and group.queue is not None and group.group is not None:
+        queue = group.queue
+        if queue is not None and group.group is not None and (concerned := self._asked(queue)):
             view = StepView(group.group, run.cls.request, 1, step.extra, False, (run.cls.needs,))
-            path, nodes = group.queue.path, self._nodes
-            for plugin in self._admissions:
+            path, nodes = queue.path, self._nodes
+            for plugin in concerned:
                 if plugin.admits(view, path, nodes) is not None:
                     return False
         return self._placer.place_plain(statement, group, run.cls, run.entries)
@@ -253,7 +259,7 @@ class Filling:
 
     def refusals(self, group: GroupEntry, run: Run, n: int, step: Step, future: bool) -> list[Refusal]:
         """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
-        if not self._admissions or group.queue is None or group.group is None:
+        if group.queue is None or group.group is None or not self._asked(group.queue):
             return []
         request = run.cls.request
         if n > 1:
@@ -268,11 +274,20 @@ class Filling:
             return []
         path = group.queue.path
         found = []
-        for plugin in self._admissions:
+        for plugin in self._asked(group.queue):
             refusal = plugin.admits(view, path, self._nodes)
             if refusal is not None:
                 found.append(refusal)
         return found
+
+    def _asked(self, queue: QueueEntry) -> list[Admits]:
+        """The policies that may have something against a step of a group of the queue."""
+        version, concerned = self._concerned.get(queue.name, (-1, []))
+        if version != queue.version:
+            path = queue.path
+            concerned = [p for p, says in self._admissions if says is None or says.concerns(path)]
+            self._concerned[queue.name] = queue.version, concerned
+        return concerned
 
     def _admitted(self, group: GroupEntry, run: Run, refused: int, step: Step, future: bool) -> int:
         """The largest number below ``refused`` that is admitted."""

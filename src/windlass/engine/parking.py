@@ -50,7 +50,19 @@ class Waits:
 class Bucket:
     """Groups of equal next step in one queue, in order."""
 
-    __slots__ = ("explanation", "heap", "members", "parked", "queue", "signature", "ticket", "told", "waits")
+    __slots__ = (
+        "entered",
+        "entered_key",
+        "explanation",
+        "heap",
+        "members",
+        "parked",
+        "queue",
+        "signature",
+        "ticket",
+        "told",
+        "waits",
+    )
 
     def __init__(self, signature: Signature, queue: QueueEntry) -> None:
         self.signature = signature
@@ -64,6 +76,9 @@ class Bucket:
         self.told = ""
         """The reason code that every member has been told; empty if some have not."""
         self.ticket = -1
+        """Of its entry among the buckets of its queue; -1 for none. Kept by ``turns``, as is the next."""
+        self.entered: GroupEntry | None = None
+        self.entered_key: Any = None
 
     def add(self, group: GroupEntry) -> None:
         self.members[group.key] = group

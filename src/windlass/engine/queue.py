@@ -146,6 +146,11 @@ class QueueEntry:
         return self._tree.stamp
 
     @property
+    def version(self) -> int:
+        """Counts the changes of rules and of the tree."""
+        return self._tree.version
+
+    @property
     def siblings(self) -> Sequence[QueueEntry]:
         return self._tree.known_tops() if self.parent is None else self.parent.subqueues
 

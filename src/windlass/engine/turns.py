@@ -45,9 +45,15 @@ class Turns:
         if head is None:
             return
         leaf = bucket.queue
-        bucket.ticket = next(self._tickets)
-        heapq.heappush(leaf.waiting, (head.order_key, bucket.ticket, bucket, head))
+        if bucket.ticket < 0 or bucket.entered is not head or bucket.entered_key != head.order_key:
+            self._line_up(bucket, head)
         self._leaves[leaf.name] = self._moved[leaf.name] = leaf
+
+    def _line_up(self, bucket: Bucket, head: GroupEntry) -> None:
+        """Enter the bucket among those of its leaf; what it was entered as before is void."""
+        bucket.ticket = next(self._tickets)
+        bucket.entered, bucket.entered_key = head, head.order_key
+        heapq.heappush(bucket.queue.waiting, (head.order_key, bucket.ticket, bucket, head))
 
     def left(self, bucket: Bucket) -> None:
         """The bucket is not to be tried any more."""
@@ -65,6 +71,7 @@ class Turns:
                 self._moved[leaf.name] = leaf
                 continue
             heapq.heappop(leaf.waiting)
+            found[0].ticket = -1
             self._moved[leaf.name] = leaf
             return found
         return None
@@ -75,6 +82,8 @@ class Turns:
             entry.ticket = -1
             entry.next_step = None
             entry.heap.clear()
+            for _, _, bucket, _ in entry.waiting:
+                bucket.ticket = -1
             entry.waiting.clear()
         self._top.clear()
         self._leaves.clear()
@@ -89,16 +98,15 @@ class Turns:
         waiting = leaf.waiting
         while waiting:
             order_key, ticket, bucket, group = waiting[0]
-            if bucket.ticket == ticket and not bucket.parked:
-                if group.bucket is bucket and group.order_key == order_key:
-                    return bucket, group
-                heapq.heappop(waiting)
-                head = bucket.head()  # its first group has left
-                if head is not None:
-                    bucket.ticket = next(self._tickets)
-                    heapq.heappush(waiting, (head.order_key, bucket.ticket, bucket, head))
-            else:
-                heapq.heappop(waiting)
+            current = bucket.ticket == ticket
+            if current and not bucket.parked and group.bucket is bucket and group.order_key == order_key:
+                return bucket, group
+            heapq.heappop(waiting)
+            if current:
+                bucket.ticket = -1
+                head = None if bucket.parked else bucket.head()
+                if head is not None:  # the first group has left, another is the first
+                    self._line_up(bucket, head)
         return None
 
     def _leaf(self) -> QueueEntry | None:

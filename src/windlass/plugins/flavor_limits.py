@@ -25,6 +25,9 @@ class FlavorLimits:
 
     name = "flavor-limits"
 
+    def concerns(self, path: Sequence[QueueView]) -> bool:
+        return any(queue.flavored for queue in path) or any(FLAVOR in name for name in path[0].guarantees)
+
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
         for queue in path:
             names = queue.flavored

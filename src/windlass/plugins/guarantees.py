@@ -24,6 +24,9 @@ class Guarantees:
         self.dialect = dialect
         self.name = f"guarantees-{dialect.value}"
 
+    def concerns(self, path: Sequence[QueueView]) -> bool:
+        return bool(path[0].guarantees) and path[0].spec.dialect is self.dialect
+
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
         guarantees = path[0].guarantees
         if not guarantees or path[0].spec.dialect is not self.dialect:

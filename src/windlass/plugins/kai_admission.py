@@ -21,6 +21,9 @@ class NonPreemptibleQuota:
 
     name = "kai-nonpreemptible-quota"
 
+    def concerns(self, path: Sequence[QueueView]) -> bool:
+        return path[0].spec.dialect is Dialect.KAI
+
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
         if step.group.preemptible or path[0].spec.dialect is not Dialect.KAI:
             return None

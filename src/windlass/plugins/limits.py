@@ -18,6 +18,9 @@ class QueueLimits:
 
     name = "limits"
 
+    def concerns(self, path: Sequence[QueueView]) -> bool:
+        return any(queue.spec.capability for queue in path)
+
     def admits(self, step: StepView, path: Sequence[QueueView], nodes: NodeView) -> Refusal | None:
         worst: Refusal | None = None
         for queue in path:

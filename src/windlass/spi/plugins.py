@@ -548,6 +548,17 @@ class Admits(Protocol):
         ...
 
 
+@runtime_checkable
+class Concerns(Protocol):
+    """An :class:`Admits` that can say at once that it has nothing against any step. Optional: a matter of
+    speed alone."""
+
+    def concerns(self, path: Sequence[QueueView]) -> bool:
+        """False promises that every step of a group in the first of these queues is admitted, until the
+        rules of some queue, or the tree, change."""
+        ...
+
+
 class DomainsView(Protocol):
     """Some domains of one level, in the order of their names."""
 
