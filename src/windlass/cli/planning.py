@@ -69,7 +69,10 @@ def run(
     engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"), base=still)
     model.read_labels(engine.reads)
     dry = DryRun(model, engine, request.now, quotas)
-    return record(dry.run(request.cycles, until_stable=request.until_stable))
+    found = record(dry.run(request.cycles, until_stable=request.until_stable))
+    for problem in model.topology.problems:
+        warn(problem)
+    return found
 
 
 def _quotas(counted: Counted) -> NamespaceQuotas:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windlass.api.reasons import Explanation
+from windlass.api.reasons import Explanation, Reason
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
@@ -95,6 +95,9 @@ def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
     return base
 
 
+_OF_DOMAINS = (Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.EXCEEDS_EVERY_DOMAIN)
+
+
 def waiting_text(job: Job, record: Explanation) -> str:
     """Everything the record says, the two questions first: will it run, and what must change."""
     place = f"#{record.position} in {job.queue}" if record.position else ""
@@ -112,7 +115,7 @@ def waiting_text(job: Job, record: Explanation) -> str:
             ("position", ", ".join(part for part in (place, estimate) if part)),
             ("ahead of it", ahead(record)),
             (f"blockers{considered}", blockers),
-            ("nearest node", nearest),
+            (f"nearest {'domain' if record.code in _OF_DOMAINS else 'node'}", nearest),
             ("held by", joined(map(group_title, record.holders))),
             *((name, value) for name, value in sorted(record.extra.items())),
             ("smallest change" if len(record.changes) == 1 else "smallest changes", changes),
