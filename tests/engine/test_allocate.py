@@ -476,3 +476,17 @@ def test_policies_are_told_how_many_tasks_a_step_would_place() -> None:
         c = Cluster(plugins=[*default_plugins(), asked]).queues("default").nodes("n1 gpu=4")
         c.gang("g", pods, "gpu=1").cycle()
         assert {(step.tasks, step.request[GPU]) for step in asked.steps} == {(tasks, tasks * 1000)}
+
+
+def test_a_gang_of_one_class_waits_for_room_for_all_of_it() -> None:
+    """Nothing less wakes it; a gang that something besides room hinders looks at every improvement."""
+    c = Cluster().queues("default").nodes("n1 gpu=4", "n2 gpu=4")
+    c.gang("plain", 9, "gpu=1")
+    term = PodTerm((Expression("app", "In", ("x",)),), "kubernetes.io/hostname")
+    c.gang("apart", 3, needs("gpu=1", labels={"app": "x"}, anti_affinity=(term,)))
+    c.cycle()
+    waits = {name: c.engine.world.groups[f"ns/{name}"].bucket.waits for name in ("plain", "apart")}
+    assert list(waits["plain"].room.values()) == [9]
+    assert (waits["plain"].any_room, waits["plain"].domains) == (set(), set())
+    assert waits["apart"].room == {}
+    assert waits["apart"].any_room == waits["apart"].domains != set()

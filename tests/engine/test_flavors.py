@@ -9,7 +9,7 @@ from cluster_dsl import GPU, Cluster, needs, node
 
 from windlass.api.reasons import Reason
 from windlass.engine.deltas import NodeUpserted, QueueUpserted
-from windlass.spi.objects import Queue
+from windlass.spi.objects import Queue, TaskState
 from windlass.spi.plugins import flavor_matches, flavor_of
 
 H100, A100 = f"{GPU}@H100", f"{GPU}@A100"
@@ -143,3 +143,21 @@ def test_promises_count_for_their_model() -> None:
     c.remove("old")
     c.cycle()
     assert c.where("new") == {"h": 1}
+
+
+@pytest.mark.parametrize("limit_of_model", [1, 2])
+def test_what_leaves_makes_room_for_promises_only(limit_of_model: int) -> None:
+    """A pod that terminates still counts for what is placed now, and no more for what is promised."""
+    c = cluster(H100=limit_of_model, A100=0)
+    c.gang("old", 1, "gpu=1", queue="q")
+    c.cycle()
+    c.change_task("old-0", state=TaskState.RELEASING)
+    c.gang("new", 2, "gpu=1", min=1, queue="q")
+    c.cycle()
+    assert c.placed("new") == limit_of_model - 1
+    queue = c.engine.world.queues.entries["q"]
+    assert queue.committed.get(H100, 0) / 1000 <= limit_of_model
+    c.remove("old")
+    c.cycle()
+    c.cycle()
+    assert c.placed("new") == limit_of_model

@@ -174,3 +174,11 @@ def test_the_order_is_looked_at_again_after_every_placement() -> None:
         c.gang(f"b{i}", 1, "gpu=1", queue="kai/b")
     turns = [bind.group[3] for bind in c.cycle().binds]
     assert turns == ["a", "b"] * 4
+
+
+def test_work_of_others_beyond_all_there_is_leaves_nothing_to_divide() -> None:
+    c = cluster("default", gpus=2)
+    c.overcommitted = True
+    c.task(Task("o/x", "o", "", needs("gpu=4"), state=TaskState.RUNNING, node="n1"))
+    c.gang("g", 1, "gpu=1")
+    assert gpus(c, "default") == 0

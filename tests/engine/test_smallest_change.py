@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cluster_dsl import Cluster
 
 from windlass.api.reasons import Change, ChangeKind
@@ -26,3 +27,24 @@ def test_a_limit_is_raised_by_what_tasks_of_all_kinds_lack() -> None:
     c.gang("g", 2, "gpu=1", min=4).add_tasks("g", 2, "gpu=3", role="big")
     found = change(c, "g", ChangeKind.QUEUE_LIMIT)
     assert (found.target, found.current, found.wanted, found.size) == ("default", "4", "9", 5 / 4)
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "sentence"),
+    [(2, "2", "With 1 node more like n1, empty, it would start."), (3, "3", "With 2 nodes more like n1")],
+)
+def test_nodes_that_would_have_to_be_added(pods: int, nodes: str, sentence: str) -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=2")
+    found = change(c.gang("g", pods, "gpu=2"), "g", ChangeKind.ADD_NODES)
+    assert (found.current, found.wanted) == ("1", nodes)
+    assert found.sentence.startswith(sentence)
+
+
+@pytest.mark.parametrize(("least", "proposed"), [(3, ["2"]), (4, [])])
+def test_a_minimum_above_that_of_its_roles_is_not_lowered(least: int, proposed: list[str]) -> None:
+    """It would free the gang of the minima of its roles only below their sum."""
+    c = Cluster().queues("default").nodes("n1 gpu=2")
+    c.gang("g", 4, "gpu=1", min=least, roles={"": 3})
+    c.cycle()
+    found = [change.wanted for change in c.explain("g").changes if change.kind is ChangeKind.MIN_MEMBER]
+    assert found == proposed

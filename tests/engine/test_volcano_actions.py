@@ -457,6 +457,20 @@ def test_sla_lets_in_after_its_time_and_wakes_for_it() -> None:
     assert admitted(scene, scene.cycle(3600)) == {"late": True}
 
 
+def test_what_a_group_has_booked_follows_what_it_asks_for() -> None:
+    """Once it asks for less, others are let in for just what it gave back."""
+    scene = Scene(config=config("enqueue allocate", "priority gang | proportion predicates"))
+    scene.queue("default", limit_gpu=8)
+    scene.node("n0", gpu=20)
+    waiting(scene, "first", 6)
+    assert admitted(scene, scene.cycle()) == {"first": True}
+    waiting(scene, "first", 4, admitted=True)
+    scene.cycle()
+    waiting(scene, "five", 5, created=2.0)
+    waiting(scene, "four", 4, created=3.0)
+    assert admitted(scene, scene.cycle()) == {"five": False, "four": True}
+
+
 def test_neither_who_is_held_nor_whose_queue_is_closed_stands_in_line() -> None:
     """Nor is anything booked for them."""
     scene = Scene(config=config("enqueue allocate", "priority gang | overcommit predicates"))

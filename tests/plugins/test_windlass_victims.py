@@ -86,6 +86,9 @@ def test_the_queue_furthest_over_its_share_first() -> None:
     assert key(own("d", held=1, fair=0)) < key(thrice)
     assert key(own("e", held=4, fair=2, priority=1)) < key(own("f", held=4, fair=2, priority=2))
     assert rules.victim_queue_key(claim("reclaim", queue("k")), twice, {}) is None
+    without = own("w", held=9)
+    without.fair_share = {}
+    assert key(own("l", held=1, fair=4)) < key(without)
 
 
 def test_units_that_lose_least_work_first() -> None:

@@ -128,6 +128,8 @@ def test_shares_that_differ_by_a_millionth_are_alike() -> None:
     alike, higher = low + Fraction(1, 10**6), low + Fraction(10_000_005, 10**13)
     assert not before(((False, low),), ((False, alike),))
     assert before(((False, low),), ((False, higher),))
+    assert not before(((False, low),), ((False, low), (False, higher)))  # not below one another
+    assert not before(((False, low), (False, higher)), ((False, low),))
 
 
 def test_the_tree_sums_and_scales() -> None:
