@@ -101,9 +101,9 @@ class Mover:
                 if len(unit.entries) == 1 and not unit.group.near:
                     self._full.add(entry.cls)
                 return None
-            if row == entry.row:
+            if row == entry.row and entry.cls.seats.could_stay(entry):
                 self._statement.spare(entry)
-            else:
+            else:  # to another node, or to another card of its own
                 self._statement.pipeline(entry, row)
                 moves = True
         return moves

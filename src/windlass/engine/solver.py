@@ -110,12 +110,16 @@ class Solver:
 
     def _enough(self, claim: Claim, step: Step) -> bool:
         """Whether the nodes have enough left in sum, wherever it is: all that moving can put together. What is
-        counted by card is left out."""
-        columns, left = self._world.table.resources.codes, self._leftover.sums()
+        counted by card is left out: there, and of cards of which somebody has a part, moving puts parts on
+        fewer cards."""
+        table = self._world.table
+        columns, left = table.resources.codes, self._leftover.sums()
         by_card: set[str] = set()
         for run in step.runs:
             if run.cls.needs.devices:
                 by_card |= set(run.cls.request) - {name for name, _ in run.cls.needs.node_request}
+        if table.cards.parted:
+            by_card |= set(table.cards.resources)
         asked = ((name, n) for name, n in claim.request.items() if name in columns and name not in by_card)
         return all(left[columns[name]] >= n for name, n in asked)
 
