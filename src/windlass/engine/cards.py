@@ -159,6 +159,11 @@ class CardTable:
         cells[: self.cells.shape[0], : self.cells.shape[1]] = self.cells
         self.cells = cells
 
+    @property
+    def parted(self) -> bool:
+        """Whether anybody has a share or a slice of a card."""
+        return bool(self.cells[:, :, SHARES].any() or self.cells[:, :, SLICES].any())
+
     def row(self, row: int) -> RowCards:
         """The cards of a row, made now if need be."""
         found = self.rows[row]
