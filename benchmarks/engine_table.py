@@ -104,10 +104,21 @@ SCENES: tuple[Scene, ...] = (
             f"1 000 nodes of {zones} NUMA zones, single-numa-node, gangs of 8",
             "zones",
             ("--nodes", "1000", "--zones", str(zones), "--pods", str(1600 * zones)),
-            (Figure("decisions", "/s", None, True, lambda f: f["decisions_per_second"]), latency(None), MEMORY),
+            (
+                Figure("decisions", "/s", None, True, lambda f: f["decisions_per_second"]),
+                latency(None),
+                MEMORY,
+            ),
             "",
         )
         for zones in (2, 4)
+    ),
+    Scene(
+        "28 000 MIG slices and fractions on 500 x 8 GPUs",
+        "parts",
+        ("--nodes", "500", "--cards", "8", "--pods", "28000"),
+        (rate(10_000), latency(None), MEMORY),
+        "kube-scheduler with DRA 51 to 81/s",
     ),
     Scene(
         "30 000 nodes, 800 000 pods, 10 000 arrivals/s",

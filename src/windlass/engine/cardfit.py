@@ -294,7 +294,7 @@ class Seating:
             if not here:
                 continue
             total += here
-            if seat.card.counted and self._opening(seat):
+            if seat.card.counted and opening_of(seat, later=self.later):
                 resource = seat.card.device.resource
                 opened[resource] = opened.get(resource, 0) + 1
                 if seat.kept or seat.held:
@@ -306,22 +306,7 @@ class Seating:
 
     def _capacity(self, need: DeviceNeed, wish: Wish, seat: Seat) -> int:
         """How many pods one card would take, alone."""
-        if seat.taken or self._conflict(wish.slot, need):
-            return 0
-        alone = not set(need.carries).isdisjoint(need.avoids)
-        if not seat.shares and seat.card.geometry is not None and _carved(need, wish, seat):
-            here = seat.card.geometry.more(seat.state)[wish.profile]
-            if here or wish.share is None:
-                return min(here, 1) if alone else here
-        if wish.share is None or not seat.takes_share(wish.share):
-            return 0
-        milli, mib = wish.share
-        if alone or milli >= WHOLE:
-            return 1
-        here = (WHOLE - seat.milli) // milli if milli else PLENTY
-        if mib:
-            here = min(here, (seat.card.device.memory_mib - seat.mib) // mib)
-        return here
+        return 0 if self._conflict(wish.slot, need) else capacity_of(need, wish, seat)
 
     def seat(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]]) -> Cuts | None:
         """Seat one pod; ``None`` if it cannot be, and then nothing is taken."""
@@ -420,18 +405,7 @@ class Seating:
 
     def _cut(self, need: DeviceNeed, wish: Wish) -> Cut | None:
         """The part of one card that the need would get; ``None`` if the card does not do."""
-        seat = self.seats[wish.slot]
-        if seat.taken or self._conflict(wish.slot, need):
-            return None
-        device = seat.card.device
-        geometry = seat.card.geometry
-        start = seat.slice_start(wish.profile) if _carved(need, wish, seat) else -1
-        if start >= 0 and geometry is not None:
-            profile = geometry.profiles[wish.profile]
-            return Cut(device.resource, device.index, 0, 0, profile.name, start, need.carries, need.avoids)
-        if wish.share is not None and seat.takes_share(wish.share):
-            return Cut(device.resource, device.index, *wish.share, "", -1, need.carries, need.avoids)
-        return None
+        return None if self._conflict(wish.slot, need) else cut_of(need, wish, self.seats[wish.slot])
 
     def _ranked(self, need: DeviceNeed, options: list[tuple[Wish, Cut]]) -> list[tuple[Wish, Cut]]:
         """The cards in the order in which they are taken."""
@@ -449,9 +423,9 @@ class Seating:
             return options
         return sorted(options, key=lambda option: self._by_default(need, option))
 
-    def _by_default(self, need: DeviceNeed, option: tuple[Wish, Cut]) -> tuple[int, int]:
-        fullness = self.seats[option[0].slot].fullness()
-        return (fullness if need.pack is False else -fullness), option[0].slot
+    def _by_default(self, need: DeviceNeed, option: tuple[Wish, Cut]) -> tuple[bool, int, int]:
+        wish, cut = option
+        return rank_of(need, cut, self.seats[wish.slot], wish.slot)
 
     def _together(self, need: DeviceNeed, options: list[tuple[Wish, Cut]]) -> list[tuple[Wish, Cut]]:
         """Whole cards: from the tightest group of joined cards, or NUMA zone, that has as many."""
@@ -518,21 +492,9 @@ class Seating:
             return allocatable - used + releasing - kept
         return allocatable - used - max(kept - releasing, 0)
 
-    def _opening(self, seat: Seat) -> tuple[int, int, int] | None:
-        """What the planes would be charged for one more part of the card; ``None`` for nothing."""
-        before = counted_as(seat.held, seat.leaving, seat.kept)
-        after = (
-            counted_as(seat.held, seat.leaving, seat.kept + 1)
-            if self.later
-            else counted_as(seat.held + 1, seat.leaving, seat.kept)
-        )
-        if before == after:
-            return None
-        return after[0] - before[0], after[1] - before[1], after[2] - before[2]
-
     def _pay(self, seat: Seat) -> bool:
         """Charge the planes for opening a card, if they allow it."""
-        change = self._opening(seat) if seat.card.counted else None
+        change = opening_of(seat, later=self.later) if seat.card.counted else None
         if change is None:
             return True
         budget = self._budgets[seat.card.device.resource]
@@ -557,6 +519,60 @@ class Seating:
         self.seats, budgets, self._tokens = saved
         self._budgets.clear()
         self._budgets.update(budgets)
+
+
+def capacity_of(need: DeviceNeed, wish: Wish, seat: Seat) -> int:
+    """How many pods a card would take, alone; tokens aside."""
+    if seat.taken:
+        return 0
+    alone = not set(need.carries).isdisjoint(need.avoids)
+    if not seat.shares and seat.card.geometry is not None and _carved(need, wish, seat):
+        here = seat.card.geometry.more(seat.state)[wish.profile]
+        if here or wish.share is None:
+            return min(here, 1) if alone else here
+    if wish.share is None or not seat.takes_share(wish.share):
+        return 0
+    milli, mib = wish.share
+    if alone or milli >= WHOLE:
+        return 1
+    here = (WHOLE - seat.milli) // milli if milli else PLENTY
+    if mib:
+        here = min(here, (seat.card.device.memory_mib - seat.mib) // mib)
+    return here
+
+
+def cut_of(need: DeviceNeed, wish: Wish, seat: Seat) -> Cut | None:
+    """The part of a card that the need would get; ``None`` if the card does not do. Tokens aside."""
+    if seat.taken:
+        return None
+    device, geometry = seat.card.device, seat.card.geometry
+    start = seat.slice_start(wish.profile) if _carved(need, wish, seat) else -1
+    if start >= 0 and geometry is not None:
+        name = geometry.profiles[wish.profile].name
+        return Cut(device.resource, device.index, 0, 0, name, start, need.carries, need.avoids)
+    if wish.share is not None and seat.takes_share(wish.share):
+        return Cut(device.resource, device.index, *wish.share, "", -1, need.carries, need.avoids)
+    return None
+
+
+def rank_of(need: DeviceNeed, cut: Cut, seat: Seat, slot: int) -> tuple[bool, int, int]:
+    """The place of a card in the order in which cards are taken where no policy has a word: the least first.
+    Who asks for a part of compute rather shares a card than has a slice, which is larger mostly."""
+    fullness = seat.fullness()
+    unlike = need.milli > 0 and bool(cut.profile)
+    return unlike, (fullness if need.pack is False else -fullness), slot
+
+
+def opening_of(seat: Seat, *, later: bool) -> tuple[int, int, int] | None:
+    """What the planes would be charged for one more part of the card; ``None`` for nothing."""
+    before = counted_as(seat.held, seat.leaving, seat.kept)
+    if later:
+        after = counted_as(seat.held, seat.leaving, seat.kept + 1)
+    else:
+        after = counted_as(seat.held + 1, seat.leaving, seat.kept)
+    if before == after:
+        return None
+    return after[0] - before[0], after[1] - before[1], after[2] - before[2]
 
 
 def _carved(need: DeviceNeed, wish: Wish, seat: Seat) -> bool:

@@ -16,10 +16,11 @@ Cards of a row are made at the first question about them; a cluster without part
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,10 @@ FIELDS = 7
 TAKEN = SIDES * FIELDS
 """The last column: a plain whole pod has the card."""
 COLUMNS = TAKEN + 1
+FREE = 0
+"""The state of a card of which nobody has anything."""
+MOST_STATES = 200_000
+MOST_STEPS = 50_000
 ROOMIEST = 8
 """Memory slices of a card, at most."""
 
@@ -64,10 +69,22 @@ class Cut:
 Cuts = tuple[Cut, ...]
 
 
+class Step(NamedTuple):
+    """What comes of entering a cut: the state after it, the card's cells, what it counted as before and counts
+    as then (see :func:`charges`), and whether anything of it is promised then."""
+
+    cut: Cut
+    after: int
+    cells: NDArray[np.int64]
+    was: tuple[int, int, int]
+    counts: tuple[int, int, int]
+    kept: bool
+
+
 class Card:
     """What does not change about a card while its node reports the same. One for all nodes alike."""
 
-    __slots__ = ("_vectors", "counted", "device", "geometry", "known")
+    __slots__ = ("_vectors", "counted", "device", "geometry", "known", "steps")
 
     def __init__(self, device: Device, *, known: bool = True) -> None:
         """``known``: the node has it; else it is only spoken of by tasks."""
@@ -77,6 +94,8 @@ class Card:
         found = geometry_of(device) if device.mode is not CardMode.PLAIN else None
         self.geometry: Geometry | None = found if found is not None and found.size <= ROOMIEST else None
         self._vectors: dict[Cut, NDArray[np.int64]] = {}
+        self.steps: dict[tuple[int, int, int, int], Step] = {}
+        """State, identity of a cut, side, sign → what comes of it."""
 
     @property
     def usable(self) -> bool:
@@ -122,6 +141,8 @@ class RowCards:
     uuids: tuple[str, ...]
     taken: dict[str, int]
     """What of the bit sets has been copied into the cells."""
+    states: list[int] = field(default_factory=list)
+    """By slot, the number of the state that the card is in."""
     holders: dict[tuple[int, str], Cuts] = field(default_factory=dict)
     """(side, who) → what."""
     tokens: dict[int, dict[tuple[bool, str], list[int]]] = field(default_factory=dict)
@@ -141,6 +162,9 @@ class CardTable:
         """Row → code of its kit; -1 where its cards have not been asked for."""
         self.facts: dict[object, NDArray[np.int64]] = {}
         """What views have gathered about kits; void when there is a new kit."""
+        self._states: dict[bytes, int] = {bytes(8 * COLUMNS): FREE}
+        """Cells of a card → number. A number is never given twice."""
+        self._next_state = FREE + 1
         self.models: dict[str, int] = {"": 0}
         self.resources: dict[str, int] = {}
 
@@ -206,9 +230,9 @@ class CardTable:
             known.setdefault((device.resource, device.index), (device, False))
         order = sorted(known)
         kit = self._kit(tuple((replace(known[at][0], uuid=""), known[at][1]) for at in order))
-        if len(self.cells) < self._table.capacity or self.cells.shape[1] < len(order):
-            self._shape(self._table.capacity, max(len(order), self.cells.shape[1]))
-        found = RowCards(kit, tuple(known[at][0].uuid for at in order), {})
+        if len(self.cells) < self._table.capacity or self.cells.shape[1] < max(1, len(order)):
+            self._shape(self._table.capacity, max(1, len(order), self.cells.shape[1]))
+        found = RowCards(kit, tuple(known[at][0].uuid for at in order), {}, [FREE] * len(order))
         self.rows[row] = found
         self.kit_of[row] = kit.code
         self._table.devices.stale.add(row)
@@ -259,23 +283,29 @@ class CardTable:
 
     def _enter(self, row: int, found: RowCards, slot: int, cut: Cut, side: int, sign: int) -> None:
         card = found.kit.cards[slot]
-        cells = self.cells[row, slot]
-        before = charges(cells.tolist()) if card.counted else None
-        part = cells[side * FIELDS : (side + 1) * FIELDS]
-        if sign > 0:
-            part += card.vector(cut)
-        else:
-            part -= card.vector(cut)
+        key = (found.states[slot], id(cut), side, sign)
+        step = card.steps.get(key)
+        if step is None:
+            if len(card.steps) > MOST_STEPS:
+                card.steps.clear()
+            step = card.steps[key] = self._step(card, self.cells[row, slot], cut, side, sign)
+        self.cells[row, slot] = step.cells
+        found.states[slot] = step.after
         if cut.carries or cut.avoids:
             self._note_tokens(found, slot, cut, side, sign)
-        if before is None:
-            return
-        sums = cells.tolist()
-        if side == KEPT:
-            self._note_kept(row, cut, kept=sums[KEPT * FIELDS + SHARES] + sums[KEPT * FIELDS + SLICES] > 0)
-        after = charges(sums)
-        if after != before:
-            self._charge(row, found, cut, before, after)
+        if side == KEPT and card.counted:
+            self._note_kept(row, cut, kept=step.kept)
+        if step.was != step.counts:
+            self._charge(row, found, cut, step.was, step.counts)
+
+    def _step(self, card: Card, before: NDArray[np.int64], cut: Cut, side: int, sign: int) -> Step:
+        cells = before.copy()
+        cells[side * FIELDS : (side + 1) * FIELDS] += sign * card.vector(cut)
+        kept = bool(cells[KEPT * FIELDS + SHARES] + cells[KEPT * FIELDS + SLICES] > 0)
+        was = counts = (0, 0, 0)
+        if card.counted:
+            was, counts = charges(before.tolist()), charges(cells.tolist())
+        return Step(cut, self._state(cells), cells, was, counts, kept)
 
     def _note_kept(self, row: int, cut: Cut, *, kept: bool) -> None:
         slots = self._table.devices.rows[row].get(cut.resource)
@@ -336,6 +366,7 @@ class CardTable:
                 cells = self.cells[row, slot]
                 opened = cells[SHARES] + cells[SLICES] > 0
                 cells[TAKEN] = held and (not opened or card.device.index in slots.surplus)
+                found.states[slot] = self._state(cells)
 
     def sync_all(self, rows: NDArray[np.int64]) -> None:
         """:meth:`sync` for many rows."""
@@ -350,8 +381,19 @@ class CardTable:
         """The state of the row's cards, apart from tokens and UUIDs: equal for rows in equal states."""
         self.sync(row)
         found = self.rows[row]
-        code = found.kit.code if found is not None else -1
-        return self.cells[row].tobytes() + code.to_bytes(4, "little", signed=True)
+        return array("q", (found.kit.code, *found.states)).tobytes() if found is not None else b""
+
+    def _state(self, cells: NDArray[np.int64]) -> int:
+        """The number of a state. Cards of which the numbers have been forgotten get new ones as they change:
+        then a state has two, and is looked at twice."""
+        key = cells.tobytes()
+        found = self._states.get(key)
+        if found is None:
+            if len(self._states) > MOST_STATES:
+                self._states = {bytes(8 * COLUMNS): FREE}
+            found = self._states[key] = self._next_state
+            self._next_state += 1
+        return found
 
 
 def charges(cells: Sequence[int]) -> tuple[int, int, int]:

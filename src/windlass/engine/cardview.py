@@ -38,7 +38,7 @@ class CardArrays:
         self._rows = np.asarray(rows, dtype=np.int64)
         cards.sync_all(self._rows)
         self._kits = cards.kit_of[self._rows]
-        self._width = _width(cards)[self._kits].max(initial=0)
+        self._width = _width(cards)[self._kits].max(initial=1)
         cells = cards.cells[self._rows][:, : self._width] if len(self._rows) else None
         if cells is None:
             cells = np.zeros((0, self._width, TAKEN + 1), dtype=np.int64)
@@ -55,7 +55,7 @@ class CardArrays:
         if facts is None:
             kits = self._table.kits
             facts = np.full(
-                (len(kits), max((len(kit.cards) for kit in kits), default=0)), absent, dtype=np.int64
+                (len(kits), max((len(kit.cards) for kit in kits), default=1) or 1), absent, dtype=np.int64
             )
             for kit in kits:
                 facts[kit.code, : len(kit.cards)] = [of(card) for card in kit.cards]

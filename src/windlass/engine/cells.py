@@ -51,8 +51,8 @@ PlainScores = list[tuple[float, PlainScorer]]
 
 def plain_scores(policies: Policies, needs: Needs, table: NodeTable) -> PlainScores | None:
     """The row scores for tasks of these needs, asked about one row at a time; ``None`` where a policy can
-    only be asked about arrays, and for tasks whose cards are looked at one by one."""
-    if needs.devices or not policies.amounts_decide or policies.other_capacities or policies.row_filters:
+    only be asked about arrays."""
+    if not policies.amounts_decide or policies.other_capacities or policies.row_filters:
         return None
     found: PlainScores = []
     for plugin in policies.scores(needs.dialect).row:

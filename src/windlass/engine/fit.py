@@ -353,6 +353,7 @@ class NodeFit:
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
         static, asked, scores = self.static, self._plain_asked, self._plain
+        by_card = bool(self.needs.devices)
         if scores is None or len(rows) > _PLAIN:
             return False
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
@@ -380,7 +381,10 @@ class NodeFit:
             score = 0.0
             for weight, of in scores:
                 score += weight * of(allocatable, used, releasing)
-            self._set_row(row, min([free[column] // units for column, units in asked]), score)
+            count = min([free[column] // units for column, units in asked])
+            if by_card:
+                count = min(count, self.seats.count_at(row, self.needs))
+            self._set_row(row, count, score)
         return True
 
     def _refresh_few(self, rows: Collection[int]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.cardcounts import is_plain, plain_counts
 from windlass.engine.cardfit import PLENTY, Budgets, Choose, Glance, Seating, Wish, wishes
+from windlass.engine.cardmemo import NeedMemo, count, pick
 from windlass.engine.cards import (
     FIELDS,
     HELD,
@@ -31,7 +32,7 @@ from windlass.engine.devices import WHOLE, bits
 from windlass.engine.policies import Policies
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
-from windlass.spi.devices import CardState, DeviceNeed
+from windlass.spi.devices import CardChoice, CardState, DeviceNeed
 from windlass.spi.objects import HeldSlice, Needs, TaskState
 from windlass.spi.quantities import scale
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from windlass.engine.cardroom import Vacated
     from windlass.engine.groups import TaskEntry
 
+_MOST_MEMOS = 1_000
 _MOST_REMEMBERED = 50_000
 
 
@@ -50,6 +52,9 @@ class Seats:
         self._plans: dict[tuple[int, DeviceNeed], tuple[Wish, ...]] = {}
         self._picks: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], Cuts | None] = {}
         self._counts: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], int] = {}
+        self._memos: dict[tuple[int, DeviceNeed], NeedMemo] = {}
+        self._said: dict[tuple[int, int], tuple[Cut, DeviceShare]] = {}
+        """Kit and identity of a cut → how a decision states it."""
 
     # ------------------------------------------------------------------ questions
 
@@ -92,7 +97,13 @@ class Seats:
             remembered.clear()
         found = np.empty(len(rows), dtype=np.int64)
         choose = self._choice(needs)
+        by_card = not later and len(devices) == 1 and NeedMemo.serves(devices[0])
         for at, row in enumerate(rows):
+            if by_card:
+                n = self.count_one(row, devices[0])
+                if n is not None:
+                    found[at] = n
+                    continue
             key = (planes[row].tobytes() + self.key(row, devices), devices, later)
             if later and planes[row, 2, 0] > 0:  # which cards plain pods are leaving is not in the key
                 seating = self._seating(row, devices, choose, later=True)
@@ -170,6 +181,45 @@ class Seats:
                 found[at] = sum(glance.lacking for glance in self.look(row, needs, later=True))
         return found
 
+    def count_at(self, row: int, needs: Needs) -> int:
+        """:meth:`counts` of one row."""
+        devices = needs.devices
+        n = self.count_one(row, devices[0]) if len(devices) == 1 else None
+        return n if n is not None else int(self.counts((row,), needs)[0])
+
+    def count_one(self, row: int, need: DeviceNeed) -> int | None:
+        """:meth:`counts` of a row for one need, by what is remembered of single cards; ``None`` if a closer
+        look is needed."""
+        memo = self._memo(row, need)
+        if memo is None:
+            return None
+        cards = self._cards
+        return count(memo, cards.row(row), cards.cells[row], self._available(row, need))
+
+    def _memo(self, row: int, need: DeviceNeed) -> NeedMemo | None:
+        if not NeedMemo.serves(need) or self._lists(row, need):
+            return None
+        self._cards.sync(row)
+        found = self._cards.row(row)
+        memo = self._memos.get((found.kit.code, need))
+        if memo is None:
+            if len(self._memos) > _MOST_MEMOS:
+                self._memos.clear()
+            plan = wishes(need, found.kit, found.uuids)
+            memo = self._memos[found.kit.code, need] = NeedMemo(need, plan, found)
+        return memo
+
+    def _available(self, row: int, need: DeviceNeed) -> dict[str, int]:
+        """What the planes have available of the resources whose cards could serve the need."""
+        names = (need.resource,) if need.resource else tuple(self._cards.resources)
+        codes, planes = self._table.resources.codes, self._table.planes
+        found = {}
+        for name in names:
+            if name in codes:
+                allocatable, used, releasing, kept = planes[row, :, codes[name]].tolist()
+                found[name] = allocatable - used - max(kept - releasing, 0)
+        return found
+
     def look(self, row: int, needs: Needs, *, later: bool = False, empty: bool = False) -> list[Glance]:
         """What the row's cards say to each of the needs, taken alone."""
         devices = needs.devices
@@ -226,6 +276,13 @@ class Seats:
         if later or ranked:
             choose = self._choice(needs, row if ranked else -1, later=later)
             return self._seating(row, devices, choose, later=later).seat(devices, self._plan(row, devices))
+        if len(devices) == 1 and not self._choosers(needs):
+            memo = self._memo(row, devices[0])
+            if memo is not None and not devices[0].whole:
+                cards = self._cards
+                found = pick(memo, cards.row(row), cards.cells[row], self._available(row, devices[0]))
+                if found is not None:
+                    return found
         key = (self._table.planes[row].tobytes() + self.key(row, devices), devices, later)
         if key not in self._picks:
             if len(self._picks) > _MOST_REMEMBERED:
@@ -276,6 +333,10 @@ class Seats:
         kit = self._cards.row(row).kit
         found = []
         for cut in cuts:
+            said = self._said.get((kit.code, id(cut)))
+            if said is not None:
+                found.append(said[1])
+                continue
             slot = kit.slots.get((cut.resource, cut.index))
             if slot is None:
                 continue
@@ -285,7 +346,11 @@ class Seats:
                 profile = card.geometry.profiles[card.geometry.codes[cut.profile]]
                 milli, mib = profile.compute * WHOLE // card.geometry.compute, profile.memory_mib
             memory = card.device.memory_mib
-            found.append(DeviceShare(cut.index, cut.resource, milli, mib, cut.profile, cut.start, memory))
+            share = DeviceShare(cut.index, cut.resource, milli, mib, cut.profile, cut.start, memory)
+            if len(self._said) > _MOST_REMEMBERED:
+                self._said.clear()
+            self._said[kit.code, id(cut)] = cut, share
+            found.append(share)
         return tuple(found)
 
     # ------------------------------------------------------------------ what the world reports
@@ -401,9 +466,18 @@ class Seats:
             name: planes[:, codes[name]].tolist() if name in codes else [0, 0, 0, 0] for name in sorted(names)
         }
 
+    def _choosers(self, needs: Needs) -> list[CardChoice]:
+        """The policies that may have a word on single cards for such tasks."""
+        found = []
+        for plugin in self._policies.card_choices:
+            dialects = getattr(plugin, "dialects", None)
+            if dialects is None or needs.dialect in dialects:
+                found.append(plugin)
+        return found
+
     def _choice(self, needs: Needs, row: int = -1, *, later: bool = False) -> Choose | None:
         """What policies say of cards: those that look at one card, and those that look at the node."""
-        plugins = self._policies.card_choices
+        plugins = self._choosers(needs)
         ranks = self._policies.card_ranks if row >= 0 else ()
         if not plugins and not ranks:
             return None

@@ -27,6 +27,7 @@ class GpuPlacement:
     """``pack`` or spread."""
 
     weight = 1.0
+    dialects = KAI
 
     def __init__(self, *, pack: bool) -> None:
         self.name = "gpupack" if pack else "gpuspread"

@@ -186,7 +186,8 @@ class CardChoice(Protocol):
     also asked of cards that are imagined to be fuller, to count how many pods a node takes.
 
     A higher sum of what the policies say, times their weights, is better; then what the need's ``pack``
-    says; then the lowest index. ``None``: no opinion. The answer may depend on nothing but the arguments.
+    says; then the lowest index. ``None``: no opinion. The answer may depend on nothing but the arguments. A
+    plugin with an attribute ``dialects`` is asked for pods of these alone.
     """
 
     name: str

@@ -33,6 +33,7 @@ class CardPolicy:
 
     name = "deviceshare-cards"
     weight = 1.0
+    dialects = VOLCANO
 
     def __init__(self, policy: str) -> None:
         self._policy = policy

@@ -1,0 +1,114 @@
+"""What is remembered about single cards: the way of most pods, which ask for a part of one card.
+
+The state of a card is one number (:class:`~windlass.engine.cards.CardTable` hands them out), so what a card in
+some state says to a need is found once. A row's count is then a sum, and its choice a least one, over as many
+look-ups as it has cards. Whatever needs more than that is left to :mod:`windlass.engine.cardfit`, whose
+answers these are (a property test holds it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.cardfit import Seat, Wish, capacity_of, cut_of, opening_of, rank_of
+from windlass.engine.cards import Cut, RowCards
+from windlass.engine.devices import WHOLE
+from windlass.spi.devices import DeviceNeed
+
+MOST = 20_000
+
+
+class Place(NamedTuple):
+    """What a card says to a need now. ``opens``: 1 if a whole card is charged for it, -1 if that takes a closer
+    look. ``rank``: the least is taken. ``cuts``: what the pod would get; empty if the card does not take it."""
+
+    capacity: int
+    opens: int
+    rank: tuple[bool, int, int]
+    cuts: tuple[Cut, ...]
+
+
+NOTHING = Place(0, 0, (False, 0, 0), ())
+
+
+class NeedMemo:
+    """One need of one card, on the cards of one kit."""
+
+    __slots__ = ("_need", "_wishes", "places")
+
+    def __init__(self, need: DeviceNeed, wishes: Sequence[Wish], found: RowCards) -> None:
+        self._need = need
+        self._wishes = {wish.slot: wish for wish in wishes}
+        cards = found.kit.cards
+        self.places: list[tuple[int, str, dict[int, Place]]] = [
+            (slot, cards[slot].device.resource, {}) for slot in sorted(self._wishes)
+        ]
+        """Slot, resource, state → place."""
+
+    @staticmethod
+    def serves(need: DeviceNeed) -> bool:
+        """Whether this way may be gone for the need."""
+        return need.count == 1 and not (need.carries or need.avoids or need.uuids or need.uuids_not)
+
+    def place(self, found: RowCards, slot: int, cells: NDArray[np.int64], known: dict[int, Place]) -> Place:
+        """Look at one card, and remember. ``cells``: of the row."""
+        need, wish = self._need, self._wishes[slot]
+        seat = Seat(found.kit.cards[slot], cells[slot].tolist(), later=False, vacated=False)
+        capacity = capacity_of(need, wish, seat)
+        cut = cut_of(need, wish, seat) if capacity else None
+        place = NOTHING
+        if cut is not None:
+            place = Place(capacity, _opens(seat), rank_of(need, cut, seat, slot), (cut,))
+        if len(known) > MOST:
+            known.clear()
+        known[found.states[slot]] = place
+        return place
+
+
+def _opens(seat: Seat) -> int:
+    if not seat.card.counted or opening_of(seat, later=False) is None:
+        return 0
+    return -1 if seat.held or seat.kept else 1
+
+
+def count(memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: dict[str, int]) -> int | None:
+    """How many pods the row's cards take; ``None`` if a closer look is needed. ``free``: by resource, what is
+    available in the planes."""
+    total, states = 0, found.states
+    opened: dict[str, int] = {}
+    for slot, resource, known in memo.places:
+        place = known.get(states[slot])
+        if place is None:
+            place = memo.place(found, slot, cells, known)
+        if place.capacity:
+            total += place.capacity
+            if place.opens:
+                if place.opens < 0:
+                    return None
+                opened[resource] = opened.get(resource, 0) + WHOLE
+    for resource, units in opened.items():
+        if free.get(resource, 0) < units:
+            return None
+    return total
+
+
+def pick(
+    memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: dict[str, int]
+) -> tuple[Cut, ...] | None:
+    """The part that a pod gets; ``None`` if a closer look is needed."""
+    best: Place | None = None
+    states = found.states
+    for slot, resource, known in memo.places:
+        place = known.get(states[slot])
+        if place is None:
+            place = memo.place(found, slot, cells, known)
+        if not place.capacity or (best is not None and place.rank >= best.rank):
+            continue
+        if place.opens and (place.opens < 0 or free.get(resource, 0) < WHOLE):
+            return None
+        best = place
+    return best.cuts if best is not None else None
