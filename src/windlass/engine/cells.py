@@ -51,8 +51,10 @@ PlainScores = list[tuple[float, PlainScorer]]
 
 def plain_scores(policies: Policies, needs: Needs, table: NodeTable) -> PlainScores | None:
     """The row scores for tasks of these needs, asked about one row at a time; ``None`` where a policy can
-    only be asked about arrays."""
+    only be asked about arrays, and for a resource that no node lists (MIG slices that are carved)."""
     if not policies.amounts_decide or policies.other_capacities or policies.row_filters:
+        return None
+    if any(resource not in table.resources.values for resource, _ in needs.request):
         return None
     found: PlainScores = []
     for plugin in policies.scores(needs.dialect).row:
