@@ -1,7 +1,4 @@
-"""The scheduling cases: which are run, how, and which are known to differ.
-
-A case is run if it asks for whole devices; :func:`asks_for` reads that from the case.
-"""
+"""The scheduling cases: how they are run, and which are known to differ."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from windlass.model.cluster import ClusterModel
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
 
 FOLDER = Path(__file__).resolve().parents[1] / "cases"
-_PARTS_OF_DEVICES = {"gpuFraction", "gpuMemMiB", "fractionDevices", "mig"}
 _ENTRY = re.compile(r"^- `([A-Za-z0-9.-]+)`: (\S.*)$")
 
 
@@ -38,21 +34,6 @@ def _load_runner() -> ModuleType:
 
 RUNNER = _load_runner()
 CASES: Mapping[str, dict[str, Any]] = {case["id"]: case for case in RUNNER.load_cases(FOLDER / "cases.json")}
-
-
-def asks_for(case: Mapping[str, Any]) -> str:
-    """What a case asks for beyond whole devices; empty: nothing, it is run."""
-    state = case["state"]
-    if any("mig" in node for node in state.get("nodes", ())):
-        return "parts of devices"
-    for job in state.get("jobs", ()):
-        if any(_PARTS_OF_DEVICES & set(task["request"]) for task in job["tasks"]):
-            return "parts of devices"
-    if case["dialect"] == "share":
-        demands = [queue.get("gpu", {}).get("demand", 0) for queue in state["queues"]]
-        if any(RUNNER.quantity(demand).denominator != 1 for demand in demands):
-            return "parts of devices"
-    return ""
 
 
 def outcome(case: dict[str, Any], **settings: Any) -> tuple[dict[str, Any], list[str]]:
