@@ -19,7 +19,6 @@ import msgspec
 
 from windlass.api import annotations
 from windlass.api.resources import NODES, PODS, SERVICES
-from windlass.api.zones import NodeRecord
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
@@ -229,9 +228,7 @@ class NodeAgent:
         }
         published = told(keeper)
         words |= published.annotations
-        zones = NodeRecord(
-            numa.find_zones(found.cores), options.topology_manager_policy, options.topology_manager_scope
-        )
+        zones = numa.record_of(found.cores, options)
         words |= numa.words(zones)
         self.node = OwnNode(
             self._client,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from windlass.api import zones
 from windlass.api.zones import NodeRecord, ZoneRecord
+from windlass.node.options import AgentOptions
 
 SYSTEM = Path("/sys/devices/system/node")
 _ALIGNED = frozenset(zones.POLICIES) - {"none"}
@@ -55,6 +56,11 @@ def find_zones(cores: Sequence[int], root: Path = SYSTEM) -> tuple[ZoneRecord, .
 def _with_distances(record: ZoneRecord, kept: Sequence[int]) -> ZoneRecord:
     distances = tuple(record.distances[place] for place in kept) if record.distances else ()
     return ZoneRecord(record.number, record.cpus, record.memory, distances)
+
+
+def record_of(cores: Sequence[int], options: AgentOptions) -> NodeRecord:
+    """The zones of this machine, and the policy by which its pods are served from them."""
+    return NodeRecord(find_zones(cores), options.topology_manager_policy, options.topology_manager_scope)
 
 
 def words(record: NodeRecord) -> dict[str, str]:
