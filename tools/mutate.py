@@ -6,7 +6,11 @@ and how long it takes (``mutant_bench``). A mutant is then met by the tests that
 function, where it is part of a definition; its module, where it runs at the import), the quickest first, until
 one fails; where possible in a fork of a process that has loaded everything already. A mutant that no test
 notices *survives*; each survivor is listed with its reason from ``tools/mutants.toml``, or as one that still
-wants a test. What differs only in annotations, docstrings or ``is``/``==`` is no mutant.
+wants a test. What differs only in annotations, docstrings, the kinds of parameters or ``is``/``==`` is no mutant.
+
+``--budget`` bounds the tests that one mutant meets, by the processor time they take without it: a mutant that
+no test within it notices counts as a survivor. ``--outcomes`` keeps what became of each, so that a run that was
+stopped goes on where it was; ``--again`` tries those once more that survived, after tests were added.
 
 Exit status 1 if less than ``--goal`` of the mutants are killed.
 """
@@ -76,7 +80,9 @@ def stripped(source: str) -> str:
             node.annotation = ast.Constant(None)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
-            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            node.args.posonlyargs, node.args.kwonlyargs, node.args.args = [], [], every
+            for argument in every:
                 argument.annotation = None
         elif isinstance(node, ast.ClassDef):
             node.decorator_list = []
@@ -155,8 +161,9 @@ def _mutant(path: Path, name: str, source: str, changed: str) -> Mutant:
 class Survey:
     """Which tests execute what, and how long each takes, from one run of all of them without a mutant."""
 
-    def __init__(self, told: dict[str, Any], folder: Path) -> None:
+    def __init__(self, told: dict[str, Any], folder: Path, budget: float = 0.0) -> None:
         self.seconds: dict[str, float] = told["seconds"]
+        self._budget = budget
         self._lines = {
             str(Path(path).relative_to(folder)): {int(line): names for line, names in lines.items()}
             for path, lines in told["lines"].items()
@@ -170,7 +177,15 @@ class Survey:
                 break
         else:
             found = {name for names in lines.values() for name in names}
-        return self._limited(found)
+        return self._within_budget(self._limited(found))
+
+    def _within_budget(self, tests: list[tuple[str, float]]) -> list[tuple[str, float]]:
+        total = 0.0
+        for number, (name, _) in enumerate(tests):
+            total += self.seconds.get(name, 0.0)
+            if self._budget and total > self._budget and number:
+                return tests[:number]
+        return tests
 
     def all_tests(self) -> list[tuple[str, float]]:
         return self._limited(self.seconds)
@@ -209,12 +224,12 @@ class Bench:
         subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
         self._warm: subprocess.Popen[bytes] | None = None
 
-    def survey(self) -> Survey:
+    def survey(self, budget: float) -> Survey:
         """One run without a mutant; the tests have to pass."""
         told = self.folder / "survey.json"
         if why := self._run({"WINDLASS_COVERAGE": str(told)}, ["-x", *TESTS], 3600.0):
             raise SystemExit(f"without any mutant a test fails: {why}")
-        return Survey(json.loads(told.read_text()), self.folder)
+        return Survey(json.loads(told.read_text()), self.folder, budget)
 
     def start(self) -> None:
         """The process that has loaded everything, of which the mutants are forks."""
@@ -344,12 +359,16 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--goal", type=float, default=85.0, help="percent")
     parser.add_argument("--report", type=Path, help="write the page here")
+    parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests per mutant; 0: all")
+    parser.add_argument("--outcomes", type=Path, help="keep what became of each mutant here")
+    parser.add_argument("--again", action="store_true", help="try those once more that survived")
     options = parser.parse_args()
     mutants = draw(options.mutants, options.seed)
     print(f"{len(mutants)} mutants, seed {options.seed}", flush=True)
     work_folder = Path(tempfile.mkdtemp(prefix="windlass-mutants-"))
     try:
-        outcomes = _run_all(mutants, options.workers, work_folder)
+        kept = Kept(options.outcomes, options.seed, again=options.again)
+        outcomes = _run_all(mutants, options.workers, work_folder, kept, options.budget)
     finally:
         shutil.rmtree(work_folder)
     commit = subprocess.run(
@@ -363,14 +382,48 @@ def main() -> int:
     return 0 if share >= options.goal else 1
 
 
-def _run_all(mutants: list[Mutant], workers: int, folder: Path) -> list[Outcome]:
+class Kept:
+    """What became of mutants, in a file, one line each; of the same seed only."""
+
+    def __init__(self, path: Path | None, seed: int, *, again: bool) -> None:
+        self._path = path
+        self._seed = seed
+        self._known: dict[str, dict[str, Any]] = {}
+        lines = path.read_text().splitlines() if path is not None and path.exists() else []
+        for record in map(json.loads, lines):
+            if record["seed"] == seed:
+                self._known[record["key"]] = record
+        if again:
+            self._known = {key: record for key, record in self._known.items() if record["killed_by"]}
+
+    def find(self, mutant: Mutant) -> Outcome | None:
+        record = self._known.get(_identity(mutant))
+        return Outcome(mutant, record["killed_by"], record["seconds"]) if record else None
+
+    def add(self, outcome: Outcome) -> None:
+        if self._path is None:
+            return
+        about = {"killed_by": outcome.killed_by, "seconds": round(outcome.seconds, 1)}
+        with self._path.open("a") as out:
+            out.write(json.dumps({"seed": self._seed, "key": _identity(outcome.mutant), **about}) + "\n")
+
+
+def _identity(mutant: Mutant) -> str:
+    return f"{mutant.line} {mutant.operator} {mutant.key}"
+
+
+def _run_all(mutants: list[Mutant], workers: int, folder: Path, kept: Kept, budget: float) -> list[Outcome]:
+    outcomes = [outcome for mutant in mutants if (outcome := kept.find(mutant)) is not None]
+    known = {id(outcome.mutant) for outcome in outcomes}
+    if outcomes:
+        print(f"{len(outcomes)} known already", flush=True)
     benches = []
     for number in range(workers):
         place = folder / str(number)
         place.mkdir()
         benches.append(Bench(place))
     begun = time.monotonic()
-    survey = benches[0].survey()
+    survey = benches[0].survey(budget)
     print(f"{len(survey.seconds)} tests, surveyed in {time.monotonic() - begun:.0f} s", flush=True)
     for bench in benches:
         bench.start()
@@ -378,16 +431,17 @@ def _run_all(mutants: list[Mutant], workers: int, folder: Path) -> list[Outcome]
     todo: queue.SimpleQueue[Mutant | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     for mutant in mutants:
-        todo.put(mutant)
+        if id(mutant) not in known:
+            todo.put(mutant)
     threads = []
     for bench in benches:
         todo.put(None)
         threads.append(threading.Thread(target=work, args=(todo, done, bench, survey), daemon=True))
         threads[-1].start()
-    outcomes: list[Outcome] = []
-    for number in range(1, len(mutants) + 1):
+    for number in range(len(outcomes) + 1, len(mutants) + 1):
         outcome = done.get()
         outcomes.append(outcome)
+        kept.add(outcome)
         mutant = outcome.mutant
         fate = f"killed by {outcome.killed_by}" if outcome.killed_by else f"SURVIVES: {mutant.key}"
         killed = sum(bool(one.killed_by) for one in outcomes)
