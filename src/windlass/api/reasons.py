@@ -54,6 +54,8 @@ class Reason(StrEnum):
     VOLUME_UNAVAILABLE = "VolumeUnavailable"
     TOPOLOGY_SPREAD_CONFLICT = "TopologySpreadConflict"
     NUMA_ALIGNMENT_FAILED = "NumaAlignmentFailed"
+    NO_SUITABLE_DEVICE = "NoSuitableDevice"
+    DEVICE_SHARES_TAKEN = "DeviceSharesTaken"
     NODE_OVERLOADED = "NodeOverloaded"
     NODE_RESERVED = "NodeReserved"
     REFUSED_BY_EXTENDER = "RefusedByExtender"
@@ -317,6 +319,22 @@ FACTS: Mapping[Reason, Facts] = {
         "TopologyPlacementFailed",
         "Resources",
         "The node's NUMA zones do not hold the pod as its Topology Manager demands.",
+    ),
+    Reason.NO_SUITABLE_DEVICE: _facts(
+        3,
+        "maybe",
+        "NotEnoughResources",
+        "NoMatchingFlavor",
+        "BadConstraints",
+        "The node has too few cards of the kind that is asked for.",
+    ),
+    Reason.DEVICE_SHARES_TAKEN: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "WaitingForQuota",
+        "Resources",
+        "No card of the node has as much left as is asked for.",
     ),
     Reason.NODE_OVERLOADED: _facts(
         3,

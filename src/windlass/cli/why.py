@@ -46,6 +46,8 @@ SHORT: dict[Reason, str] = {
     Reason.TOO_MANY_PODS: "nodes full of pods",
     Reason.VOLUME_UNAVAILABLE: "volume unavailable",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "spread would be uneven",
+    Reason.NO_SUITABLE_DEVICE: "no such device",
+    Reason.DEVICE_SHARES_TAKEN: "devices in use",
     Reason.NODE_OVERLOADED: "nodes are overloaded",
     Reason.NODE_RESERVED: "nodes kept for other work",
     Reason.REFUSED_BY_EXTENDER: "refused by the extender",

@@ -53,6 +53,7 @@ class TaskClass:
         "fit",
         "items",
         "needs",
+        "node_items",
         "number",
         "placed",
         "request",
@@ -78,9 +79,11 @@ class TaskClass:
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
         """Whether its tasks ask for no amount of anything (best effort)."""
         self.items = tuple(sorted(self.request.items()))
+        self.node_items = tuple(sorted(request_of(needs.node_request).items()))
+        """What a task takes of its node, but for what is counted by card."""
         self.device_requests = tuple(
             (name, units // WHOLE)
-            for name, units in sorted(request_of(needs.node_request).items())
+            for name, units in self.node_items
             if is_device(name) and units % WHOLE == 0
         )
         self.tasks = 0

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Blocker, Reason
 from windlass.engine import wording
+from windlass.engine.cardwords import card_findings
 from windlass.engine.classes import UNLIMITED, TaskClass
 from windlass.engine.placing import Placer
 from windlass.engine.table import NodeTable
@@ -92,6 +93,8 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     )
     asked = world.policies.static_findings if wanted.lasting else world.policies.findings
     findings = [f for plugin in asked for f in plugin.findings(cls.needs, view)]
+    if cls.needs.devices:
+        findings += card_findings(cls, live, lasting=wanted.lasting)
     verdict.short = tuple(
         dict.fromkeys(f.resource for f in findings if f.resource and bool(f.blocked[cls.static[live]].any()))
     )
@@ -114,20 +117,23 @@ def room_for(
         limit = plugin.capacity(needs, view)
         if limit is not None:
             np.minimum(count, limit, out=count)
-    return np.maximum(count, 0)
+    np.maximum(count, 0, out=count)
+    if needs.devices:
+        world.classes.seats.limit(count, view, needs)
+    return count
 
 
 def _largest(table: NodeTable, cls: TaskClass, matching: NDArray[np.int64]) -> tuple[tuple[str, int], ...]:
     if not len(matching):
         return ()
     view = view_of(table, matching)
-    return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.items)
+    return tuple((name, int(view.allocatable(name).max())) for name, _ in cls.node_items)
 
 
 def _scarce(verdict: NodesVerdict, table: NodeTable) -> tuple[tuple[str, int], ...]:
     view = view_of(table, verdict.matching)
     found = []
-    for name, units in verdict.cls.items:
+    for name, units in verdict.cls.node_items:
         available = np.maximum(view.available(name), 0)
         if int((available // units).sum()) < verdict.wanted:
             found.append((name, int(available.sum())))
@@ -168,7 +174,7 @@ def _present_reason(verdict: NodesVerdict, table: NodeTable, findings: list[Find
 def _scattered(verdict: NodesVerdict, table: NodeTable) -> bool:
     """Whether there is enough free of everything in sum, and only devices are short on each node."""
     view = view_of(table, verdict.matching)
-    for name, units in verdict.cls.items:
+    for name, units in verdict.cls.node_items:
         if int(np.maximum(view.available(name), 0).sum()) < units * verdict.wanted:
             return False
     return any(is_device(name) for name in verdict.short)
@@ -208,7 +214,7 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
                 from_units(name, largest.get(name, 0)),
                 "the most that one node has",
             )
-            for name, units in verdict.cls.items
+            for name, units in verdict.cls.node_items
             if units > largest.get(name, 0)
         ]
         return over or [Blocker(code, verdict.nodes, detail="no node has all of it together")]
@@ -226,7 +232,7 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
     fitting = str(min(verdict.fitting, verdict.wanted))
     found = [Blocker(code, verdict.nodes, "tasks", str(verdict.wanted), fitting, "what the nodes hold now")]
     if verdict.wanted > 1:
-        requested = dict(verdict.cls.items)
+        requested = dict(verdict.cls.node_items)
         found += [
             Blocker(
                 Reason.TOO_MANY_PODS if name == PODS else Reason.INSUFFICIENT_RESOURCES,

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windlass.api.reasons import FACTS, Blocker, Reason
+from windlass.engine.cardwords import wish
 from windlass.engine.steps import Shortage
 from windlass.spi.plugins import Finding, Refusal
 from windlass.spi.quantities import from_units
 
 if TYPE_CHECKING:
+    from windlass.engine.classes import TaskClass
     from windlass.engine.nodes_verdict import NodesVerdict
 
 PODS = "pods"
@@ -27,6 +29,8 @@ _PER_NODE = {
     Reason.VOLUME_UNAVAILABLE: "do not reach a volume that is needed",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "are excluded by the topology spread constraints",
     Reason.NUMA_ALIGNMENT_FAILED: "have no NUMA zones that serve it",
+    Reason.NO_SUITABLE_DEVICE: "have too few cards of the kind",
+    Reason.DEVICE_SHARES_TAKEN: "have no card with as much left",
     Reason.NODE_OVERLOADED: "are loaded above the threshold",
     Reason.NODE_RESERVED: "are kept for other work",
     Reason.REFUSED_BY_EXTENDER: "are refused by the extender",
@@ -47,6 +51,14 @@ def amounts(items: Sequence[tuple[str, int]]) -> str:
     """``1 nvidia.com/gpu, 4 cpu, 8Gi memory``; ``pods`` is not worth mentioning."""
     told = [f"{from_units(name, units)} {name}" for name, units in items if name != PODS]
     return ", ".join(told) or "nothing in particular"
+
+
+def asked(cls: TaskClass) -> str:
+    """What a task of the class asks for; parts of cards by what is asked of them."""
+    if not cls.needs.devices:
+        return amounts(cls.items)
+    plain = [item for item in cls.node_items if item[0] != PODS]
+    return ", ".join([*([amounts(plain)] if plain else []), *(wish(need) for need in cls.needs.devices)])
 
 
 def unknown_group(key: str) -> str:
@@ -128,7 +140,7 @@ def nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
 
 
 def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
-    each = amounts(verdict.cls.items)
+    each = asked(verdict.cls)
     nodes = count(verdict.nodes, "node")
     match verdict.never or verdict.now:
         case Reason.NO_MATCHING_NODE:
@@ -139,14 +151,15 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
         case Reason.EXCEEDS_EVERY_NODE:
             largest = [
                 f"{from_units(name, most)} {name}"
-                for (name, units), (_, most) in zip(verdict.cls.items, verdict.largest, strict=True)
+                for (name, units), (_, most) in zip(verdict.cls.node_items, verdict.largest, strict=True)
                 if units > most
             ]
-            limit = (
-                f"the most that one matching node has is {', '.join(largest)}"
-                if largest
-                else ("no node has all of it together")
-            )
+            unfit = [finding for finding in findings if finding.code is Reason.NO_SUITABLE_DEVICE]
+            limit = "no node has all of it together"
+            if unfit and not largest:
+                limit = f"of {nodes}, {obstacles(unfit)}"
+            elif largest:
+                limit = f"the most that one matching node has is {', '.join(largest)}"
             return f"One pod needs {each}; {limit}."
         case Reason.EXCEEDS_CLUSTER:
             return (

@@ -20,6 +20,8 @@ _PHRASES = {
     Reason.TOO_MANY_PODS: "Too many pods",
     Reason.VOLUME_UNAVAILABLE: "node(s) didn't find available persistent volumes to bind",
     Reason.TOPOLOGY_SPREAD_CONFLICT: "node(s) didn't match pod topology spread constraints",
+    Reason.NO_SUITABLE_DEVICE: "node(s) didn't have devices of the kind",
+    Reason.DEVICE_SHARES_TAKEN: "node(s) didn't have enough left of one device",
     Reason.NODE_OVERLOADED: "node(s) were overloaded",
     Reason.NODE_RESERVED: "node(s) were reserved",
     Reason.REFUSED_BY_EXTENDER: "node(s) were refused by the extender",

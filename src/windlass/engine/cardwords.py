@@ -1,0 +1,100 @@
+"""What the cards of the nodes say to a class of tasks, in findings and in words."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.api.reasons import Reason
+from windlass.engine.cardfit import Glance
+from windlass.engine.classes import TaskClass
+from windlass.engine.devices import WHOLE
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.plugins import Finding
+from windlass.spi.quantities import from_units
+
+
+def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> list[Finding]:
+    """The obstacles of cards on these rows: too few cards of the kind, on the empty node too; too little left
+    of them now. ``lasting``: the former alone."""
+    needs, seats = cls.needs, cls.seats
+    where = rows.tolist()
+    ever = seats.empty_counts(where, needs) > 0
+    now = seats.counts(where, needs) > 0
+    blocked = np.flatnonzero(~ever if lasting else ~ever | ~now).tolist()
+    lasts: dict[int, list[int]] = {}
+    short: dict[int, list[tuple[int, Glance]]] = {}
+    together: list[int] = []
+    for at in blocked:
+        told = False
+        for number, glance in enumerate(seats.look(where[at], needs, empty=not ever[at])):
+            if glance.taking < glance.need.count:
+                told = True
+                if ever[at]:
+                    short.setdefault(number, []).append((at, glance))
+                else:
+                    lasts.setdefault(number, []).append(at)
+        if not told:
+            together.append(at)
+    found = [
+        Finding(Reason.NO_SUITABLE_DEVICE, _mask(len(rows), ats), detail=f"needs {wish(needs.devices[n])}")
+        for n, ats in sorted(lasts.items())
+    ]
+    found += [
+        Finding(
+            Reason.DEVICE_SHARES_TAKEN,
+            _mask(len(rows), [at for at, _ in glances]),
+            detail=f"needs {wish(needs.devices[n])}; {_left([glance for _, glance in glances])}",
+        )
+        for n, glances in sorted(short.items())
+    ]
+    if together:
+        detail = "needs all of it at once" if len(needs.devices) > 1 else "other work is promised the cards"
+        found.append(Finding(Reason.DEVICE_SHARES_TAKEN, _mask(len(rows), together), detail=detail))
+    return found
+
+
+def _mask(size: int, at: list[int]) -> NDArray[np.bool_]:
+    mask = np.zeros(size, dtype=np.bool_)
+    mask[at] = True
+    return mask
+
+
+def _left(glances: list[Glance]) -> str:
+    """What is left on the freest card of these nodes."""
+    need = glances[0].need
+    if need.count > 1:
+        most = max(glance.taking for glance in glances)
+        return f"at most {most} of {need.count} cards have that"
+    if need.profile:
+        return "no card has a place for it"
+    told = []
+    if need.milli:
+        told.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in glances))} of a card")
+    if need.memory_mib or (need.memory_milli and not need.milli):
+        told.append(f"{max(g.mib for g in glances)} MiB")
+    return f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
+
+
+def wish(need: DeviceNeed) -> str:
+    """``0.5 of an H100 card, 9000 MiB of its memory``: what a need asks for."""
+    kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
+    if need.profile:
+        text = f"a {need.profile} slice of a {kind} card"
+    elif need.whole:
+        text = f"a whole {kind} card"
+    elif need.milli:
+        text = f"{need.milli / WHOLE:g} of a {kind} card"
+    elif need.memory_milli:
+        text = f"{need.memory_milli / WHOLE:g} of the memory of a {kind} card"
+    else:
+        text = f"a {kind} card"
+    if need.memory_mib:
+        text += f" with {need.memory_mib} MiB of its memory"
+    if need.min_memory_mib:
+        text += f" of at least {need.min_memory_mib} MiB"
+    if need.min_compute > (0, 0):
+        text += f" of compute capability {need.min_compute[0]}.{need.min_compute[1]} or more"
+    if need.uuids:
+        text += f" ({', '.join(need.uuids)})"
+    return f"{need.count} times {text}" if need.count > 1 else text
