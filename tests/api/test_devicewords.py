@@ -339,3 +339,24 @@ def test_what_queues_may_count() -> None:
 )
 def test_which_container_asks_for_cards(pod: dict[str, Any], asking: dict[str, int]) -> None:
     assert devicewords.containers_asking(pod) == asking
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (Ask("", milli=500, memory_milli=500), "0.5 of a GPU"),
+        (Ask("", count=2, milli=500, memory_milli=500), "0.5 of each of 2 GPUs"),
+        (Ask("", memory_mib=10240), "10240 MiB of a GPU"),
+        (Ask("", memory_mib=10240, milli=300), "10240 MiB and 30% of the compute of a GPU"),
+        (Ask("", memory_milli=250, milli=100), "25% of the memory and 10% of the compute of a GPU"),
+        (Ask("", milli=300), "30% of the compute of a GPU"),
+        (
+            Ask("", "huawei.com/Ascend910B3", milli=250, memory_mib=16384),
+            "16384 MiB and 25% of the compute of a huawei.com/Ascend910B3",
+        ),
+        (Ask("", profile="1g.10gb"), "MIG slice 1g.10gb"),
+        (Ask("", profile="1g.10gb", count=2), "2 MIG slices 1g.10gb"),
+    ],
+)
+def test_in_words(ask: Ask, words: str) -> None:
+    assert devicewords.described(ask) == words

@@ -40,6 +40,7 @@ __all__ = [
     "amounts_of",
     "annotation_words",
     "containers_asking",
+    "described",
     "is_word",
     "profile_of",
     "read",
@@ -105,6 +106,21 @@ def _covers(ask: Ask, smaller: Ask) -> bool:
         and ask.memory_mib >= smaller.memory_mib
         and ask.memory_milli >= smaller.memory_milli
     )
+
+
+def described(ask: Ask) -> str:
+    """In words: ``10240 MiB and 30% of the compute of a GPU``, ``2 MIG slices 1g.10gb``."""
+    if ask.profile:
+        return f"MIG slice {ask.profile}" if ask.count == 1 else f"{ask.count} MIG slices {ask.profile}"
+    if ask.milli and ask.milli == ask.memory_milli:
+        what = f"{ask.milli / WHOLE:g}"
+    else:
+        memory = f"{ask.memory_mib} MiB" if ask.memory_mib else f"{ask.memory_milli / 10:g}% of the memory"
+        compute = f"{ask.milli / 10:g}% of the compute"
+        claimed = [memory] if ask.memory_mib or ask.memory_milli else []
+        what = " and ".join([*claimed, *([compute] if ask.milli else [])])
+    card = "GPU" if ask.resource == GPU else ask.resource
+    return f"{what} of a {card}" if ask.count == 1 else f"{what} of each of {ask.count} {card}s"
 
 
 def amounts_of(spec: Mapping[str, Any]) -> tuple[ContainerAmounts, ...]:

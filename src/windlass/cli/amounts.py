@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.api import pod_amounts, quantities
+from windlass.api import cards, devicewords, pod_amounts, quantities
+from windlass.api.devicefamilies import compute_part
 
 Vector = dict[str, int]
 
@@ -27,6 +28,60 @@ def pod_request(spec: Mapping[str, Any]) -> Vector:
         return pod_amounts.pod_requests(filled)
     except quantities.QuantityError:
         return {}
+
+
+def of_pod(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vector:
+    """What a pod asks for, parts of cards among it in thousandths of cards. ``node``: the one it is on, whose
+    cards say what part an amount of memory is; without it that counts nothing. A MIG slice counts as one, where
+    it is carved of a card as its compute part."""
+    spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    request = pod_request(spec)
+    containers, words = devicewords.amounts_of(spec), devicewords.annotation_words(notes)
+    if not words and not any(devicewords.is_word(name) or "/mig-" in name for name in request):
+        return request
+    asked = devicewords.read(containers, words)
+    found = {name: units for name, units in request.items() if not devicewords.is_word(name)}
+    listed = allocatable(node) if node is not None else {}
+    parts = {ask.resource: 0 for ask in asked.asks}
+    for ask in asked.asks:
+        if ask.profile and (node is None or devicewords.resource_of(ask.profile) in listed):
+            continue
+        for name, units in ask.taken:
+            found[name] = found.get(name, 0) - units
+        parts[ask.resource] += ask.count * _part(ask, node)
+    found = quantities.add(found, dict(asked.whole), parts)
+    return {name: units for name, units in found.items() if units > 0}
+
+
+def _part(ask: devicewords.Ask, node: Mapping[str, Any] | None) -> int:
+    """Of each card, in thousandths."""
+    if ask.profile:
+        return compute_part(ask.profile)
+    size = _card_memory(node, ask.resource) if node is not None else 0
+    share = -(-ask.memory_mib * devicewords.WHOLE // size) if size else 0
+    return min(devicewords.WHOLE, max(ask.milli, ask.memory_milli, share))
+
+
+def _card_memory(node: Mapping[str, Any], resource: str) -> int:
+    """MiB of the smallest card of a node; 0 if it does not say."""
+    metadata = node.get("metadata") or {}
+    told = [card.memory_mib for card in cards.read(metadata.get("annotations") or {}).cards]
+    label = (metadata.get("labels") or {}).get(f"{resource}.memory", "")
+    return min(filter(None, told), default=int(label) if label.isdecimal() else 0)
+
+
+def carved(node: Mapping[str, Any]) -> int:
+    """Cards in MIG mode that are sliced as pods ask for it, in thousandths: a node lists them as no amount."""
+    read = cards.read((node.get("metadata") or {}).get("annotations") or {})
+    return sum(devicewords.WHOLE for card in read.cards if card.mig and card.dynamic)
+
+
+def parts_text(pod: Mapping[str, Any]) -> str:
+    """What a pod asks of cards in parts, in words; empty for one that asks for none."""
+    notes = (pod.get("metadata") or {}).get("annotations") or {}
+    containers = devicewords.amounts_of(pod.get("spec") or {})
+    asked = devicewords.read(containers, devicewords.annotation_words(notes))
+    return ", ".join(devicewords.described(ask) for ask in asked.asks)
 
 
 def _filled(container: Mapping[str, Any]) -> dict[str, Any]:

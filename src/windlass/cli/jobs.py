@@ -135,10 +135,16 @@ class Job:
         if self.kind == "Job":
             return amounts.job_request(self.obj)
         if self.kind == "Pod":
-            return amounts.pod_request(self.obj.get("spec") or {})
+            return amounts.of_pod(self.obj)
         if self.pods:
-            return amounts.total(amounts.pod_request(pod.get("spec") or {}) for pod in self.pods)
+            return amounts.total(amounts.of_pod(pod) for pod in self.pods)
         return amounts.vector((self.obj.get("spec") or {}).get("minResources"))
+
+    @property
+    def parts(self) -> str:
+        """What its pods ask of cards in parts, in words; empty for one that asks for none."""
+        pods = [self.obj] if self.kind == "Pod" else self.pods
+        return "; ".join(dict.fromkeys(filter(None, map(amounts.parts_text, pods))))
 
     @property
     def members(self) -> int:

@@ -17,10 +17,9 @@ from windlass.api import annotations as names
 from windlass.api import cards as wire
 from windlass.api import views
 from windlass.api.deviceasks import GPU, WHOLE
-from windlass.api.devicefamilies import VOLCANO_VGPU, profile_of
+from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.quantities import is_device
 from windlass.model.claimdevices import DRIVER
-from windlass.model.devices import compute_part
 from windlass.spi.devices import CardMode, SliceProfile
 from windlass.spi.objects import Device
 

@@ -17,15 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from windlass.api import devicewords
 from windlass.api.deviceasks import MIG
-from windlass.api.devicefamilies import VOLCANO_VGPU
+from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part
 from windlass.api.devicewords import GPU, WHOLE, Ask, Asked, Wishes
 from windlass.api.errors import FieldError
 from windlass.api.quantities import is_device
 from windlass.api.views import PodShape
 from windlass.spi.devices import DeviceNeed
-
-_FOUR_SLICED = ("1g.6gb", "2g.12gb", "4g.24gb")
-"""Profiles of cards with four compute slices (A30); all others have seven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +203,6 @@ def charge_of(ask: Ask, facts: CardFacts) -> int:
     """What one card's part counts for, in thousandths of a card."""
     memory = facts.share_of(facts.card_of(ask), ask.memory_mib) if ask.memory_mib else ask.memory_milli
     return min(WHOLE, max(ask.milli, memory))
-
-
-def compute_part(profile: str) -> int:
-    """``3g.40gb`` → 429: compute slices of a card's seven (an A30's four), in thousandths, rounded up."""
-    slices = int(profile.partition("g")[0])
-    return min(WHOLE, -(-slices * WHOLE // (4 if profile in _FOUR_SLICED else 7)))
 
 
 def _wished(ask: Ask, wishes: Wishes) -> DeviceNeed:

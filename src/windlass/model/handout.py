@@ -16,11 +16,10 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import deviceparts, devicewords, views
 from windlass.api.deviceasks import WHOLE
-from windlass.api.devicefamilies import VOLCANO_VGPU, profile_of
+from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.zones import PLACEMENT
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model import cards, numa
-from windlass.model.devices import compute_part
 from windlass.spi.objects import Dialect, HeldSlice
 
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")

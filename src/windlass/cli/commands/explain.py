@@ -38,6 +38,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     out = invocation.out
     gpus = amounts.gpu_text(found.request)
     asked = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
+    asked = found.parts or asked
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {asked}): {found.state}")
     if record is not None:
         out.write(waiting_text(found, record))

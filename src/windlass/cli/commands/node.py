@@ -93,15 +93,14 @@ def _record(
     node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None = None
 ) -> dict[str, Any]:
     have = amounts.allocatable(node)
-    used = amounts.total(amounts.pod_request(pod["spec"]) for pod in pods)
+    used = amounts.total(amounts.of_pod(pod, node) for pod in pods)
     holders: dict[str, int] = {}
     for pod in pods:
-        if amounts.devices(amounts.pod_request(pod["spec"])):
+        if milli := amounts.devices(amounts.of_pod(pod, node)):
             labels = pod["metadata"].get("labels") or {}
             name = labels.get("volcano.sh/job-name") or pod["metadata"]["name"]
-            milli = amounts.devices(amounts.pod_request(pod["spec"]))
             holders[name] = holders.get(name, 0) + milli
-    devices, taken = amounts.devices(have), amounts.devices(used)
+    devices, taken = amounts.devices(have) + amounts.carved(node), amounts.devices(used)
     return {
         "name": node["metadata"]["name"],
         "state": state_of(node),

@@ -81,13 +81,14 @@ def _capacity(invocation: Invocation) -> dict[str, Any]:
     nodes = invocation.client.list(NODES).items
     pods = [pod for pod in invocation.client.list(PODS).items if amounts.holds_resources(pod)]
     have = amounts.total(amounts.allocatable(node) for node in nodes)
-    used = amounts.total(amounts.pod_request(pod["spec"]) for pod in pods)
+    places = {node["metadata"]["name"]: node for node in nodes}
+    used = amounts.total(amounts.of_pod(pod, places.get(pod["spec"]["nodeName"])) for pod in pods)
     ready = sum(1 for node in nodes if _ready(node))
     return {
         "nodes": len(nodes),
         "nodesReady": ready,
         "pods": len(pods),
-        "gpus": amounts.devices(have) / 1000,
+        "gpus": (amounts.devices(have) + sum(map(amounts.carved, nodes))) / 1000,
         "gpusUsed": amounts.devices(used) / 1000,
         "cpu": quantities.from_units("cpu", have.get("cpu", 0)),
         "cpuUsed": quantities.from_units("cpu", used.get("cpu", 0)),

@@ -1,0 +1,72 @@
+"""Parts of cards in lists and in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windlass.api import cards
+from windlass.api.cards import Card
+from windlass.cli import amounts
+from windlass.cli.jobs import Job
+
+GPU = "nvidia.com/gpu"
+
+
+def pod(annotations: dict[str, str] | None = None, **limits: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "p", "namespace": "default", "annotations": annotations or {}},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1", **limits}}}]},
+    }
+
+
+def node(*found: Card, **labels: str) -> dict[str, Any]:
+    notes = {cards.CARDS: cards.write(found)} if found else {}
+    return {"metadata": {"name": "n", "annotations": notes, "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("subject", "takes"),
+    [
+        (pod(), 0),
+        (pod(**{GPU: "2"}), 2000),
+        (pod({"gpu-fraction": "0.5"}), 500),
+        (pod({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}), 1000),
+        (pod(**{"aliyun.com/gpu-mem": "10"}), 625),
+        (pod({"gpu-memory": "4096"}), 250),
+        (pod(**{GPU: "2", "nvidia.com/gpumem": "4096"}), 500),
+        (pod(**{"volcano.sh/gpu-number": "2"}), 2000),
+        (pod(**{"nvidia.com/mig-3g.40gb": "1"}), 429),
+    ],
+)
+def test_parts_are_counted_in_thousandths(subject: dict[str, Any], takes: int) -> None:
+    labelled = node(**{"nvidia.com/gpu.memory": "16384"})
+    assert amounts.devices(amounts.of_pod(subject, labelled)) == takes
+    told = node(Card(0, memory_mib=16384))
+    assert amounts.devices(amounts.of_pod(subject, told)) == takes
+
+
+def test_a_slice_that_the_node_lists_counts_as_one() -> None:
+    listed = node()
+    listed["status"] = {"allocatable": {"nvidia.com/mig-3g.40gb": "2"}}
+    subject = pod(**{"nvidia.com/mig-3g.40gb": "1"})
+    assert amounts.devices(amounts.of_pod(subject, listed)) == 1000
+    assert amounts.devices(amounts.of_pod(subject)) == 1000
+
+
+def test_an_amount_of_memory_of_an_unknown_card_counts_nothing() -> None:
+    assert amounts.devices(amounts.of_pod(pod(**{"aliyun.com/gpu-mem": "10"}))) == 0
+    assert amounts.devices(amounts.of_pod(pod(**{"aliyun.com/gpu-mem": "10"}), node())) == 0
+
+
+def test_cards_that_are_carved_are_cards() -> None:
+    assert amounts.carved(node(Card(0, mig=True, dynamic=True), Card(1), Card(2, mig=True))) == 1000
+    assert amounts.carved(node()) == 0
+
+
+def test_what_a_job_asks_of_cards_in_words() -> None:
+    assert amounts.parts_text(pod()) == ""
+    assert amounts.parts_text(pod(**{"aliyun.com/gpu-mem": "10"})) == "10240 MiB of a GPU"
+    job = Job("Pod", pod({"gpu-fraction": "0.5"}), [])
+    assert job.parts == "0.5 of a GPU"
