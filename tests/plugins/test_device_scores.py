@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from cardscenes import GPU, Box, Cards, part, plain, whole
 
 from windlass.plugins.cards import free_milli
+from windlass.plugins.fgd import Fgd
 from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of
-from windlass.plugins.mix import Moment, observe
+from windlass.plugins.mix import PATIENCE_SECONDS, Moment, observe
 from windlass.plugins.scarcity import CPU, MODEL, Scarcity, cpu_per_card, demand_by_model
 from windlass.plugins.stranding import strandings
 from windlass.spi.objects import Needs
@@ -98,7 +100,7 @@ def test_a_weight_that_is_none_is_refused(given):
 
 def learned(cards: Cards) -> Scarcity:
     plugin = Scarcity()
-    plugin.take_stock(0.0, cards.kinds, cards.view)
+    plugin.take_stock(0.0, cards.stock)
     return plugin
 
 
@@ -112,6 +114,7 @@ def test_one_model_has_nothing_to_say():
 
 def test_the_least_precious_card_that_serves():
     cards = Cards(Box("a", 8, **H100), Box("b", 4, **T4))
+    cards.ask(plain(1))
     plugin = learned(cards)
     found = points(plugin, whole(1), cards)[MODEL]
     assert found[0] == 0.0
@@ -130,7 +133,7 @@ def test_wanted_are_models_that_not_everybody_takes():
     cards = Cards(Box("a", 2, **H100), Box("b", 4, **T4))
     cards.ask(whole(1, models=("T4", "H100")))
     cards.ask(part(500, models_not=("T4",)))
-    moment = observe(cards.kinds(), cards.view)
+    moment = observe(cards.stock)
     assert demand_by_model(moment) == {"NVIDIA-H100-80GB-HBM3": 0.25, "Tesla-T4": 0.0}
 
 
@@ -145,19 +148,67 @@ def test_idle_cards_are_left_enough_cpu():
     assert MODEL not in points(plugin, plain(4), cards)
 
 
+class Untouched:
+    """A stock that nobody may ask."""
+
+    def __getattr__(self, name: str) -> object:
+        pytest.fail("asked too soon")
+
+
 def test_a_mix_is_taken_over_when_it_is_another_one():
     cards = Cards(Box("a", 8, **H100), Box("b", 8, **T4))
     plugin = Scarcity()
-    assert plugin.take_stock(0.0, cards.kinds, cards.view) is True
-    assert plugin.take_stock(1.0, lambda: pytest.fail("asked too soon"), cards.view) is False
+    assert plugin.take_stock(0.0, cards.stock) is False  # no pods
     cards.ask(whole(1))
-    assert plugin.take_stock(100.0, cards.kinds, cards.view) is True
+    assert plugin.take_stock(0.0, cards.stock) is True
+    assert plugin.take_stock(PATIENCE_SECONDS - 1, Untouched()) is False
+    assert plugin.take_stock(100.0, cards.stock) is False
     for _ in range(9):
         cards.ask(whole(1))
-    assert plugin.take_stock(200.0, cards.kinds, cards.view) is False
+    assert plugin.take_stock(200.0, cards.stock) is False
     cards.ask(part(500))
     cards.ask(part(500))
-    assert plugin.take_stock(300.0, cards.kinds, cards.view) is True
+    assert plugin.take_stock(300.0, cards.stock) is True
+
+
+def test_what_is_learned_outlives_the_process():
+    cards = Cards(Box("a", 8, **H100), Box("b", 8, **T4))
+    cards.ask(whole(1, cpu=8, models=("H100",)))
+    cards.ask(part(memory_mib=10240))
+    for one, other in ((Scarcity(), Scarcity()), (Fgd(), Fgd())):
+        one.take_stock(5.0, cards.stock)
+        other.recall(msgspec.json.decode(msgspec.json.encode(one.remembered())))
+        assert other.silent is one.silent is False
+        for needs in (whole(1), part(300), plain(8)):
+            expected, found = one.score(needs, cards.view), other.score(needs, cards.view)
+            assert expected is not None
+            assert found is not None
+            assert found.tolist() == expected.tolist()
+        assert other.take_stock(5.0 + PATIENCE_SECONDS - 1, Untouched()) is False
+        assert other.take_stock(5.0 + PATIENCE_SECONDS, cards.stock) is False
+    fresh = Scarcity()
+    fresh.recall(msgspec.json.decode(msgspec.json.encode(Scarcity().remembered())))
+    assert fresh.silent
+    assert fresh.take_stock(0.0, cards.stock) is True
+
+
+def test_cards_of_all_nodes_are_counted_by_model():
+    cards = Cards(Box("a", 2, **H100), Box("b", 8, **T4), Box("c", 8, **T4), Box("d", 0))
+    assert cards.stock.cards() == {("NVIDIA-H100-80GB-HBM3", 81920): 2, ("Tesla-T4", 15360): 16}
+    assert cards.stock.empty()
+    cards.ask(whole(1))
+    assert not cards.stock.empty()
+    assert not cards.stock.parts_wanted()
+    cards.ask(part(300))
+    assert cards.stock.parts_wanted()
+
+
+def test_the_middle_card_stands_for_all():
+    cards = Cards(Box("a", 2, **H100), Box("b", 8, **T4), Box("c", 1, memory_mib=0))
+    cards.ask(part(memory_mib=7680))
+    moment = observe(cards.stock)
+    assert moment.memory_mib == 15360
+    assert [demand.milli for demand, _ in moment.pods] == [500]
 
 
 def test_cpu_beside_a_card_is_the_mean():
@@ -165,7 +216,7 @@ def test_cpu_beside_a_card_is_the_mean():
     cards.ask(whole(2, cpu=8))
     cards.ask(part(500, cpu=3))
     cards.ask(plain(100))
-    assert cpu_per_card(observe(cards.kinds(), cards.view)) == pytest.approx(11000 / 2.5)
+    assert cpu_per_card(observe(cards.stock)) == pytest.approx(11000 / 2.5)
     assert cpu_per_card(Moment()) == 0.0
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
+from windlass.engine.stock import ClusterStock
 from windlass.engine.view import TableView
 from windlass.plugins.resources import ResourcesFit
 from windlass.spi.devices import DeviceNeed
@@ -101,6 +102,10 @@ class Cards:
     @property
     def view(self) -> TableView:
         return TableView(self.engine.world.table)
+
+    @property
+    def stock(self) -> ClusterStock:
+        return ClusterStock(self.engine.world)
 
     def kinds(self) -> list[tuple[Needs, int]]:
         return [(cls.needs, cls.tasks) for cls in self.engine.world.classes if cls.tasks]

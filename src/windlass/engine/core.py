@@ -11,7 +11,7 @@ a hash.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
@@ -37,11 +37,11 @@ from windlass.engine.reviews import Reviews
 from windlass.engine.running import RunningGroups
 from windlass.engine.scoretable import ScoreTable, score_table
 from windlass.engine.statement import Outbox, Statement
+from windlass.engine.stock import ClusterStock
 from windlass.engine.turns import Turns
-from windlass.engine.view import TableView
 from windlass.engine.world import World
 from windlass.spi.numa import ZoneHolding
-from windlass.spi.objects import Needs, Task, TaskState
+from windlass.spi.objects import Task, TaskState
 
 
 class Core:
@@ -52,7 +52,7 @@ class Core:
         self.config = config or EngineConfig()
         policies = Policies(plugins)
         self.world = World(self.config, policies)
-        self._nodes = TableView(self.world.table)
+        self._stock = ClusterStock(self.world)
         self._intake = Intake(self.world)
         self._placer = Placer(self.world.table, policies)
         self._statement = Statement(self.world.ledger)
@@ -136,9 +136,7 @@ class Core:
         """Where a policy answers otherwise than before, everything is asked anew; and tried again, unless it is
         scores alone."""
         changed = [plugin.changed(now) for plugin in self.world.policies.varying]
-        learned = [
-            plugin.take_stock(now, self._kinds, self._nodes) for plugin in self.world.policies.learning
-        ]
+        learned = [plugin.take_stock(now, self._stock) for plugin in self.world.policies.learning]
         table = self.world.table
         if any(learned):
             self.world.policies.hear_scores()
@@ -147,10 +145,6 @@ class Core:
         if any(changed):
             table.epoch += 1
             table.improved.update(row for row in range(table.height) if table.live[row])
-
-    def _kinds(self) -> Iterator[tuple[Needs, int]]:
-        """Every kind of pods, with how many exist."""
-        return ((cls.needs, cls.tasks) for cls in self.world.classes if cls.tasks)
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
         """Why the group waits, as things stand; ``None`` if nothing of it waits.

@@ -158,6 +158,8 @@ class Document(msgspec.Struct, frozen=True):
     holds: list[HoldRecord] = []
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
+    learned: dict[str, Any] = {}
+    """By policy."""
 
 
 def dump(engine: Core) -> bytes:
@@ -199,6 +201,7 @@ def dump(engine: Core) -> bytes:
             if isinstance(usage := world.queues.entries[name].reported, QueueUsage)
         ],
         namespace_quotas=list(world.namespace_quotas.values()),
+        learned={plugin.name: plugin.remembered() for plugin in world.policies.learning},
     )
     return msgspec.json.encode(document)
 
@@ -217,6 +220,10 @@ def read(data: bytes) -> Document:
 def load_into(engine: Core, document: Document) -> None:
     """Bring a fresh engine into the dumped state."""
     engine.cycles = document.cycles
+    for plugin in engine.world.policies.learning:
+        if plugin.name in document.learned:
+            plugin.recall(document.learned[plugin.name])
+    engine.world.policies.hear_scores()
     _load_objects(engine, document)
     _load_waiting(engine, document)
     _load_notes(engine, document)

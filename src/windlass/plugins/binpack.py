@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,13 @@ from windlass.spi.quantities import is_device
 ORDINARY = ("cpu", "memory")
 
 
+class Learner(Protocol):
+    """A score that may be silent."""
+
+    @property
+    def silent(self) -> bool: ...
+
+
 class Binpack:
     """For a task with devices: 90 points for the share of the node's devices in use after placing it,
     10 for CPU and memory. Without devices: 60 for CPU and memory, 40 for a node that has no idle
@@ -25,9 +32,22 @@ class Binpack:
     name = "binpack"
     footprint = Footprint.ROW
 
-    def __init__(self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
+    def __init__(
+        self,
+        weight: float = 1.0,
+        dialects: Collection[Dialect] = tuple(Dialect),
+        *,
+        yields_to: Learner | None = None,
+    ) -> None:
+        """``yields_to``: as long as that one has something to say, this one has not."""
         self.weight = weight
         self.dialects = dialects
+        self._yields_to = yields_to
+
+    @property
+    def silent(self) -> bool:
+        """See :mod:`windlass.spi.scoring`."""
+        return self._yields_to is not None and not self._yields_to.silent
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES if any(units > 0 for _, units in needs.request) else Trend.FALLS

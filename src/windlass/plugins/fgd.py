@@ -2,7 +2,8 @@
 
 The score is that of :mod:`windlass.plugins.fragmentation`, rounded down to whole points; of nodes with
 equal points the first by name is taken, of cards the lowest index. What usually comes is learned from the
-pods that exist (:mod:`windlass.plugins.mix`), unless a mix is given.
+pods that exist (:mod:`windlass.plugins.mix`), unless a mix is given. A pod that asks for nothing goes where
+the fewest pods are.
 
 Learned, it stays silent as long as no pod asks for a part of a card: whole cards of one size are packed as
 well without it. A node with cards of several models counts as one of the first card's model.
@@ -10,20 +11,22 @@ well without it. A node with cards of several models counts as one of the first 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 
 import numpy as np
 
+from windlass.plugins.binpack import fewest_pods
 from windlass.plugins.cards import asked_milli, asked_of, free_milli
 from windlass.plugins.fragmentation import Mix, by_model, descent, typical
-from windlass.plugins.mix import PATIENCE_SECONDS, Moment, demand_of, observe
+from windlass.plugins.mix import Learner, Moment, demand_of
 from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
+from windlass.spi.scoring import Stock
 
 
-class Fgd:
+class Fgd(Learner):
     name = "fgd"
     footprint = Footprint.ROW
     reads_cards = True
@@ -32,43 +35,32 @@ class Fgd:
         self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect), mix: Mix | None = None
     ) -> None:
         """``mix``: what usually comes, once and for all; without it, that is learned."""
+        super().__init__()
         self.weight = weight
         self.dialects = dialects
         self._given = mix is not None
         self._mix = mix
-        self._moment = Moment()
-        self._learned_at = float("-inf")
-        self._seen_nodes = -1
 
     # ------------------------------------------------------------------ what usually comes
 
-    def take_stock(
-        self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView
-    ) -> bool:
-        """See :class:`~windlass.spi.plugins.Learns`."""
-        if self._given or (now - self._learned_at < PATIENCE_SECONDS and self._seen_nodes == nodes.version):
-            return False
-        moment = observe(kinds(), nodes)
-        if not moment.pods:
-            return False
-        self._learned_at, self._seen_nodes = now, nodes.version
-        if not moment.differs(self._moment):
-            return False
-        before, self._moment = self._mix, moment
-        self._mix = Mix(typical(dict(moment.pods))) if moment.shared else None
-        return before is not None or self._mix is not None
+    def take_stock(self, now: float, stock: Stock) -> bool:
+        return not self._given and super().take_stock(now, stock)
+
+    def _concerns(self, moment: Moment) -> bool:
+        return self._given or moment.shared
+
+    def _adopt(self, moment: Moment) -> None:
+        if not self._given:
+            self._mix = Mix(typical(dict(moment.pods))) if moment.shared else None
 
     # ------------------------------------------------------------------ scores
-
-    @property
-    def silent(self) -> bool:
-        """See :mod:`windlass.spi.scoring`."""
-        return self._mix is None
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.RISES if self._mix is None else Trend.ANY
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
+        if not any(units > 0 for _, units in needs.request):
+            return fewest_pods(nodes)
         found = self._points(needs, nodes)
         return None if found is None else np.maximum(found.max(axis=1), 0).astype(np.float64)
 

@@ -8,20 +8,24 @@ the cluster goes on as it did.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
+import msgspec
 
 from windlass.plugins.cards import WHOLE, asked_of, part_of
 from windlass.plugins.fragmentation import Demand
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Needs
+from windlass.spi.scoring import Stock
 
 PATIENCE_SECONDS = 60.0
 TOLERANCE = 0.1
 """How large a part of the pods must be of other kinds before the new mix counts."""
+
+
+_Listed = tuple[int, int, int, tuple[str, ...], tuple[str, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,18 @@ class Moment:
         """Whether there is more than one model to choose from."""
         return len(self.models) > 1
 
+    def as_list(self) -> list[Any]:
+        """Of plain values, for :meth:`of_list`."""
+        pods = [[d.cpu, d.milli, d.count, list(d.models), list(d.models_not), n] for d, n in self.pods]
+        return [pods, [list(item) for item in self.models], self.memory_mib]
+
+    @staticmethod
+    def of_list(listed: Any) -> Moment:
+        """Raises ``msgspec.ValidationError`` for what :meth:`as_list` never says."""
+        pods, models, memory = msgspec.convert(listed, tuple[list[_Listed], list[tuple[str, int]], int])
+        kinds = tuple((Demand(cpu, milli, count, some, none), n) for cpu, milli, count, some, none, n in pods)
+        return Moment(kinds, tuple(models), memory)
+
     def differs(self, other: Moment) -> bool:
         """Whether it differs from ``other`` by more than :data:`TOLERANCE`."""
         if {name for name, _ in self.models} != {name for name, _ in other.models}:
@@ -58,20 +74,79 @@ def _distance(one: dict[Demand, int], two: dict[Demand, int]) -> float:
     return sum(abs(one.get(kind, 0) / first - two.get(kind, 0) / second) for kind in kinds) / 2
 
 
-def observe(kinds: Iterable[tuple[Needs, int]], nodes: NodeView) -> Moment:
-    """The moment, from all kinds of pods with their numbers and from all nodes."""
-    cards = nodes.cards()
-    there = cards.exists & cards.healthy
-    counts = np.bincount(cards.model[there], minlength=len(cards.models))
-    models = {cards.models[code]: int(n) for code, n in enumerate(counts.tolist()) if n}
-    sizes = np.sort(cards.memory_mib[there])
-    memory = int(sizes[len(sizes) // 2]) if len(sizes) else 0
+class Learner:
+    """Takes stock for a score, which says what it makes of a moment by :meth:`_adopt`."""
+
+    def __init__(self) -> None:
+        self._moment = Moment()
+        self._learned_at = float("-inf")
+
+    def take_stock(self, now: float, stock: Stock) -> bool:
+        """See :class:`~windlass.spi.scoring.Learns`."""
+        if now - self._learned_at < PATIENCE_SECONDS or stock.empty():
+            return False
+        self._learned_at = now
+        moment = observe(stock)
+        if not self._concerns(moment):
+            moment = Moment(models=moment.models, memory_mib=moment.memory_mib)
+        elif not moment.differs(self._moment):
+            return False
+        before = self.silent
+        self._moment = moment
+        self._adopt(moment)
+        return not (before and self.silent)
+
+    @property
+    def silent(self) -> bool:
+        """See :mod:`windlass.spi.scoring`."""
+        return not self._concerns(self._moment)
+
+    def _concerns(self, moment: Moment) -> bool:
+        """Whether the score has a word at such a moment."""
+        raise NotImplementedError
+
+    def _adopt(self, moment: Moment) -> None:
+        raise NotImplementedError
+
+    def remembered(self) -> object:
+        """See :class:`~windlass.spi.scoring.Learns`."""
+        at = self._learned_at if math.isfinite(self._learned_at) else None
+        return [at, self._moment.as_list()]
+
+    def recall(self, learned: object) -> None:
+        """See :class:`~windlass.spi.scoring.Learns`."""
+        at, listed = msgspec.convert(learned, tuple[float | None, Any])
+        self._learned_at = float("-inf") if at is None else at
+        self._moment = Moment.of_list(listed)
+        self._adopt(self._moment)
+
+
+def observe(stock: Stock) -> Moment:
+    """The moment: kinds of pods only where parts of cards are wanted or there is more than one model."""
+    models: dict[str, int] = {}
+    sizes: list[tuple[int, int]] = []
+    for (model, memory), number in stock.cards().items():
+        models[model] = models.get(model, 0) + number
+        sizes.append((memory, number))
+    moment = Moment((), tuple(sorted(models.items())), _middle(sizes))
+    if not moment.mixed and not stock.parts_wanted():
+        return moment
     pods: dict[Demand, int] = {}
-    for needs, number in kinds:
-        if number > 0:
-            demand = demand_of(needs, memory)
-            pods[demand] = pods.get(demand, 0) + number
-    return Moment(tuple(sorted(pods.items())), tuple(sorted(models.items())), memory)
+    for needs, number in stock.kinds():
+        demand = demand_of(needs, moment.memory_mib)
+        pods[demand] = pods.get(demand, 0) + number
+    return replace(moment, pods=tuple(sorted(pods.items())))
+
+
+def _middle(sizes: list[tuple[int, int]]) -> int:
+    """The size of the middle one; of 0 (unknown) only if all are."""
+    known = sorted((size, number) for size, number in sizes if size)
+    half = sum(number for _, number in known) // 2
+    for size, number in known:
+        half -= number
+        if half < 0:
+            return size
+    return 0
 
 
 def demand_of(needs: Needs, memory_mib: int = 0) -> Demand:

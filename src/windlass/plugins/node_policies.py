@@ -9,12 +9,14 @@ from windlass.plugins import kai_scores
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.dialects import KAI, NOT_KAI, OWN
+from windlass.plugins.fgd import Fgd
 from windlass.plugins.host_ports import HostPorts
 from windlass.plugins.kai_cards import build as kai_cards_of
 from windlass.plugins.node_affinity import NodeAffinity
 from windlass.plugins.numa.policy import NumaZones
 from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
 from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.scarcity import Scarcity
 from windlass.plugins.spread import Spread
 from windlass.plugins.taints import TaintToleration
 from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
@@ -65,12 +67,22 @@ def node_policies(
         counting.spread,
         counting.zones,
         Volumes(),
-        Binpack(dialects=dialects) if placement == "binpack" else Spread(dialects=dialects),
+        *packing(dialects, spread=placement == "spread"),
         *wishes(counting, dialects),
         *kai_scores.build(gpu=kai_gpu, cpu=kai_cpu),
         *kai_cards_of(kai_cards, sharing_first=kai_sharing_first),
         *_kai_affinity(counting),
     ]
+
+
+def packing(dialects: Collection[Dialect], *, spread: bool = False) -> list[object]:
+    """How nodes are chosen by what is free on them. Packed by what is in use, as long as pods ask for whole
+    cards of one model; with several models the least precious goes first; with parts of cards what would be
+    stranded decides (ADR 0012)."""
+    if spread:
+        return [Spread(dialects=dialects)]
+    fgd = Fgd(dialects=dialects)
+    return [Binpack(dialects=dialects, yields_to=fgd), fgd, Scarcity(dialects=dialects)]
 
 
 def wishes(counting: Counting, dialects: Collection[Dialect]) -> list[object]:

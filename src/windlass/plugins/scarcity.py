@@ -12,13 +12,13 @@ Two parts of 50 points each, on clusters with more than one model of cards; else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from windlass.plugins.cards import WHOLE, asked_of, free_milli
 from windlass.plugins.fragmentation import Demand
-from windlass.plugins.mix import PATIENCE_SECONDS, Moment, observe
+from windlass.plugins.mix import Learner, Moment
 from windlass.spi.accelerators import known
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
@@ -28,44 +28,27 @@ MODEL, CPU = "model", "cpu"
 POINTS = 50.0
 
 
-class Scarcity:
+class Scarcity(Learner):
     name = "scarcity"
     footprint = Footprint.ROW
     reads_cards = True
 
     def __init__(self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect)) -> None:
+        super().__init__()
         self.weight = weight
         self.dialects = dialects
-        self._moment = Moment()
         self._costs: Mapping[str, float] = {}
         self._cpu_per_card = 0.0
-        self._learned_at = float("-inf")
-        self._seen_nodes = -1
 
-    def take_stock(
-        self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView
-    ) -> bool:
-        """See :class:`~windlass.spi.plugins.Learns`."""
-        if now - self._learned_at < PATIENCE_SECONDS and self._seen_nodes == nodes.version:
-            return False
-        moment = observe(kinds(), nodes)
-        if not moment.models:
-            return False
-        self._learned_at, self._seen_nodes = now, nodes.version
-        if not moment.differs(self._moment):
-            return False
-        before, self._moment = self._moment, moment
+    def _concerns(self, moment: Moment) -> bool:
+        return moment.mixed
+
+    def _adopt(self, moment: Moment) -> None:
         self._costs = costs(moment)
         self._cpu_per_card = cpu_per_card(moment)
-        return before.mixed or moment.mixed
-
-    @property
-    def silent(self) -> bool:
-        """See :mod:`windlass.spi.scoring`."""
-        return not self._moment.mixed
 
     def trend(self, needs: Needs) -> Trend:
-        if not self._moment.mixed or not self._cpu_per_card:
+        if self.silent or not self._cpu_per_card:
             return Trend.RISES
         return Trend.ANY
 
@@ -75,7 +58,7 @@ class Scarcity:
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
         """Name of a part → its weight and its points, up to 50 each."""
-        if not self._moment.mixed:
+        if self.silent:
             return {}
         cards = nodes.cards()
         found: dict[str, tuple[float, FloatArray]] = {}

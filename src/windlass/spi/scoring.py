@@ -10,7 +10,7 @@ change with what :class:`Learns` answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, runtime_checkable
 
 from windlass.spi.devices import DeviceNeed
@@ -18,14 +18,43 @@ from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Needs
 
 
+class Stock(Protocol):
+    """What there is, for scores that learn. Nothing is counted before it is asked for."""
+
+    def empty(self) -> bool:
+        """Whether there are no pods."""
+        ...
+
+    def parts_wanted(self) -> bool:
+        """Whether any pod speaks of cards otherwise than as plain whole ones."""
+        ...
+
+    def kinds(self) -> Iterable[tuple[Needs, int]]:
+        """Every kind of pods with how many exist, waiting or placed."""
+        ...
+
+    def cards(self) -> Mapping[tuple[str, int], int]:
+        """Model and memory (MiB; "" and 0 where not known) → how many healthy cards all nodes have."""
+        ...
+
+
 @runtime_checkable
 class Learns(Protocol):
     """A score that goes by what pods usually ask for."""
 
-    def take_stock(self, now: float, kinds: Callable[[], Iterable[tuple[Needs, int]]], nodes: NodeView) -> bool:
-        """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend``
-        included. ``kinds()`` has every kind of pods with how many exist, waiting or placed; ``nodes`` are
-        all nodes. To be quick where nothing is to be learned."""
+    name: str
+
+    def take_stock(self, now: float, stock: Stock) -> bool:
+        """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend`` and
+        ``silent`` included. To be quick where nothing is to be learned."""
+        ...
+
+    def remembered(self) -> object:
+        """What it has learned, of plain values that JSON knows; part of a dumped state."""
+        ...
+
+    def recall(self, learned: object) -> None:
+        """Take over what :meth:`remembered` said, in another process. Before the first question."""
         ...
 
 
