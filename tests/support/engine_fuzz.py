@@ -29,6 +29,7 @@ from windlass.spi.objects import (
     VolumeNeed,
     WeightedPodTerm,
 )
+from windlass.spi.topology import Level, TopologyNeed
 
 ZONES = ("a", "b", "c")
 
@@ -80,6 +81,15 @@ QUEUES = (
     ("default", "default"),
     ("c", "c priority=1 deserved.gpu=2 deserved.cpu=8"),
 )
+NETWORK = (Level("zone"), Level("kubernetes.io/hostname"))
+WISHES = (
+    TopologyNeed("network", NETWORK, 0),
+    TopologyNeed("network", NETWORK, 0, 1),
+    TopologyNeed("network", NETWORK, 1),
+    TopologyNeed("network", NETWORK, -1, 0),
+    TopologyNeed("network", NETWORK, -1, 1, nested=False, anchor="n1"),
+)
+"""How near to one another a gang may ask to be."""
 LEAVES = ("a", "b", "default", "c", "nowhere", "top")
 
 
@@ -119,6 +129,8 @@ KINDS = (
     "parted",
     "stick",
     "leave",
+    "near",
+    "near",
 )
 
 
@@ -220,6 +232,19 @@ class Player:
             self.cluster.add_tasks(name, 1, wants, role=part)
             task = list(self.cluster.tasks.values())[-1]
             self.cluster.task(replace(task, subgroup=part, role=""))
+
+    def _near(self, op: Op) -> None:
+        """A group, and some of its parts, ask to be near; or no longer do."""
+        name = self._group(op.x)
+        if name is None:
+            return
+        group = self.cluster.groups[f"{NAMESPACE}/{name}"]
+        wishes = (*WISHES, None)
+        parts = tuple(
+            replace(part, topology=wishes[(op.y + at) % len(wishes)] if op.z % 2 else None)
+            for at, part in enumerate(group.subgroups)
+        )
+        self.cluster.change_group(name, topology=wishes[op.y % len(wishes)], subgroups=parts)
 
     def _stick(self, op: Op) -> None:
         """What terminates does not come to its end."""

@@ -57,7 +57,7 @@ def check_decision(engine: Core, decision: Decision) -> None:
         group = engine.world.groups[key]
         if not group.ready():
             problems.append(f"{key} was started below its minimum: {group.held_members} of {group.minimum}")
-    problems += _broken_parts(engine, decision) + _broken_promises(engine)
+    problems += _broken_parts(engine, decision) + _broken_promises(engine) + _far_apart(engine, decision)
     for bind in decision.binds:
         entry = engine.world.tasks[bind.task]
         wanted = sum(count for _, count in entry.cls.device_requests)
@@ -84,6 +84,41 @@ def _broken_parts(engine: Core, decision: Decision) -> list[str]:
             if part.held < part.minimum:
                 problems.append(f"part {part.name!r} of {bind.group} was started below its minimum")
     return problems
+
+
+def _far_apart(engine: Core, decision: Decision) -> list[str]:
+    """Gangs that were started, or a part of them, further apart than they asked for: told from labels alone."""
+    problems = []
+    for key in sorted({bind.group for bind in decision.binds}):
+        group = engine.world.groups[key]
+        wanted = {part.name: part.topology for part in group.spec.subgroups}
+        for part, need in {"": group.spec.topology, **wanted}.items():
+            if need is None or need.required < 0:
+                continue
+            first = 0 if need.nested else need.required
+            labels = [level.label for level in need.levels[first : need.required + 1] if level.label]
+            places = set()
+            for entry in group.tasks.values():
+                row = entry.promised if entry.promised >= 0 else entry.row
+                held = entry.promised >= 0 or entry.state in ACTIVE
+                if row >= 0 and held and (not part or _lies_in(group, entry.task.subgroup, part)):
+                    node = engine.world.table.nodes[row]
+                    carried = node.labels if node is not None else {}
+                    places.add(tuple(carried.get(label) for label in labels))
+            if len(places) > 1 or any(None in place for place in places):
+                problems.append(f"{key} {part} lies in {sorted(map(str, places))}, not in one domain")
+    return problems
+
+
+def _lies_in(group: GroupEntry, part: str, above: str) -> bool:
+    parents = {spec.name: spec.parent for spec in group.spec.subgroups}
+    seen: set[str] = set()
+    while part in parents and part not in seen:
+        if part == above:
+            return True
+        seen.add(part)
+        part = parents[part]
+    return False
 
 
 def _broken_promises(engine: Core) -> list[str]:
