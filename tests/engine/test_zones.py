@@ -1,0 +1,110 @@
+"""NUMA zones where room is made, and where a gang is placed at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from arena import Arena
+from cluster_dsl import GIB, GPU, Cluster, needs, node
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
+from windlass.spi.objects import Group, Needs, Node, Task, TaskState
+
+
+def zoned(name: str, gpus: int, zones: int = 2, policy: str = "single-numa-node") -> Node:
+    """``gpus`` cards and 16 processors in each zone."""
+    spec = node(f"{name} cpu={16 * zones} gpu={gpus * zones} mem={64 * zones}")
+    amounts = tuple(sorted({"cpu": 16_000, "memory": 64 * GIB, GPU: gpus * 1000}.items()))
+    cards = tuple((GPU, index, index // gpus) for index in range(gpus * zones))
+    found = NodeZones(
+        tuple(Zone(i, amounts, amounts) for i in range(zones)), AlignmentPolicy(policy), cards=cards
+    )
+    return replace(spec, zones=found)
+
+
+def asking(gpus: int, cpu: int = 1) -> Needs:
+    whole = needs(f"gpu={gpus} cpu={cpu} mem=1")
+    return replace(whole, zones=ZoneNeed((ContainerNeed(whole.request),), guaranteed=True))
+
+
+class Zoned(Arena):
+    """Groups of one whose pods run on given cards, or wait."""
+
+    def pod(self, name: str, gpus: int, priority: int, where: str = "", cards: tuple[int, ...] = ()) -> None:
+        self._age += 1
+        key = f"ns/{name}"
+        self.world.group(
+            Group(key, self.key("q"), priority, created=float(self._age), uid=name, dialect=self.dialect)
+        )
+        task = Task(f"{key}-0", f"u-{name}", key, replace(asking(gpus), dialect=self.dialect))
+        if where:
+            task = replace(task, state=TaskState.RUNNING, node=where, devices=cards, started=1.0)
+        self.world.task(task)
+
+
+@pytest.mark.parametrize("cards", [[0, 1, 2, 3, 4, 5, 6, 7], [0, 4, 1, 5, 2, 6, 3, 7]])
+def test_no_more_are_evicted_than_one_zone_holds(cards: list[int]) -> None:
+    arena = Zoned("allocate", "preempt")
+    arena.world.nodes(zoned("n1", 4))
+    arena.queue("q", deserved=None)
+    for at, card in enumerate(cards):
+        arena.pod(f"low{at}", 1, 40, "n1", (card,))
+    arena.pod("high", 4, 60)
+    evicted = [eviction.task.removeprefix("ns/") for eviction in arena.cycle().evictions]
+    zones = {cards[int(task.removeprefix("low").removesuffix("-0"))] // 4 for task in evicted}
+    assert len(evicted) == 4
+    (zone,) = zones
+    arena.cycle()
+    assert arena.world.devices_of("high-0") == [4 * zone + i for i in range(4)]
+
+
+def test_work_is_moved_to_free_a_zone() -> None:
+    arena = Zoned("allocate", "consolidation")
+    arena.world.nodes(zoned("n1", 4), zoned("n2", 4))
+    arena.queue("q", deserved=None)
+    for name, where, cards in (
+        ("a", "n1", (0,)),
+        ("b", "n1", (4,)),
+        ("c", "n2", (0,)),
+        ("d", "n2", (4, 5, 6)),
+    ):
+        arena.pod(name, len(cards), 50, where, cards)
+    arena.pod("whole", 4, 60)
+    for _ in range(4):
+        arena.cycle()
+    assert len({card // 4 for card in arena.world.devices_of("whole-0")}) == 1
+    assert all(arena.world.placed(name) == 1 for name in "abcd")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4))), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 20), st.integers(1, 5)), min_size=1, max_size=4),
+    st.sampled_from(("single-numa-node", "restricted", "best-effort")),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_gang_placed_at_once_is_placed_as_pod_by_pod(
+    layout: list[tuple[int, int]], gangs: list[tuple[int, int, int]], policy: str
+) -> None:
+    def placed(at_once: bool) -> Counter[tuple[str, tuple[int, ...], object]]:
+        cluster = Cluster().queues("default")
+        for at, (gpus, zones) in enumerate(layout):
+            cluster.nodes(zoned(f"n{at}", gpus, zones, policy))
+        for number, (gpus, cpu, members) in enumerate(gangs):
+            if at_once:
+                cluster.gang(f"g{number}", members, asking(gpus, cpu), min=1)
+            else:
+                for member in range(members):
+                    cluster.gang(f"g{number}-{member}", 1, asking(gpus, cpu))
+            cluster.settle(quiet=0)
+        found: Counter[tuple[str, tuple[int, ...], object]] = Counter()
+        for entry in cluster.engine.world.tasks.values():
+            if entry.row >= 0:
+                cards = tuple(share.index for share in entry.devices)
+                found[cluster.engine.world.table.names[entry.row], cards, entry.zones] += 1
+        return found
+
+    assert placed(at_once=True) == placed(at_once=False)
