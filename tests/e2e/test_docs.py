@@ -33,6 +33,7 @@ PROSE = {
     "docs/guides/write-a-policy.md",
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",
+    "docs/operations/gpus.md",
     "docs/operations/chaos.md",  # written by `make chaos`
 }
 """Pages without a console block. A page is either here or runs."""

@@ -21,17 +21,17 @@ SHADOW = Path(__file__).resolve().parent / "nvmlshadow"
 def gpu_box(folder: Path, cards: list[dict[str, Any]], **more: Any) -> Iterator[tuple[Box, Script]]:
     """``windlass up`` on these cards; the box and the script that its agent's NVML answers from."""
     script = Script.write(folder / "nvml.json", cards, **more)
-    box = Box(
-        "--gpus",
-        "auto",
-        environment={
-            "PYTHONPATH": str(SHADOW),
-            "SCRIPTED_NVML": str(script.path),
-            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
-        },
-    )
-    with box:
+    with Box("--gpus", "auto", environment=gpu_environment(folder, script)) as box:
         yield box, script
+
+
+def gpu_environment(folder: Path, script: Script) -> dict[str, str]:
+    """What makes processes see the script, and the MPS daemon of ``folder`` if there is one."""
+    return {
+        "PYTHONPATH": str(SHADOW),
+        "SCRIPTED_NVML": str(script.path),
+        "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+    }
 
 
 @contextlib.contextmanager
