@@ -23,7 +23,7 @@ from windlass.engine.domains_verdict import DomainsVerdict, judge_domains
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.estimates import Estimates
 from windlass.engine.forecast import Forecaster
-from windlass.engine.groups import GroupEntry, passing_time, promised
+from windlass.engine.groups import PENDING, GroupEntry, passing_time, promised
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
 from windlass.engine.parking import ParkingLot
@@ -35,7 +35,6 @@ from windlass.engine.statement import Statement
 from windlass.engine.steps import Shortage, Step, next_step, whole_step
 from windlass.engine.view import TableView
 from windlass.engine.world import World
-from windlass.spi.objects import TaskState
 from windlass.spi.plugins import Refusal
 from windlass.spi.quantities import from_units
 
@@ -361,7 +360,7 @@ def _waits(group: GroupEntry) -> bool:
         return group.group is not None and not group.ready()
     if len(group.tasks) == group.active:
         return False
-    return any(e.state is TaskState.PENDING for e in group.tasks.values())
+    return any(e.state is PENDING for e in group.tasks.values())
 
 
 def _of_reservations(group: GroupEntry) -> list[Obstacle]:

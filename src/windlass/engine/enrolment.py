@@ -14,6 +14,8 @@ from windlass.engine.world import World
 from windlass.spi.objects import QueueState
 from windlass.spi.topology import TopologyNeed
 
+_OPEN = QueueState.OPEN
+
 
 class Enrolment:
     """Puts groups into buckets, or leaves them out while they cannot take a step at all: on hold,
@@ -118,7 +120,7 @@ def closed_reason(queue: QueueEntry) -> str | None:
     for ancestor in queue.path:
         if ancestor.missing:
             return "parent-missing"
-        if ancestor.spec.state is not QueueState.OPEN:
+        if ancestor.spec.state is not _OPEN:
             return "closed"
     return None
 

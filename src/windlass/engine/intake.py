@@ -14,14 +14,20 @@ from windlass.engine import deltas as d
 from windlass.engine.cards import Cuts
 from windlass.engine.devices import bits
 from windlass.engine.flavors import labels_at
-from windlass.engine.groups import OCCUPYING, TaskEntry, promised
+from windlass.engine.groups import (
+    ASSUMED,
+    FAILED,
+    OCCUPYING,
+    PENDING,
+    STUCK,
+    TERMINATING,
+    TaskEntry,
+    promised,
+)
 from windlass.engine.ledger import is_firm
 from windlass.engine.world import World
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
-
-PENDING = TaskState.PENDING
-ASSUMED = TaskState.ASSUMED
 
 
 class Intake:
@@ -176,13 +182,13 @@ class Intake:
         if state in OCCUPYING and node:
             self._ledger.occupy(entry, world.table.row(node), state, indices, cuts, zones)
         else:
-            entry.state = _unplaced(state)
+            entry.state = PENDING if state is PENDING else _unplaced(state)
             self._ledger.add_waiting(entry)
 
     def _remove(self, entry: TaskEntry) -> None:
         world, group = self._world, entry.group
         if entry.row >= 0:
-            self._ledger.vacate(entry, TaskState.FAILED)
+            self._ledger.vacate(entry, FAILED)
         self._ledger.remove_waiting(entry)
         del world.tasks[entry.key]
         entry.cls.tasks -= 1
@@ -193,7 +199,7 @@ class Intake:
     def _replace(self, entry: TaskEntry, task: Task) -> None:
         """What the task asks for has changed: enter it anew, in the state it has here."""
         ahead = (entry.state is ASSUMED and not task.node) or (
-            entry.state is TaskState.RELEASING and task.state in OCCUPYING
+            entry.state is TERMINATING and task.state in OCCUPYING
         )
         if not ahead:
             self._remove(entry)
@@ -214,7 +220,7 @@ class Intake:
                 ledger.remove_waiting(entry)
                 ledger.occupy(entry, row, after, task.devices)
             elif entry.row != row:
-                ledger.vacate(entry, TaskState.FAILED)
+                ledger.vacate(entry, FAILED)
                 ledger.remove_waiting(entry)
                 ledger.occupy(entry, self._world.table.row(task.node), after, task.devices)
             else:
@@ -222,11 +228,11 @@ class Intake:
                     ledger.rename_devices(entry, task.devices)
                 if task.zones is not None:
                     ledger.rename_zones(entry)
-                if before is after or (before is TaskState.RELEASING and after is not TaskState.STUCK):
+                if before is after or (before is TERMINATING and after is not STUCK):
                     return
                 ledger.change_state(entry, after)
                 group = entry.group
-                if after in (TaskState.RELEASING, TaskState.STUCK):
+                if after in (TERMINATING, STUCK):
                     # There is room to wait for, or room that somebody waits for does not come.
                     self._look_again(entry)
                 elif group is None or not group.failures:
@@ -264,9 +270,9 @@ class Intake:
 
     def _eviction_failed(self, delta: d.EvictionFailed) -> None:
         entry = self._world.tasks.get(delta.key)
-        if entry is None or entry.task.uid != delta.uid or entry.state is not TaskState.RELEASING:
+        if entry is None or entry.task.uid != delta.uid or entry.state is not TERMINATING:
             return
-        if entry.task.state in OCCUPYING and entry.task.state is not TaskState.RELEASING:
+        if entry.task.state in OCCUPYING and entry.task.state is not TERMINATING:
             self._ledger.change_state(entry, entry.task.state)
             self._look_again(entry)
             if entry.group is not None:
@@ -281,8 +287,8 @@ class Intake:
 
 def _unplaced(state: TaskState) -> TaskState:
     """The state of a task that is on no node: one that ends without ever having run counts as failed."""
-    if state in (TaskState.RELEASING, TaskState.STUCK):
-        return TaskState.FAILED
+    if state in (TERMINATING, STUCK):
+        return FAILED
     return PENDING if state in OCCUPYING else state
 
 

@@ -13,7 +13,7 @@ from windlass.engine.cards import HELD, KEPT, LEAVING, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
 from windlass.engine.flavors import flavored, labels_at, wished
-from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry
+from windlass.engine.groups import ACTIVE, ASSUMED, OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry, QueueTree
@@ -22,8 +22,6 @@ from windlass.engine.zones import Zones
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import TaskState
 
-PENDING = TaskState.PENDING
-ASSUMED = TaskState.ASSUMED
 NO_MODELS: dict[str, int] = {}
 
 
@@ -261,7 +259,7 @@ class Ledger:
         table, cls = self.table, entry.cls
         cls.fit_vector()
         table.planes[row, USED] += cls.vector
-        if state is TaskState.RELEASING:
+        if state is TERMINATING:
             table.planes[row, RELEASING] += cls.vector
             self.leaving[entry.key] = entry
         if table.planes[row, PROMISED, 0] > 0:
@@ -291,7 +289,7 @@ class Ledger:
         table.planes[row, USED] -= cls.vector
         self._drop_cuts(entry)
         self.zones.left(entry, row)
-        if entry.state is TaskState.RELEASING:
+        if entry.state is TERMINATING:
             table.planes[row, RELEASING] -= cls.vector
             del self.leaving[entry.key]
         if entry.promised >= 0:
@@ -394,7 +392,7 @@ class Ledger:
             entry.state = state
             self.confirmed += 1
             return
-        sign = (state is TaskState.RELEASING) - (before is TaskState.RELEASING)
+        sign = (state is TERMINATING) - (before is TERMINATING)
         if sign:
             self.table.planes[entry.row, RELEASING] += sign * entry.cls.vector
             if entry.cls.needs.devices:
@@ -438,7 +436,7 @@ class Ledger:
             by_model = self.by_model(entry.cls, entry.row).items()
             self.queues.allocate(queue, entry.cls.items, sign, firm=firm)
             self.queues.allocate(queue, by_model, sign)
-            if state is TaskState.RELEASING:
+            if state is TERMINATING:
                 self.queues.release(queue, entry.cls.items, sign, firm=firm)
                 self.queues.release(queue, by_model, sign)
         elif state is PENDING and not entry.task.gated:
@@ -474,7 +472,7 @@ class Ledger:
                 if entry.state in OCCUPYING:
                     by_model = self.by_model(entry.cls, entry.row).items()
                     self.queues.allocate(queue, by_model, 1)
-                    if entry.state is TaskState.RELEASING:
+                    if entry.state is TERMINATING:
                         self.queues.release(queue, by_model, 1)
                 elif entry.promised >= 0:
                     self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
@@ -501,7 +499,7 @@ class Ledger:
         """Enter what a task has of cards, in the state it is in."""
         cards, row = self.table.cards, entry.row
         cards.put(row, entry.key, cuts, HELD, 1)
-        if entry.state is TaskState.RELEASING:
+        if entry.state is TERMINATING:
             cards.put(row, entry.key, cuts, LEAVING, 1)
         entry.cuts = cuts
         whole = (s for resource, mask in entry.masks for s in self.table.devices.shares(resource, mask))
@@ -511,7 +509,7 @@ class Ledger:
         if entry.cls.needs.devices:
             cards, cuts = self.table.cards, entry.cuts
             entry.cuts = ()
-            if entry.state is TaskState.RELEASING:
+            if entry.state is TERMINATING:
                 cards.put(entry.row, entry.key, cuts, LEAVING, -1)
             cards.put(entry.row, entry.key, cuts, HELD, -1)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from windlass.engine.cards import Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.decision import Bind, Eviction, Nomination
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.ledger import Ledger
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import TaskState
@@ -103,7 +103,7 @@ class Statement:
     def evict(self, entry: TaskEntry, action: str, claimer: str = "") -> None:
         """Ask a task that holds resources to leave; it keeps them until the world says it is gone."""
         before = self._before[entry.key] = entry.state
-        self._ledger.change_state(entry, TaskState.RELEASING)
+        self._ledger.change_state(entry, TERMINATING)
         self._log.append(_Evicted(entry, before, action, claimer))
 
     def spare(self, entry: TaskEntry) -> None:
@@ -188,7 +188,7 @@ class Statement:
                 case _Evicted(entry, before):
                     ledger.change_state(entry, before)
                 case _Spared(entry):
-                    ledger.change_state(entry, TaskState.RELEASING)
+                    ledger.change_state(entry, TERMINATING)
                 case _Pipelined(entry):
                     ledger.unpromise(entry)
                 case _Unpromised(entry, row, cuts, zones):
@@ -209,7 +209,7 @@ class Statement:
                         task = entry.task
                         out.binds.append(Bind(task.key, task.uid, key, name, entry.devices, entry.zones))
                 case _Evicted(entry, _, action, claimer):
-                    if entry.state is not TaskState.RELEASING:
+                    if entry.state is not TERMINATING:
                         continue  # spared
                     task = entry.task
                     if entry.group is not None:

@@ -11,9 +11,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from windlass.engine.classes import TaskClass
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import PENDING, GroupEntry, TaskEntry
 from windlass.engine.parts import PartEntry, PartTree
-from windlass.spi.objects import TaskState
 from windlass.spi.plugins import StepView
 
 
@@ -123,7 +122,7 @@ def _gated(group: GroupEntry, *, role: str | None = None, part: str | None = Non
     return sum(
         1
         for e in group.tasks.values()
-        if e.state is TaskState.PENDING
+        if e.state is PENDING
         and e.task.gated
         and (role is None or e.task.role == role)
         and (part is None or e.task.subgroup == part)

@@ -15,14 +15,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import BOUND, RUNNING, GroupEntry, TaskEntry
 from windlass.engine.offers import Offer, Places, Pool, Taking, Unit
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.engine.running import RunningGroups
 from windlass.engine.units import extras_and_core
 from windlass.engine.world import World
-from windlass.spi.objects import TaskState
 from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
 
 
@@ -323,4 +322,4 @@ def _place(offered: tuple[Any, str, Unit]) -> tuple[Any, str]:
 def _takeable(entry: TaskEntry) -> bool:
     """Whether a task may be asked to go. What has only just been bound, and not yet confirmed, may not."""
     task = entry.task
-    return entry.state in (TaskState.BOUND, TaskState.RUNNING) and task.preemptible and not task.critical
+    return entry.state in (BOUND, RUNNING) and task.preemptible and not task.critical

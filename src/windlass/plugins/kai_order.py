@@ -26,6 +26,8 @@ from windlass.spi.objects import Dialect, Queue
 from windlass.spi.plugins import QueueView, StepView
 from windlass.spi.quantities import is_device, scale
 
+_KAI = Dialect.KAI
+
 SHIFT = 128
 """Fractions of integers below 2^64 keep their order, scaled by this many bits and rounded down."""
 
@@ -42,7 +44,7 @@ class KaiQueueOrder:
         self._standards: dict[str, Standard] = {}
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> Any:
-        if queue.spec.dialect is not Dialect.KAI and not queue.mixed:
+        if queue.spec.dialect is not _KAI and not queue.mixed:
             return ()
         standard = self._standards.get(queue.name)
         if standard is None or standard.fair is not queue.fair_share or standard.spec is not queue.spec:

@@ -27,6 +27,8 @@ from windlass.spi.victims import (
     parting,
 )
 
+_KAI = Dialect.KAI
+
 SHARED = ("cpu", "memory", "nvidia.com/gpu")
 """The resources that shares are judged on."""
 
@@ -53,7 +55,7 @@ def _allocatable(queue: QueueView, resource: str) -> int:
 
 
 def _speaks(claim: Claim) -> bool:
-    return claim.group.dialect is Dialect.KAI
+    return claim.group.dialect is _KAI
 
 
 class KaiClaims:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from windlass.spi.objects import Dialect, Task
 from windlass.spi.plugins import GroupView, QueueView, StepView
 
+_KAI = Dialect.KAI
+
 
 class QueuePriority:
     """The queue of higher priority is served first. KAI's queues have an order of their own."""
@@ -12,7 +14,7 @@ class QueuePriority:
     name = "queue-priority"
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> int:
-        return 0 if queue.mixed or queue.spec.dialect is Dialect.KAI else -queue.spec.priority
+        return 0 if queue.mixed or queue.spec.dialect is _KAI else -queue.spec.priority
 
 
 class Priority:
@@ -36,4 +38,4 @@ class Gang:
     def group_key(self, group: GroupView) -> int:
         if not group.ready():
             return 0
-        return 2 if group.spec.dialect is Dialect.KAI and group.surplus() else 1
+        return 2 if group.spec.dialect is _KAI and group.surplus() else 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView, StepView
 
+_KAI = Dialect.KAI
+
 SHIFT = 128
 """Shares are fractions of integers below 2^64; scaled by 2^128 and rounded down they keep their order
 exactly (two different ones are at least 2^-128 apart), and compare as plain integers."""
@@ -23,7 +25,7 @@ class DominantShare:
     name = "share"
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> int:
-        if queue.mixed or queue.spec.dialect is Dialect.KAI:
+        if queue.mixed or queue.spec.dialect is _KAI:
             return 0  # these have an order of their own
         deserved = queue.spec.deserved
         share = 0

@@ -24,6 +24,8 @@ from windlass.spi.objects import Dialect
 from windlass.spi.plugins import FLAVOR, QueueView
 from windlass.spi.victims import Claim, Denied, Loot, Move, Scope, Taken, Terms, VictimUnit, parting
 
+_KAI = Dialect.KAI
+
 PREEMPT = "preempt"
 RECLAIM = "reclaim"
 CONSOLIDATION = "consolidation"
@@ -34,7 +36,7 @@ _ENDLESS = Fraction(1 << 200)
 
 
 def _speaks(claim: Claim) -> bool:
-    return claim.group.dialect is not Dialect.KAI
+    return claim.group.dialect is not _KAI
 
 
 def _asked(claim: Claim, queue: QueueView) -> Iterable[str]:
