@@ -33,6 +33,11 @@ class RowCells:
             self._epoch = self._table.epoch
         return self._known
 
+    def of(self, row: int, stamp: int) -> Cells:
+        """The row; ``stamp`` is that of the log of amounts."""
+        cells = self.known().get(row)
+        return self.read(row, stamp) if cells is None or cells[0] != stamp else cells
+
     def read(self, row: int, stamp: int) -> Cells:
         """The row as it is now, noted in :meth:`known`."""
         planes = self._table.planes[row].tolist()

@@ -69,7 +69,7 @@ class Slots:
         free = self.free
         if self.kept and (free & ~self.kept).bit_count() >= count:
             free &= ~self.kept
-        for groups in (self.links, self.zones):
+        for groups in (self.links, self.zones) if self.links or self.zones else ():
             inside = [group & free for group in groups if (group & free).bit_count() >= count]
             if inside:
                 free = min(inside, key=lambda group: (group.bit_count(), group & -group))

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import Cells, RowCells, plain_scores
+from windlass.engine.cells import Cells, PlainScores, RowCells, plain_scores
 from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
@@ -32,6 +32,7 @@ TIE_BITS = 32
 _FEW = 48
 _CLEAR = 3
 """More changed rows than this are first tested together for what they lack."""
+_LUCK = 32
 _TOGETHER = 3
 """From so many fits on it pays to judge the same rows for all of them at once."""
 _PLAIN = 256
@@ -74,6 +75,7 @@ class NodeFit:
         "_by_card",
         "_joins",
         "_least",
+        "_luck",
         "_memo",
         "_plain",
         "_plain_asked",
@@ -140,6 +142,8 @@ class NodeFit:
         self._static_score: NDArray[np.float64] = np.zeros(0)
         self._memo: dict[bytes, tuple[int, float]] = {}
         self._total = 0
+        self._luck = _LUCK
+        """Above 0 while states of rows have mostly been seen before."""
         self._top = self._top_key = -1
         """The best row, as long as its key is still this; no row's key is larger."""
         self._asked_at = 0
@@ -183,6 +187,8 @@ class NodeFit:
         changed = log.since(self._seen_amounts)
         if 2 * len(changed) > table.height > _FEW:
             self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
+        elif self._luck > 0 and len(changed) <= _CLEAR:
+            self._refresh_few(changed)
         elif not self._refresh_plain(changed) and not self._refresh_together():
             self._refresh_some(changed)
         self._seen_amounts = log.mark
@@ -353,7 +359,6 @@ class NodeFit:
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
         static, asked, scores = self.static, self._plain_asked, self._plain
-        by_card = bool(self.needs.devices)
         if scores is None or len(rows) > _PLAIN:
             return False
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
@@ -377,15 +382,20 @@ class NodeFit:
                     return False
         if full:
             self._close(full)
-        for row, (_, free, allocatable, used, releasing) in opened:
-            score = 0.0
-            for weight, of in scores:
-                score += weight * of(allocatable, used, releasing)
-            count = min([free[column] // units for column, units in asked])
-            if by_card:
-                count = min(count, self.seats.count_at(row, self.needs))
-            self._set_row(row, count, score)
+        for row, cells in opened:
+            self._set_row(row, *self._judged(row, cells, scores))
         return True
+
+    def _judged(self, row: int, cells: Cells, scores: PlainScores) -> tuple[int, float]:
+        """As :meth:`_evaluate`, of one row in plain integers."""
+        _, free, allocatable, used, releasing = cells
+        score = 0.0
+        for weight, of in scores:
+            score += weight * of(allocatable, used, releasing)
+        count = min([free[column] // units for column, units in self._plain_asked])
+        if self.needs.devices:
+            count = min(count, self.seats.count_at(row, self.needs))
+        return max(count, 0), score
 
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
@@ -405,14 +415,22 @@ class NodeFit:
                 unknown.append((row, state))
             else:
                 self._set_row(row, known[0], known[1])
+        self._luck = min(self._luck + len(rows) - 2 * len(unknown), _LUCK)
         if unknown:
             if len(memo) > self._shared.budget.limit:
                 memo.clear()
-            chosen = np.array([row for row, _ in unknown], dtype=np.int64)
-            counts, scores = self._evaluate(TableView(self._table, chosen))
-            for (row, state), count, score in zip(unknown, counts.tolist(), scores.tolist(), strict=True):
-                memo[state] = (count, score)
-                self._set_row(row, count, score)
+            found = self._evaluated([row for row, _ in unknown])
+            for (row, state), known in zip(unknown, found, strict=True):
+                memo[state] = known
+                self._set_row(row, *known)
+
+    def _evaluated(self, rows: list[int]) -> list[tuple[int, float]]:
+        """As :meth:`_evaluate`, the cheapest way."""
+        if self._plain is None:
+            counts, scores = self._evaluate(TableView(self._table, np.array(rows, dtype=np.int64)))
+            return list(zip(counts.tolist(), scores.tolist(), strict=True))
+        cells, stamps = self._shared.cells, self._table.amounts.stamps
+        return [self._judged(row, cells.of(row, stamps[row]), self._plain) for row in rows]
 
     def _set_row(self, row: int, count: int, score: float) -> None:
         self.count[row] = count

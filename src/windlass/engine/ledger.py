@@ -113,7 +113,8 @@ class Ledger:
         for resource, count in cls.device_requests:
             slots = home[resource]
             for entry in entries:
-                mask = self.zones.choose(row, resource, count, slots.free, planned) or slots.pick(count)
+                mask = self.zones.choose(row, resource, count, slots.free, planned) if planned else 0
+                mask = mask or slots.pick(count)
                 if not mask:
                     raise RuntimeError(f"{self.table.names[row]} has fewer free {resource} than booked")
                 slots.free &= ~mask
