@@ -14,10 +14,11 @@ from functools import lru_cache
 
 import msgspec
 
+from windlass.api.annotations import CARDS
 from windlass.api.errors import FieldError
 
-CARDS = "windlass.dev/cards"
-"""On a Node: its cards, as the agent found them (JSON, :class:`Card`)."""
+__all__ = ["CARDS", "Card", "Cards", "ProfilePlacement", "SliceInstance", "read", "write"]
+
 MOST_CARDS = 1024
 """More entries than that are not believed (the largest real nodes have 16 cards)."""
 

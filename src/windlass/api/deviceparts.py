@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-DEVICES = "windlass.dev/devices"
-SHARES = "windlass.dev/device-shares"
-"""On a bound pod: its shares of cards, ``"0:500/10240"`` is half the compute and 10 GiB of card 0; 0: no claim."""
-SLICES = "windlass.dev/device-slices"
-"""On a bound pod: its MIG slices, ``"0:1g.10gb@6"`` is that profile at start 6 of card 0."""
+from windlass.api.annotations import DEVICE_SHARES as SHARES
+from windlass.api.annotations import DEVICE_SLICES as SLICES
+from windlass.api.annotations import DEVICES
+
+__all__ = ["DEVICES", "SHARES", "SLICES", "WHOLE", "Part", "PartsError", "from_annotations", "to_annotations"]
 WHOLE = 1000
 _SHARE = re.compile(r"(\d{1,4}):(\d{1,4})/(\d{1,9})")
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")

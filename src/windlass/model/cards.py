@@ -25,9 +25,6 @@ from windlass.spi.objects import Device
 
 MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
-MIG_MODE = "windlass.dev/mig"
-"""Label on a node: ``dynamic`` where its agent carves the cards, all in MIG mode, as the scheduler decides;
-``either`` where it also switches the mode of free cards."""
 REGISTERED = VOLCANO_VGPU.number
 """The resource of cards that Volcano's vGPU device plug-in hands out."""
 _ASCEND_MIB = {
@@ -89,7 +86,7 @@ def quota_of(view: views.Node, listed: tuple[Device, ...] = ()) -> dict[str, int
 
 def carves(view: views.Node) -> bool:
     """Whether slices are made on this node as they are asked for."""
-    return view.labels.get(MIG_MODE) in ("dynamic", "either") or any(
+    return view.labels.get(names.MIG_MODE) in ("dynamic", "either") or any(
         card.dynamic for card in wire.read(view.annotations).cards
     )
 
@@ -180,7 +177,9 @@ def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]
     if resource == GPU:
         major = _number(labels.get("nvidia.com/gpu.compute.major", ""))
         compute = (major, _number(labels.get("nvidia.com/gpu.compute.minor", "")))
-        mode = {"dynamic": CardMode.SLICED, "either": CardMode.EITHER}.get(labels.get(MIG_MODE, ""), mode)
+        mode = {"dynamic": CardMode.SLICED, "either": CardMode.EITHER}.get(
+            labels.get(names.MIG_MODE, ""), mode
+        )
     memory = _number(labels.get(f"{resource}.memory", "")) or _ASCEND_MIB.get(resource, 0)
     return _devices(resource, count, labels.get(f"{resource}.product", ""), memory, compute, mode)
 

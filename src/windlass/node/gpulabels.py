@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from windlass.api.accelerators import NVIDIA, short_type, tier_of
+from windlass.api.annotations import MIG_MODE
 from windlass.api.cards import Card, ProfilePlacement
 
-MIG_DYNAMIC = "windlass.dev/mig"
-"""Label on a node with cards that its agent carves: ``dynamic``."""
 _FAMILIES = {6: "pascal", 9: "hopper", 10: "blackwell", 11: "blackwell", 12: "blackwell"}
 ENGINES = ("copy", "decoder", "encoder", "jpeg", "ofa")
 
@@ -133,7 +132,7 @@ def _mig(cards: Sequence[Card], *, single: bool, engines: Mapping[str, Sequence[
     slices = static_slices(cards)
     found: dict[str, str] = {}
     if any(card.dynamic for card in cards):
-        found[MIG_DYNAMIC] = "dynamic"
+        found[MIG_MODE] = "dynamic"
     if not any(card.mig for card in cards):
         return {**found, "nvidia.com/mig.strategy": "none"}
     known = {place.profile: place for card in cards for place in card.placements}

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.api.annotations import MIG_MODE
 from windlass.api.errors import StatusError
 from windlass.api.resources import LEASES, NAMESPACES, NODES
 from windlass.client.client import Client
@@ -14,7 +15,6 @@ from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339_micro
 from windlass.node import machine as machines
-from windlass.node.gpulabels import MIG_DYNAMIC
 from windlass.node.machine import Machine
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -172,7 +172,7 @@ def _stale_labels(found: dict[str, str], wanted: dict[str, str]) -> dict[str, No
 
 
 def _is_device_label(key: str) -> bool:
-    return key.partition("/")[0] in _DEVICE_GROUPS or key == MIG_DYNAMIC
+    return key.partition("/")[0] in _DEVICE_GROUPS or key == MIG_MODE
 
 
 def _contains(metadata: dict[str, Any], change: dict[str, dict[str, Any]]) -> bool:
