@@ -89,8 +89,8 @@ def test_the_tests_of_a_statement_then_of_its_function(line: int, spans: list[tu
 
 def test_the_quickest_tests_of_the_statement_come_first() -> None:
     mutate = tool("mutate")
-    lines = {"/there/a.py": {"9": ["slow", "quick"], "8": ["slow", "quick", "other"], "14": ["twice"]}}
-    survey = mutate.Survey({"seconds": {"slow": 2.0, "quick": 0.5}, "lines": lines}, Path("/there"))
+    lines = {"a.py": {"9": ["slow", "quick"], "8": ["slow", "quick", "other"], "14": ["twice"]}}
+    survey = mutate.Survey({"seconds": {"slow": 2.0, "quick": 0.5}, "lines": lines})
     assert survey.tests_of("a.py", SOURCE, 9) == [("quick", 10.0), ("slow", 25.0)]
     assert [name for name, _ in survey.tests_of("a.py", SOURCE, 11)] == ["other", "quick", "slow"]
     assert {name for name, _ in survey.tests_of("a.py", SOURCE, 2)} == {"other", "quick", "slow", "twice"}

@@ -217,7 +217,7 @@ class Survey:
         data = self._coverage.get_data()
         lines = {}
         for path in data.measured_files():
-            lines[path] = {
+            lines[os.path.relpath(path)] = {
                 str(line): [c for c in contexts if c]
                 for line, contexts in data.contexts_by_lineno(path).items()
             }

@@ -161,12 +161,11 @@ def _mutant(path: Path, name: str, source: str, changed: str) -> Mutant:
 class Survey:
     """Which tests execute what, and how long each takes, from one run of all of them without a mutant."""
 
-    def __init__(self, told: dict[str, Any], folder: Path, budget: float = 0.0) -> None:
+    def __init__(self, told: dict[str, Any], budget: float = 0.0) -> None:
         self.seconds: dict[str, float] = told["seconds"]
         self._budget = budget
         self._lines = {
-            str(Path(path).relative_to(folder)): {int(line): names for line, names in lines.items()}
-            for path, lines in told["lines"].items()
+            path: {int(line): names for line, names in lines.items()} for path, lines in told["lines"].items()
         }
 
     def tests_of(self, path: str, source: str, line: int) -> list[tuple[str, float]]:
@@ -224,12 +223,10 @@ class Bench:
         subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
         self._warm: subprocess.Popen[bytes] | None = None
 
-    def survey(self, budget: float) -> Survey:
+    def survey(self, told: Path) -> None:
         """One run without a mutant; the tests have to pass."""
-        told = self.folder / "survey.json"
-        if why := self._run({"WINDLASS_COVERAGE": str(told)}, ["-x", *TESTS], 3600.0):
+        if why := self._run({"WINDLASS_COVERAGE": str(told)}, ["-x", *TESTS], 7200.0):
             raise SystemExit(f"without any mutant a test fails: {why}")
-        return Survey(json.loads(told.read_text()), self.folder, budget)
 
     def start(self) -> None:
         """The process that has loaded everything, of which the mutants are forks."""
@@ -361,6 +358,7 @@ def main() -> int:
     parser.add_argument("--report", type=Path, help="write the page here")
     parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests per mutant; 0: all")
     parser.add_argument("--outcomes", type=Path, help="keep what became of each mutant here")
+    parser.add_argument("--survey", type=Path, help="which tests execute what: written, or read if it exists")
     parser.add_argument("--again", action="store_true", help="try those once more that survived")
     options = parser.parse_args()
     mutants = draw(options.mutants, options.seed)
@@ -368,7 +366,7 @@ def main() -> int:
     work_folder = Path(tempfile.mkdtemp(prefix="windlass-mutants-"))
     try:
         kept = Kept(options.outcomes, options.seed, again=options.again)
-        outcomes = _run_all(mutants, options.workers, work_folder, kept, options.budget)
+        outcomes = _run_all(mutants, options, work_folder, kept)
     finally:
         shutil.rmtree(work_folder)
     commit = subprocess.run(
@@ -412,22 +410,27 @@ def _identity(mutant: Mutant) -> str:
     return f"{mutant.line} {mutant.operator} {mutant.key}"
 
 
-def _run_all(mutants: list[Mutant], workers: int, folder: Path, kept: Kept, budget: float) -> list[Outcome]:
+def _run_all(mutants: list[Mutant], options: argparse.Namespace, folder: Path, kept: Kept) -> list[Outcome]:
     outcomes = [outcome for mutant in mutants if (outcome := kept.find(mutant)) is not None]
     known = {id(outcome.mutant) for outcome in outcomes}
     if outcomes:
         print(f"{len(outcomes)} known already", flush=True)
     benches = []
-    for number in range(workers):
+    for number in range(options.workers):
         place = folder / str(number)
         place.mkdir()
         benches.append(Bench(place))
     begun = time.monotonic()
-    survey = benches[0].survey(budget)
+    file = (options.survey or folder / "survey.json").resolve()
+    known_survey = file.exists()
+    if not known_survey:
+        benches[0].survey(file)
+    survey = Survey(json.loads(file.read_text()), options.budget)
     print(f"{len(survey.seconds)} tests, surveyed in {time.monotonic() - begun:.0f} s", flush=True)
     for bench in benches:
         bench.start()
-    benches[0].check(survey)
+    if not known_survey:
+        benches[0].check(survey)
     todo: queue.SimpleQueue[Mutant | None] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     for mutant in mutants:
