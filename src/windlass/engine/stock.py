@@ -15,6 +15,8 @@ _WHOLE = 1000
 class ClusterStock:
     def __init__(self, world: World) -> None:
         self._world = world
+        self._shape = -1
+        self._cards: Mapping[tuple[str, int], int] = {}
 
     def empty(self) -> bool:
         return not self._world.tasks
@@ -26,21 +28,25 @@ class ClusterStock:
         return ((cls.needs, cls.tasks) for cls in self._world.classes if cls.tasks)
 
     def cards(self) -> Mapping[tuple[str, int], int]:
-        """Nodes of one shape share their tuple of devices, which is looked at once."""
+        """Counted once as long as no node changes. Nodes of one shape share their tuple of devices, which is
+        looked at once; cards that no node lists are what is left of the sums."""
+        table = self._world.table
+        if self._shape == table.shape:
+            return self._cards
         shapes: dict[int, tuple[tuple[Device, ...], int]] = {}
-        found: Counter[tuple[str, int]] = Counter()
-        for node in self._world.table.nodes:
-            if node is None:
-                continue
-            if node.devices:
+        for node in table.nodes:
+            if node is not None and node.devices:
                 key = id(node.devices)
                 shapes[key] = (node.devices, shapes[key][1] + 1 if key in shapes else 1)
-            else:
-                found["", 0] += sum(
-                    units // _WHOLE for name, units in node.allocatable.items() if is_device(name)
-                )
+        found: Counter[tuple[str, int]] = Counter()
+        listed = 0
         for devices, nodes in shapes.values():
+            listed += nodes * len(devices)
             for device in devices:
                 if device.healthy:
                     found[device.model, device.memory_mib] += nodes
-        return {kind: number for kind, number in found.items() if number}
+        every = sum(units // _WHOLE for name, units in table.total.items() if is_device(name))
+        if every > listed:
+            found["", 0] += every - listed
+        self._shape, self._cards = table.shape, dict(found)
+        return self._cards
