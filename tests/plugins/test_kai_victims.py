@@ -195,6 +195,17 @@ def test_no_queue_ends_up_further_over_its_share_than_one_that_gave() -> None:
     assert rules.validates(claim("preempt", ours, 2), Loot([unit(theirs, 9)], {}))
 
 
+@pytest.mark.parametrize(
+    ("held", "asks_for", "may"), [(5, 2, True), (4, 2, False), (3, 2, False), (3, 1, True)]
+)
+def test_of_two_queues_without_a_share_neither_ends_up_with_more(held: int, asks_for: int, may: bool) -> None:
+    """Leaves may deserve what their parents do not: each could take from the other without end."""
+    top1, top2 = queue("t1", fair=0), queue("t2", held=held, fair=0)
+    ours, theirs = queue("a", fair=9, parent=top1), queue("b", held=held, fair=9, parent=top2)
+    loot = Loot([unit(theirs, asks_for)], {"b": {GPU: asks_for}, "t2": {GPU: asks_for}})
+    assert rules.validates(claim("reclaim", ours, asks_for), loot) is may
+
+
 def test_only_siblings_are_compared() -> None:
     top1, top2 = queue("t1", fair=9), queue("t2", held=9, fair=9)
     ours, cousin = queue("a", fair=1, parent=top1), queue("b", held=9, fair=9, parent=top2)

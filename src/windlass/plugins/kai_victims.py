@@ -173,7 +173,11 @@ class KaiVictims:
         return any(left[name] > _deserved(theirs, name) for name in SHARED)
 
     def validates(self, claim: Claim, loot: Loot) -> bool:
-        """No queue above the claimer ends up over its fair share by more than a sibling that gave."""
+        """No queue above the claimer ends up over its fair share by more than a sibling that gave.
+
+        Of two queues that have no share at all, none ends up with more than the other: KAI lets each of
+        them take from the other without end.
+        """
         if not _speaks(claim) or claim.action != RECLAIM:
             return True
         names = {name for name in SHARED if claim.request.get(name, 0) > 0}
@@ -190,6 +194,8 @@ class KaiVictims:
                     theirs = claim.held(sibling).get(name, 0) - loot.taken[sibling.name].get(name, 0)
                     bound = sibling.fair_share.get(name, 0)
                     if bound > 0 and not ours * bound < theirs * fair:
+                        return False
+                    if bound <= 0 and fair <= 0 and ours >= theirs:
                         return False
         return True
 
