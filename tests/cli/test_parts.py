@@ -60,6 +60,23 @@ def test_an_amount_of_memory_of_an_unknown_card_counts_nothing() -> None:
     assert amounts.devices(amounts.of_pod(pod(**{"aliyun.com/gpu-mem": "10"}), node())) == 0
 
 
+@pytest.mark.parametrize(
+    ("annotations", "words"),
+    [
+        ({}, ""),
+        ({"windlass.dev/devices": "0,3"}, "0,3"),
+        (
+            {"windlass.dev/devices": "0,1,2", "windlass.dev/device-shares": "0:500/10240,1:0/4096"},
+            "0 (50%, 10240 MiB),1 (4096 MiB),2",
+        ),
+        ({"windlass.dev/devices": "0", "windlass.dev/device-slices": "0:1g.10gb@6"}, "0 (1g.10gb at 6)"),
+        ({"windlass.dev/devices": "x"}, "x"),
+    ],
+)
+def test_what_a_pod_was_given(annotations: dict[str, str], words: str) -> None:
+    assert amounts.held_text(pod(annotations)) == words
+
+
 def test_cards_that_are_carved_are_cards() -> None:
     assert amounts.carved(node(Card(0, mig=True, dynamic=True), Card(1), Card(2, mig=True))) == 1000
     assert amounts.carved(node()) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from windlass.api import cards, devicewords, pod_amounts, quantities
+from windlass.api import cards, deviceparts, devicewords, pod_amounts, quantities
 from windlass.api.devicefamilies import compute_part
 
 Vector = dict[str, int]
@@ -82,6 +82,26 @@ def parts_text(pod: Mapping[str, Any]) -> str:
     containers = devicewords.amounts_of(pod.get("spec") or {})
     asked = devicewords.read(containers, devicewords.annotation_words(notes))
     return ", ".join(devicewords.described(ask) for ask in asked.asks)
+
+
+def held_text(pod: Mapping[str, Any]) -> str:
+    """The cards that a pod was given: ``0,3``; of a part ``0 (50%, 10240 MiB)`` or ``0 (1g.10gb at 6)``."""
+    notes = (pod.get("metadata") or {}).get("annotations") or {}
+    try:
+        parts = deviceparts.from_annotations(notes)
+    except deviceparts.PartsError:
+        return notes.get(deviceparts.DEVICES, "")
+    return ",".join(map(_held, parts))
+
+
+def _held(part: deviceparts.Part) -> str:
+    if part.whole:
+        return str(part.index)
+    if part.profile:
+        return f"{part.index} ({part.profile} at {part.start})"
+    amounts = [f"{part.milli / 10:g}%"] if part.milli else []
+    amounts += [f"{part.memory_mib} MiB"] if part.memory_mib else []
+    return f"{part.index} ({', '.join(amounts)})"
 
 
 def _filled(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -155,11 +155,9 @@ def _running(job: Job) -> str:
 
 def device_lines(job: Job, most: int = 16) -> str:
     """Which devices each pod holds, as the scheduler wrote them into the binding."""
-    from windlass.api.annotations import DEVICES
-
     lines = []
     for pod in job.pods:
-        indices = (pod["metadata"].get("annotations") or {}).get(DEVICES)
-        if indices:
-            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} GPU {indices}")
+        held = amounts.held_text(pod)
+        if held:
+            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} GPU {held}")
     return "\n".join(lines[:most] + ([f"and {len(lines) - most} more"] if len(lines) > most else []))

@@ -127,13 +127,19 @@ def as_text(plan: dict[str, Any]) -> str:
 
 def _note(entry: dict[str, Any]) -> str:
     if "devices" in entry:
-        told = "devices " + ",".join(str(device["index"]) for device in entry["devices"])
+        told = "devices " + ",".join(map(_device, entry["devices"]))
         return ", ".join(filter(None, (told, _zones(entry))))
     if "zones" in entry:
         return _zones(entry)
     if "action" in entry:
         return entry["action"] + (f" for {entry['for']}" if "for" in entry else "")
     return ""
+
+
+def _device(device: dict[str, Any]) -> str:
+    """``3``, of a part ``3 (0.5)`` or ``3 (1g.10gb)``."""
+    part = device.get("profile") or (f"{device['share']:g}" if device["share"] < 1 else "")
+    return f"{device['index']} ({part})" if part else str(device["index"])
 
 
 def _zones(entry: dict[str, Any]) -> str:

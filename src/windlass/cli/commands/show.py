@@ -90,8 +90,6 @@ def _statuses(pod: dict[str, object]) -> list[dict[str, object]]:
 
 
 def _rank(pod: dict[str, object]) -> dict[str, object]:
-    from windlass.api.annotations import DEVICES
-
     metadata: dict[str, dict[str, str]] = pod["metadata"]  # type: ignore[assignment]
     spec: dict[str, str] = pod.get("spec") or {}  # type: ignore[assignment]
     status: dict[str, str] = pod.get("status") or {}  # type: ignore[assignment]
@@ -101,7 +99,7 @@ def _rank(pod: dict[str, object]) -> dict[str, object]:
         "node": spec.get("nodeName"),
         "address": status.get("podIP"),
         "phase": pod_phase(pod),
-        "devices": (metadata.get("annotations") or {}).get(DEVICES),
+        "devices": amounts.held_text(pod) or None,
         "restarts": sum(int(str(c.get("restartCount") or 0)) for c in _statuses(pod)),
         "exitCode": _end(pod).get("exitCode"),
     }
