@@ -46,6 +46,8 @@ class CardKeeper:
         """UUIDs of cards that the driver does not let us carve."""
         self._carving = asyncio.Lock()
         self._changed: list[Callable[[], None]] = []
+        self.released: Callable[[], None] = lambda: None
+        """Called when a pod has given back what it had: its slices can go."""
 
     def on_change(self, told: Callable[[], None]) -> None:
         """``told`` is called when what is published of the cards may have changed."""
@@ -258,4 +260,4 @@ class CardKeeper:
     def release(self, uid: str) -> None:
         """Take back what the pod has; its slices go with the next sweep."""
         if self.ledger.release(uid):
-            self._tell()
+            self.released()

@@ -124,6 +124,7 @@ class CardWatch:
         """uid → pod, of those on this machine."""
         self._findings: tuple[Finding, ...] = ()
         keeper.on_change(self.tell)
+        keeper.released = self.wake
 
     # -- life ----------------------------------------------------------------------------------
 

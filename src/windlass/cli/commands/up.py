@@ -58,17 +58,47 @@ def command(
     if invocation.structured:
         emit(invocation, record, names=[f"node/{record['node']}"])
         return 0
-    invocation.out.write(announcement(record))
+    invocation.out.write(announcement(record, _cards(invocation, str(record["node"]))))
     return 0
 
 
-def announcement(record: dict[str, object]) -> str:
-    """What a person needs to reach it."""
+def _cards(invocation: Invocation, node: str) -> str:
+    """``2 × NVIDIA-A100-SXM4-40GB (1 in MIG mode)``; empty where there are none, or the node is not there yet."""
+    from windlass.api import cards
+    from windlass.api.errors import StatusError
+    from windlass.api.resources import NODES
+    from windlass.client.errors import Unreachable
+
+    try:
+        found = invocation.client.get(NODES, node)
+    except (StatusError, Unreachable):
+        return ""
+    told = cards.read(found["metadata"].get("annotations") or {}).cards
+    words = []
+    for model in dict.fromkeys(card.model for card in told):
+        own = [card for card in told if card.model == model]
+        notes = [
+            f"{count} {what}"
+            for what, count in (
+                ("in MIG mode", sum(card.mig for card in own)),
+                ("not well", sum(not card.healthy for card in own)),
+            )
+            if count
+        ]
+        more = f" ({', '.join(notes)})" if notes else ""
+        words.append(f"{len(own)} × {model or 'unknown'}{more}")
+    return ", ".join(words)
+
+
+def announcement(record: dict[str, object], cards: str = "") -> str:
+    """What a person needs to reach it. ``cards``: those of this box, in words."""
     opening = "already running" if record.get("already") else "ready"
+    line = f"GPUs:       {cards}\n" if cards else ""
     return (
         f"windlass {record['version']} is {opening} (pid {record['pid']}, node {record['node']})\n"
         f"server:     {record['url']}\n"
         f"kubeconfig: {record['kubeconfig']}\n"
+        f"{line}"
         "try:        windlass run -- echo hello\n"
         f"            kubectl --kubeconfig {record['kubeconfig']} get nodes\n"
     )
