@@ -44,17 +44,26 @@ class Mover:
         """Classes for which there is no room left: room only shrinks as others get places."""
 
     def spare(
-        self, units: Sequence[Unit], *, move: bool, strategy: Strategy = Strategy.DEAREST_STAY
+        self,
+        units: Sequence[Unit],
+        *,
+        move: bool,
+        strategy: Strategy = Strategy.DEAREST_STAY,
+        needless: bool = False,
     ) -> tuple[set[Unit], set[Unit]]:
         """Give evicted units a place, as far as there is one. Returns those that stay where they are, and
-        those of which some task moves."""
-        stay: set[Unit] = set()
+        those of which some task moves.
+
+        ``needless``: some went in vain, such as those of another rack than the one that was taken; they stay,
+        before any other is moved to their place.
+        """
+        stay: set[Unit] = self.spare(units, move=False)[0] if needless and move else set()
         moved: set[Unit] = set()
         lost: set[str] = set()
         """Groups whose core goes for good: their extras go with it."""
         self._full.clear()
         for unit in self._sorted(units, strategy):
-            if unit.group.key in lost:
+            if unit.group.key in lost or unit in stay:
                 continue
             mark = self._statement.checkpoint()
             where = self._place(unit, move=move, packed=strategy is Strategy.LARGEST_PACKED)

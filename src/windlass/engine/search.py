@@ -113,7 +113,9 @@ class Search:
         stay: set[Unit] = set()
         moved: set[Unit] = set()
         if self._spares:
-            stay, moved = self._mover.spare(units, move=self._terms.move is not Move.NEVER)
+            stay, moved = self._mover.spare(
+                units, move=self._terms.move is not Move.NEVER, needless=self._group.near
+            )
         going = [unit for unit in units if unit not in stay]
         if going and self._valid([unit for unit in going if unit not in moved]):
             return going
@@ -201,7 +203,9 @@ class Search:
             for strategy in self._mover.strategies:
                 if not self._carry_out(units):
                     break
-                stay, moved = self._mover.spare(units, move=True, strategy=strategy)
+                stay, moved = self._mover.spare(
+                    units, move=True, strategy=strategy, needless=self._group.near
+                )
                 going = [unit for unit in units if unit not in stay]
                 charged = [unit for unit in going if unit not in moved]
                 if going and not (charged and self._terms.move is Move.MUST) and self._valid(charged):
