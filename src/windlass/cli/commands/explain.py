@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from windlass.api.reasons import Explanation, Reason
+from windlass.api.reasons import Explanation, NearMiss, Reason
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
@@ -99,6 +99,13 @@ def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
 _OF_DOMAINS = (Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.EXCEEDS_EVERY_DOMAIN)
 
 
+def _nearest(miss: NearMiss) -> str:
+    """``box, which lacks 2 nvidia.com/gpu``; what is no amount is told after a colon."""
+    if miss.lacks[:1].isdigit():
+        return f"{miss.node}, which lacks {miss.lacks}"
+    return f"{miss.node}: {miss.lacks}"
+
+
 def waiting_text(job: Job, record: Explanation) -> str:
     """Everything the record says, the two questions first: will it run, and what must change."""
     place = f"#{record.position} in {job.queue}" if record.position else ""
@@ -106,7 +113,7 @@ def waiting_text(job: Job, record: Explanation) -> str:
     if estimate and record.estimate_basis:
         estimate = f"{estimate} ({short_names(record.estimate_basis)})"
     changes = "\n".join(change.sentence for change in record.changes)
-    nearest = f"{record.nearest.node}, which lacks {record.nearest.lacks}" if record.nearest else ""
+    nearest = _nearest(record.nearest) if record.nearest else ""
     considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
     blockers = "\n".join(blocker_line(blocker) for blocker in record.blockers)
     return pairs(
