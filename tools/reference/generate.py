@@ -16,6 +16,7 @@ from pathlib import Path
 import click
 
 from windlass.api import annotations
+from windlass.api.accelerator_table import table
 from windlass.api.codes import CODES, EXIT_MEANINGS
 from windlass.api.reasons import FACTS, Reason
 from windlass.api.resources import ALIASES, ALL, Resource
@@ -191,7 +192,29 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split()).replace("``", "`")
 
 
+def accelerators() -> str:
+    """What is known of cards by the name of their product."""
+    lines = [
+        "# Accelerators\n",
+        NOTE,
+        "Known by a name that stands in the product label (`NVIDIA-A100-SXM4-80GB`, `Tesla-T4`) as whole "
+        "parts between dashes. What a node says of its cards goes before this table: the memory is that of "
+        "the largest common version. The tier is what the label `gpu-tier` says where nobody has set it. The "
+        "value orders the models, an H100 being 100: about dense 16-bit arithmetic, no price; the `scarcity` "
+        "score spares the dearer ones.\n",
+        "| model | names | memory | CUDA compute | tier | value |",
+        "|---|---|---|---|---|---|",
+    ]
+    for entry in table():
+        compute = ".".join(map(str, entry.compute)) if any(entry.compute) else "–"
+        names = ", ".join(entry.names)
+        memory = entry.memory_mib // 1024
+        lines.append(f"| {entry.model} | {names} | {memory} GiB | {compute} | {entry.tier} | {entry.value} |")
+    return "\n".join([*lines, ""])
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "accelerators.md": accelerators,
     "commands.md": commands,
     "errors.md": errors,
     "reasons.md": reasons,
