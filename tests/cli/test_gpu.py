@@ -113,6 +113,16 @@ def test_slices_that_are_only_counted(windlass: Any, cluster: FakeCluster) -> No
     assert item["free"]["slices"] == {"1g.5gb": 1}
 
 
+def test_a_pod_of_another_scheduler_has_some_card(windlass: Any, cluster: FakeCluster) -> None:
+    cluster.add(PODS, pod("other", "plain", {"nvidia.com/gpu": "1"}))
+    items = json.loads(windlass("gpu", "plain", "-o", "json").out)["items"]
+    assert [item["holders"] for item in items] == [
+        [{"pod": "default/other", "whole": True, "told": False}],
+        [{"pod": "default/whole", "whole": True}],
+    ]
+    assert windlass("gpu", "plain", "-o", "wide").out.splitlines()[1].endswith(" other?")
+
+
 def test_a_node_without_cards_has_no_line() -> None:
     assert cardtable.rows_of([node("none", 0)], []) == []
 

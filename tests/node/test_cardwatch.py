@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from windlass.node.cardwatch import CardWatch, Told, grace_of
 from windlass.node.devices import Wishes, inventory
 from windlass.node.ledger import Claim, DeviceLedger, Held
 from windlass.node.nvml import Nvml
+from windlass.node.threads import in_thread
 
 
 class Scene:
@@ -104,6 +106,38 @@ async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
     await scene.watch.look()
     assert scene.card(1).healthy
     assert scene.said[-1][0] == "GPUHealthy"
+
+
+async def test_a_driver_that_is_loaded_anew_is_opened_anew(scene: Scene) -> None:
+    with scene.script.open() as state:
+        state["driver"] = False
+    await scene.watch.look()
+    assert scene.card(0).reason == "it does not answer: Driver Not Loaded"
+    assert len(scene.keeper.inventory.cards) == 2
+    with scene.script.open() as state:
+        state["driver"] = True
+    await scene.watch.look()
+    assert scene.card(0).healthy
+
+
+async def test_a_call_in_a_thread_is_never_left_running() -> None:
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+
+    def call() -> None:
+        entered.set()
+        leave.wait(10)
+        left.set()
+
+    task = asyncio.ensure_future(in_thread(call))
+    await asyncio.to_thread(entered.wait, 10)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    leave.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left.is_set()
+    assert await in_thread(lambda: 7) == 7
 
 
 async def test_an_xid_stays_until_it_is_cleared_or_the_machine_rebooted(scene: Scene) -> None:

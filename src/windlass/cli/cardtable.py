@@ -15,7 +15,7 @@ from windlass.api import cards as wire
 from windlass.api import deviceparts, quantities
 from windlass.api.cards import Card
 from windlass.api.deviceparts import WHOLE, Part
-from windlass.api.devicewords import profile_of
+from windlass.api.devicewords import containers_asking, profile_of
 from windlass.cli import amounts
 from windlass.node.handout import resource_of, wanted_slices, whole_cards
 
@@ -25,10 +25,12 @@ _MOST_COMPUTE_SLICES = 7
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A pod's part of one card. ``pod`` is ``namespace/name``."""
+    """A pod's part of one card. ``pod`` is ``namespace/name``. ``told``: the pod says that it is this card; else
+    somebody who does not say has given it one, and any that is free stands for it."""
 
     pod: str
     part: Part
+    told: bool = True
 
 
 @dataclass(slots=True)
@@ -111,8 +113,10 @@ def rows_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Row]:
     found: list[Row] = []
     for node in nodes:
         rows = _cards_of(node)
-        for pod in on.get(node["metadata"]["name"], ()):
-            _hold(rows, pod)
+        here = on.get(node["metadata"]["name"], ())
+        silent = [pod for pod in here if not _hold(rows, pod)]
+        for pod in silent:
+            _hold_some(rows, pod)
         found += rows
     return found
 
@@ -138,25 +142,40 @@ def _cards_of(node: Object) -> list[Row]:
     return rows
 
 
-def _hold(rows: list[Row], pod: Object) -> None:
-    """Enter what a pod has. A pod that reports no cards holds none that could be named."""
+def _hold(rows: list[Row], pod: Object) -> bool:
+    """Enter what a pod has; False if it does not say."""
     metadata = pod["metadata"]
     try:
         parts = deviceparts.from_annotations(metadata.get("annotations") or {})
     except deviceparts.PartsError:
-        return
+        return False
     if not parts or not rows:
-        return
-    key = f"{metadata.get('namespace', 'default')}/{metadata['name']}"
+        return not containers_asking(pod)
+    key = _key(pod)
     slices = wanted_slices(pod)
     if slices and not any(part.profile for part in parts) and not whole_cards(pod):
         _hold_counted(rows, key, parts, slices)
-        return
+        return True
     resource = resource_of(pod, rows[0].card.resource)
     for part in parts:
         row = next((r for r in rows if (r.card.resource, r.card.index) == (resource, part.index)), None)
         if row is not None:
             row.holdings.append(Holding(key, part))
+    return True
+
+
+def _hold_some(rows: list[Row], pod: Object) -> None:
+    """Whole cards of a pod that another scheduler placed: the device plug-in alone knows which."""
+    count = whole_cards(pod)
+    resource = resource_of(pod, rows[0].card.resource) if rows else ""
+    free = [row for row in rows if row.card.resource == resource and not row.holdings and not row.card.mig]
+    for row in free[:count]:
+        row.holdings.append(Holding(_key(pod), Part(row.card.index), told=False))
+
+
+def _key(pod: Object) -> str:
+    metadata = pod["metadata"]
+    return f"{metadata.get('namespace', 'default')}/{metadata['name']}"
 
 
 def _hold_counted(rows: list[Row], key: str, parts: Sequence[Part], slices: Mapping[str, int]) -> None:
@@ -219,6 +238,8 @@ def record(row: Row) -> dict[str, Any]:
 def _holder(holding: Holding) -> dict[str, Any]:
     part = holding.part
     found: dict[str, Any] = {"pod": holding.pod, "whole": part.whole}
+    if not holding.told:
+        found["told"] = False
     if part.profile:
         return {**found, "profile": part.profile, "start": part.start}
     if part.whole:
@@ -266,8 +287,12 @@ def free_words(row: Row) -> str:
 
 
 def holder_words(row: Row) -> str:
-    """``train-0``, ``llm(30%,10G)``, ``notebook(1g.5gb@6)``, and slices that nobody has."""
-    words = [f"{_short(holding.pod)}{_part_words(holding.part)}" for holding in row.holdings]
+    """``train-0``, ``llm(30%,10G)``, ``notebook(1g.5gb@6)``, and slices that nobody has; ``train-0?`` for a
+    pod that has a card, but does not say which."""
+    words = [
+        f"{_short(holding.pod)}{_part_words(holding.part)}{'' if holding.told else '?'}"
+        for holding in row.holdings
+    ]
     held = {(h.part.profile, h.part.start) for h in row.holdings}
     words += [f"({profile}@{start})" for profile, start, _ in row.slices if (profile, start) not in held]
     return " ".join(words)

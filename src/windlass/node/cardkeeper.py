@@ -20,6 +20,7 @@ from windlass.node.handout import Draw, Given, draws, resource_of, wanted_slices
 from windlass.node.ledger import Claim, DeviceBusy, DeviceLedger
 from windlass.node.mps import Daemon
 from windlass.node.slices import Slicer, SliceRefused
+from windlass.node.threads import in_thread
 
 _PLACE = "let the windlass scheduler place it instead of setting nodeName"
 
@@ -191,8 +192,8 @@ class CardKeeper:
         slicer = self.slicer
         async with self._carving:
             try:
-                await asyncio.to_thread(slicer.remove, self._owners())
-                number = await asyncio.to_thread(slicer.carve, card, claim.profile, claim.start, uid)
+                await in_thread(slicer.remove, self._owners())
+                number = await in_thread(slicer.carve, card, claim.profile, claim.start, uid)
             except SliceRefused as error:
                 if error.lasting:
                     self.refused.add(card.uuid)
@@ -224,7 +225,7 @@ class CardKeeper:
             return
         async with self._carving:
             before = set(slicer.records.made)
-            await asyncio.to_thread(slicer.remove, self._owners())
+            await in_thread(slicer.remove, self._owners())
             gone = before - set(slicer.records.made)
         for card in self.inventory.cards:
             kept = tuple(i for i in card.instances if (card.uuid, i.profile, i.start) not in gone)

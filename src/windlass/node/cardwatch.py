@@ -25,6 +25,7 @@ from windlass.node.cardusage import Finding, Use
 from windlass.node.devices import Inventory, Wishes, inventory, key_of
 from windlass.node.ledger import Held
 from windlass.node.nvml import Nvml
+from windlass.node.threads import in_thread
 
 HEALTHY, AS_GIVEN = "GPUsHealthy", "GPUsUsedAsGiven"
 """Types of the Node's conditions."""
@@ -131,7 +132,7 @@ class CardWatch:
     async def prime(self) -> None:
         """Know of faults before anything is told of the cards."""
         if self._keeper.inventory.cards:
-            self._take(await asyncio.to_thread(self._ask))
+            self._take(await in_thread(self._ask))
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -169,11 +170,11 @@ class CardWatch:
                 {parents.get(card.uuid, card.uuid) for card in self._keeper.inventory.cards if card.uuid}
             )
             try:
-                deaf = await asyncio.to_thread(listener.open, known)
+                deaf = await in_thread(listener.open, known)
                 if deaf:
                     _log.warning("the driver tells no errors of %s", ", ".join(deaf))
                 while True:
-                    heard = await asyncio.to_thread(listener.wait)
+                    heard = await in_thread(listener.wait)
                     if heard is not None:
                         self.heard(*heard)
             except self._nvml.error as error:
@@ -203,7 +204,7 @@ class CardWatch:
         """Look once, tell what changed, evict what is due."""
         pods = self.pods()
         await self._keeper.sweep()
-        seen = await asyncio.to_thread(self._ask)
+        seen = await in_thread(self._ask)
         self._take(seen)
         held = self._keeper.ledger.held
         self._findings = tuple(cardusage.judge(seen.uses, held))
@@ -224,11 +225,12 @@ class CardWatch:
         nvml = self._nvml
         if nvml is None:
             return Look(None, {}, (), daemon)
+        wishes = replace(self._wishes(), mps=mps.may_connect(daemon))
         try:
-            found = inventory(nvml, replace(self._wishes(), mps=mps.may_connect(daemon)))
+            found = inventory(nvml, wishes)
         except nvml.error as error:
             _log.warning("the driver refuses to list its cards: %s", error)
-            found = None
+            found = self._ask_anew(nvml, wishes)
         parents = self._keeper.inventory.parents
         known = {parents.get(card.uuid, card.uuid) for card in self._keeper.inventory.cards if card.uuid}
         wrong = asked(nvml, sorted(known))
@@ -237,6 +239,14 @@ class CardWatch:
         }
         uses = cardusage.processes(nvml, {n: c for n, c in well.items() if c.uuid not in wrong})
         return Look(found, wrong, tuple(uses), daemon)
+
+    def _ask_anew(self, nvml: Nvml, wishes: Wishes) -> Inventory | None:
+        """After the driver was loaded anew, NVML has to be opened anew."""
+        try:
+            nvml.reopen()
+            return inventory(nvml, wishes)
+        except nvml.error:
+            return None
 
     def _take(self, seen: Look) -> None:
         """Bring what is known up to date."""

@@ -6,6 +6,7 @@ supported", "no such function" or "no permission" means that the fact is not kno
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -79,7 +80,14 @@ class Nvml:
         self.library.nvmlInit()
 
     def close(self) -> None:
-        self.library.nvmlShutdown()
+        """A driver that is gone needs no farewell."""
+        with contextlib.suppress(self.error):
+            self.library.nvmlShutdown()
+
+    def reopen(self) -> None:
+        """Raises the library's error where no driver answers; :meth:`close` is owed all the same."""
+        self.close()
+        self.open()
 
     def code(self, error: Exception) -> int:
         """NVML's error code, 999 (unknown) where it has none."""
