@@ -40,7 +40,8 @@ class Ranks:
 
     def stepwise(self, plugin: Domain) -> Stepwise | None:
         """The plugin, if it says what a placement touches."""
-        return self._stepwise.get(id(plugin))
+        found = self._stepwise.get(id(plugin))
+        return plugin if found is None and isinstance(plugin, Stepwise) else found
 
     def rankers(self, cls: TaskClass) -> list[RelativeScore]:
         """Those that may prefer one node to another for the class."""
