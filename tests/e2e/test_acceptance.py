@@ -307,3 +307,28 @@ def test_33_caps_the_class_only(box: Box):
     done = box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod), check=False)
     assert done.returncode != 0
     assert "exceeded quota: gpu-quota" in done.stderr
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_21_the_scores_of_a_configuration_are_taken_over_and_seen(box: Box, tool: str):
+    box.windlass(
+        "apply", "-f", "-", stdin="{apiVersion: v1, kind: Namespace, metadata: {name: volcano-system}}"
+    )
+    try:
+        warnings = apply(box, tool, acceptance.manifest_path(21).read_text())
+        assert acceptance.all_there(warnings, acceptance.expected_warnings(21)), warnings
+        box.windlass("node", "add-simulated", "--count", "2", "--cards", "4xH100-80GB", "--prefix", "y21")
+        pod = acceptance.documents(2)[0]
+        box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))
+        name = pod["metadata"]["name"]
+
+        def told() -> str:
+            text = box.windlass("explain", name, "--scores").stdout
+            return text if "gpu-aware" in text else ""
+
+        text = box.wait_for("the scores of the file", told)
+        for part in ("gpuMemory ×1 ", "gpuCompute ×0.8", "interGPUComms ×0.5"):
+            assert part in text, text
+        assert "actions enqueue, allocate, backfill" in text
+    finally:
+        box.windlass("delete", "configmap", "volcano-scheduler-config", "-n", "volcano-system", check=False)
