@@ -91,7 +91,8 @@ class Card:
         self.device = device
         self.known = known
         self.counted = device.mode is not CardMode.SLICED
-        found = geometry_of(device) if device.mode is not CardMode.PLAIN else None
+        sliceable = device.mode in (CardMode.SLICED, CardMode.EITHER)
+        found = geometry_of(device) if sliceable else None
         self.geometry: Geometry | None = found if found is not None and found.size <= ROOMIEST else None
         self._vectors: dict[Cut, NDArray[np.int64]] = {}
         self.steps: dict[tuple[int, int, int, int], Step] = {}
