@@ -1,7 +1,8 @@
 """What a pod asks of accelerator cards, beside what the cards of the nodes have: arrays nodes × slots.
 
 One measure for compute and memory: thousandths of a card (milli). A card has as much free as the scarcer of
-the two; a pod takes as much as the larger of the two.
+the two; a pod takes as much as the larger of the two. Amounts of memory are rounded down, what is asked for as
+well as what is free: so three thirds of a card are a whole one. Whether a pod fits is not decided by this.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def asked_milli(need: DeviceNeed, cards: CardView) -> IntArray:
         amount = np.full(cards.exists.shape, max(need.milli, need.memory_milli), dtype=np.int64)
         if need.memory_mib:
             memory = cards.memory_mib
-            by_memory = np.where(memory > 0, -(-need.memory_mib * WHOLE // np.maximum(memory, 1)), WHOLE)
+            by_memory = np.where(memory > 0, need.memory_mib * WHOLE // np.maximum(memory, 1), WHOLE)
             amount = np.maximum(amount, by_memory)
     return np.where(usable(need, cards), amount, BARRED)
 

@@ -166,5 +166,5 @@ def milli_of(need: DeviceNeed, memory_mib: int) -> int:
         return part_of(need.profile)
     by_memory = 0
     if need.memory_mib:
-        by_memory = -(-need.memory_mib * WHOLE // memory_mib) if memory_mib else WHOLE
+        by_memory = need.memory_mib * WHOLE // memory_mib if memory_mib else WHOLE
     return min(WHOLE, max(need.milli, need.memory_milli, by_memory, 1))

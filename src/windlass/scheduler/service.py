@@ -32,6 +32,7 @@ from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster import ClusterModel
 from windlass.model.ledger import Ledger
+from windlass.model.neighbours import exclusive_rules
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler import evictor as evictions
@@ -83,6 +84,7 @@ class SchedulerService:
             self.options.scheduler_names,
             wait_for_group=self.options.wait_for_group,
             tiers=bool(policy.tiers),
+            exclusive=exclusive_rules(policy),
         )
         self.engine = engine or make_engine(policy, log.warning)
         self.model.read_labels(self.engine.reads)
@@ -218,7 +220,7 @@ class SchedulerService:
             self.engine = make_engine(policy, log.warning)
             self._judges.serve(self._policies(), self._keeper.start)
             self.model.read_labels(self.engine.reads)
-            self.model.configure(tiers=bool(policy.tiers))
+            self.model.configure(tiers=bool(policy.tiers), exclusive=exclusive_rules(policy))
             self._loads.use(policy.metrics)
             self._run_times.enabled = learns(policy)
             self.model.resend()
