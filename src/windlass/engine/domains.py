@@ -19,8 +19,8 @@ from windlass.engine.table import ALLOCATABLE, USED, NodeTable
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.topology import Level, TopologyNeed
 
-KEPT = 512
-"""For how many classes the numbers of one topology are kept."""
+KEPT = 4_000_000
+"""For so many classes times nodes the numbers of one topology are kept."""
 SEPARATOR = "/"
 EVERYWHERE = Level("")
 
@@ -183,7 +183,7 @@ class Tree:
                 self._follow(known, fit, set(changed))
                 known.mark = log.mark
                 return known
-        if len(self._totals) >= KEPT:
+        if len(self._totals) >= max(32, KEPT // max(self.height, 1)):
             self._totals.clear()
         count = fit.count[: self.height]
         by_level = [self.sums(level, count) for level in range(len(self.levels))]
