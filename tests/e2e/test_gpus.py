@@ -305,3 +305,21 @@ class TestAcceptance03:
 
 def those_running(box: Box, names: list[str]) -> list[str]:
     return [name for name in names if phase(box, name) == "Running"]
+
+
+def test_cards_of_other_makers_are_handed_out_by_their_own_words() -> None:
+    wanted = {
+        "amd": (
+            "amd.com/gpu",
+            "2",
+            "$ROCR_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES [$CUDA_VISIBLE_DEVICES]",
+            "0,1 0,1 []\n",
+        ),
+        "gaudi": ("habana.ai/gaudi", "1", "$HABANA_VISIBLE_MODULES [$ROCR_VISIBLE_DEVICES]", "0 []\n"),
+        "ascend": ("huawei.com/Ascend910", "2", "$ASCEND_RT_VISIBLE_DEVICES", "0,1\n"),
+    }
+    with Box("--gpus", "simulated:2xMI300X,1xGaudi3,2xAscend910B") as box:
+        for name, (resource, count, words, _) in wanted.items():
+            apply(box, gpu_pod(name, {resource: count}, f'echo "{words}"'))
+        for name, (_, _, _, expected) in wanted.items():
+            assert said(box, name) == expected
