@@ -239,6 +239,64 @@ def test_10_two_copies_land_on_two_hosts(box: Box, tool: str, product: str):
     assert len({pod["spec"]["nodeName"] for pod in running_pods(box)}) == 2
 
 
+def test_20_tiers_are_found_by_the_product_where_nobody_has_labelled_a_node(box: Box):
+    for count, card, prefix in ((8, "H100-80GB", "big"), (4, "A40", "middle"), (1, "T4", "small")):
+        box.windlass("node", "add-simulated", "--cards", f"{count}x{card}", "--prefix", prefix)
+    apply(box, "windlass", acceptance.manifest_path(20).read_text())
+    box.wait_for("all three run", lambda: len(running_pods(box)) == 3)
+    assert {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running_pods(box)} == {
+        "llm-training": "big-0",
+        "finetuning": "middle-0",
+        "inference": "small-0",
+    }
+
+
+@pytest.fixture
+def volcano_system(box: Box) -> Iterator[None]:
+    """The namespace of the scheduler's ConfigMap, and the default policy again afterwards."""
+    box.windlass(
+        "apply", "-f", "-", stdin="{apiVersion: v1, kind: Namespace, metadata: {name: volcano-system}}"
+    )
+    yield
+    box.windlass("delete", "configmap", "volcano-scheduler-config", "-n", "volcano-system", check=False)
+
+
+def _told(box: Box, reason: str) -> list[str]:
+    events = box.items("events", namespace="volcano-system")
+    return [event["message"] for event in events if event["reason"] == reason]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("number", [7, 21])
+def test_policies_are_accepted_with_exactly_the_promised_warnings(
+    box: Box, volcano_system: None, number: int, tool: str
+):
+    warnings = apply(box, tool, acceptance.manifest_path(number).read_text())
+    assert acceptance.all_there(warnings, acceptance.expected_warnings(number)), warnings
+
+
+def test_21_replaces_07_and_its_weights_are_seen(box: Box, volcano_system: None):
+    for number in (7, 21):
+        box.windlass("apply", "-f", str(acceptance.manifest_path(number)))
+    weights = "gpu-aware (gpuMemoryWeight 1.0, gpuComputeWeight 0.8, interGPUCommsWeight 0.5)"
+    box.wait_for("it is taken over", lambda: any(weights in t for t in _told(box, "ConfigurationTakenOver")))
+    box.windlass("node", "add-simulated", "--cards", "4xA40", "--prefix", "four")
+    box.windlass("node", "add-simulated", "--cards", "1xA40", "--prefix", "one")
+    pod = acceptance.documents(2)[0]
+    pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 1
+    pod["spec"]["schedulerName"] = "volcano"
+    box.windlass("apply", "-f", "-", stdin=yaml.safe_dump(pod))
+    box.wait_for("it runs", lambda: running_pods(box))
+    assert running_pods(box)[0]["spec"]["nodeName"] == "one-0"
+    shown = box.windlass("explain", pod["metadata"]["name"], "--scores").stdout
+    assert weights in shown
+    for part in ("gpu-aware.gpuMemory ×1", "gpu-aware.gpuCompute ×0.8", "gpu-aware.interGPUComms ×0.5"):
+        assert part in shown
+    record = json.loads(box.windlass("explain", pod["metadata"]["name"], "--scores", "-o", "json").stdout)
+    (table,) = record["scores"]
+    assert table["nodes"][0]["node"] == "one-0"
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_13_all_entries_are_kept_and_six_are_counted(box: Box, tool: str):
     apply(box, tool, acceptance.manifest_path(13).read_text())
