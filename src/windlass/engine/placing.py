@@ -249,7 +249,7 @@ class Placer:
         scope: Scope,
     ) -> int:
         """:meth:`_fill` on the rows of a scope. A node is filled at once, and what stands on one moves no
-        other, so one look at all of them will do."""
+        other, so one look at all of them will do; what is left over is looked for once more."""
         cls.refresh()
         rows, key = scope.rows, cls.key[scope.rows]
         wanted, placed = len(entries), 0
@@ -261,6 +261,10 @@ class Placer:
             n = min(wanted - placed, int(cls.count[row]))
             statement.allocate(group, cls, row, entries[placed : placed + n] if n < wanted else entries)
             key[at] = -1
+            placed += n
+        while placed < wanted and (row := _best_of(cls, scope)) >= 0:
+            n = min(wanted - placed, int(cls.count[row]))
+            statement.allocate(group, cls, row, entries[placed : placed + n])
             placed += n
         return placed
 
