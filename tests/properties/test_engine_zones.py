@@ -274,3 +274,19 @@ def test_room_that_is_being_vacated_is_promised_zone_by_zone() -> None:
     cluster.cycle()
     assert cluster.devices_of("b-0") == [4, 5, 6]
     check(cluster)
+
+
+def test_what_no_empty_zone_holds_is_told_so() -> None:
+    cluster = Cluster().queues("default").nodes(single("n1", 8, 4))
+    cluster.gang("wide", 1, asking("gpu=1 cpu=10 mem=1"))
+    cluster.gang("many", 3, asking("gpu=1 cpu=5 mem=1"))
+    cluster.gang("two", 2, asking("gpu=1 cpu=5 mem=1"))
+    cluster.cycle()
+    wide, many = cluster.explain("wide"), cluster.explain("many")
+    assert wide.code == "ExceedsEveryNode"
+    assert wide.waiting_helps == "no"
+    assert "no node's NUMA zones would serve it, even empty" in wide.message
+    assert "10 cpu in one zone: no zone has more than 8" in str(wide.blockers)
+    assert many.code == "ExceedsCluster"
+    assert "would hold 2 even if empty" in many.message
+    assert cluster.placed("two") == 2

@@ -19,6 +19,7 @@ from windlass.engine.placing import Placer
 from windlass.engine.table import NodeTable
 from windlass.engine.view import view_of
 from windlass.engine.world import World
+from windlass.spi.numa import ZoneBooks
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Finding
 from windlass.spi.quantities import from_units, is_device
@@ -53,6 +54,8 @@ class NodesVerdict:
     """How many tasks of the class fit now."""
     ever: int
     """How many would fit on the matching nodes if they were empty."""
+    by_zones: bool = False
+    """Whether that is fewer for the nodes' NUMA zones."""
     short: tuple[str, ...] = ()
     """The resources that are too scarce, on some matching node."""
     scarce: tuple[tuple[str, int], ...] = ()
@@ -80,6 +83,9 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     mask = placer.domain_mask(cls, domains) if domains else None
     count = cls.count[live] if mask is None else cls.count[live] * mask[live]
     ever = room_for(world, cls.needs, matching, empty=True)
+    by_amounts = int(ever.sum())
+    if world.policies.zone_books is not None and cls.needs.zones is not None:
+        ever = np.minimum(ever, _zones_hold(world.policies.zone_books, cls, matching))
     verdict = NodesVerdict(
         cls,
         wanted.tasks,
@@ -89,6 +95,7 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
         matching=matching,
         fitting=int(count.sum()),
         ever=int(ever.sum()),
+        by_zones=int(ever.sum()) < by_amounts,
         largest=_largest(table, cls, matching),
     )
     asked = world.policies.static_findings if wanted.lasting else world.policies.findings
@@ -105,6 +112,12 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
         verdict.nearest = _nearest(table, cls, live, findings)
         verdict.sentence = wording.nodes_sentence(verdict, findings)
     return verdict
+
+
+def _zones_hold(books: ZoneBooks, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many tasks of the class each row's NUMA zones would serve if they were empty."""
+    most = [books.most(cls.number, row) for row in rows.tolist()]
+    return np.array([UNLIMITED if count is None else count for count in most], dtype=np.int64)
 
 
 def room_for(
@@ -217,7 +230,7 @@ def _summary(verdict: NodesVerdict, table: NodeTable) -> list[Blocker]:
             for name, units in verdict.cls.node_items
             if units > largest.get(name, 0)
         ]
-        return over or [Blocker(code, verdict.nodes, detail="no node has all of it together")]
+        return over or [Blocker(code, verdict.nodes, detail=wording.nowhere_together(verdict))]
     if code is Reason.EXCEEDS_CLUSTER:
         return [
             Blocker(

@@ -102,6 +102,10 @@ def _of_nodes(code: Reason, group: GroupEntry, verdicts: Sequence[NodesVerdict])
                     for name, units in verdict.cls.items
                     if units > largest.get(name, 0) > 0
                 ]
+                if verdict.by_zones:
+                    found.append(
+                        "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
+                    )
                 found.append("Add a node that is large enough.")
             case Reason.EXCEEDS_CLUSTER:
                 found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
@@ -109,6 +113,8 @@ def _of_nodes(code: Reason, group: GroupEntry, verdicts: Sequence[NodesVerdict])
                 found.append(
                     "Change the selectors, affinities or tolerations, or add a node that satisfies them."
                 )
+            case Reason.NUMA_ALIGNMENT_FAILED:
+                found.append("With less per pod it may fit into what is left of the NUMA zones.")
             case Reason.INSUFFICIENT_RESOURCES | Reason.DEVICES_FRAGMENTED:
                 if 0 < verdict.fitting < verdict.wanted and group.group is not None:
                     least = group.held_members + verdict.fitting

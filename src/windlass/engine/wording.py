@@ -155,7 +155,7 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
                 if units > most
             ]
             unfit = [finding for finding in findings if finding.code is Reason.NO_SUITABLE_DEVICE]
-            limit = "no node has all of it together"
+            limit = nowhere_together(verdict)
             if unfit and not largest:
                 limit = f"of {nodes}, {obstacles(unfit)}"
             elif largest:
@@ -169,6 +169,13 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
     several = f"{count(verdict.wanted, 'pod')} of {each}" if verdict.wanted > 1 else each
     fitting = f"; {verdict.fitting} would fit now" if verdict.wanted > 1 else ""
     return f"It needs {several}{fitting}. Of {nodes}, {obstacles(findings)}."
+
+
+def nowhere_together(verdict: NodesVerdict) -> str:
+    """Why no empty node takes a pod, though each has enough of everything."""
+    if verdict.by_zones:
+        return "no node's NUMA zones would serve it, even empty"
+    return "no node has all of it together"
 
 
 def obstacles(findings: Sequence[Finding]) -> str:

@@ -122,6 +122,10 @@ class ZoneBooks(Protocol):
         """What a task of class ``number`` would get of the node's zones now; ``None`` if it would be refused."""
         ...
 
+    def most(self, number: int, row: int) -> int | None:
+        """How many tasks of the class the node's zones would serve if they were empty; ``None``: any number."""
+        ...
+
     def take(
         self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: ZoneHolding | None
     ) -> ZoneHolding:

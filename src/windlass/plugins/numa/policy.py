@@ -23,6 +23,8 @@ _REMEMBERED = 50_000
 _LOGGED = 200_000
 _NOTHING = -1
 """A class that has seen nothing yet looks at all nodes."""
+_MANY = 1024
+"""So many pods no node holds."""
 _TEXTS = 3
 """So many different texts are told; nodes beyond have a general one."""
 
@@ -31,13 +33,14 @@ class _Asking:
     """One class of tasks: what it asks for, and where it would be refused. ``wish``: the policy that it names,
     where that counts."""
 
-    __slots__ = ("known", "mask", "need", "seen", "services", "users", "wish")
+    __slots__ = ("known", "mask", "most", "need", "seen", "services", "users", "wish")
 
     def __init__(self, need: ZoneNeed, wish: AlignmentPolicy | None) -> None:
         self.need = need
         self.wish = wish
         self.users = 1
         self.services: dict[Layout, Service] = {}
+        self.most: dict[Layout, int] = {}
         self.known: dict[State, ZoneHolding | None] = {}
         self.mask: BoolArray = np.ones(0, dtype=np.bool_)
         """By row: whether the zones of the node let such a task in."""
@@ -79,6 +82,19 @@ class NumaZones:
         if asking is None or book is None:
             return NO_HOLDING
         return self._served(asking, book)
+
+    def most(self, number: int, row: int) -> int | None:
+        asking, book = self._asking.get(number), self._books.get(row)
+        if asking is None:
+            return None
+        if book is None:
+            return None if asking.wish is None else 0
+        if not _follows(asking, book.layout.node):
+            return 0
+        found = asking.most.get(book.layout)
+        if found is None:
+            found = asking.most[book.layout] = _served_in_all(_service(asking, book.layout), book.layout)
+        return found
 
     def take(
         self, number: int, row: int, cards: tuple[tuple[str, int], ...], reported: ZoneHolding | None
@@ -249,6 +265,20 @@ def _service(asking: _Asking, layout: Layout) -> Service:
             need = ZoneNeed(need.containers, need.guaranteed)
         found = asking.services[layout] = service(need, layout.node)
     return found
+
+
+def _served_in_all(asked: Service, layout: Layout) -> int:
+    """How many such pods an empty node serves, one after the other."""
+    desk = RowBook(layout.node).desk()
+    count = 0
+    while count < _MANY:
+        found = serve(asked.need, layout, desk, asked.policy)
+        if found is None:
+            return count
+        if not found.zones:
+            return _MANY  # they take nothing of any zone
+        count += 1
+    return count
 
 
 def _follows(asking: _Asking, node: NodeZones) -> bool:
