@@ -270,6 +270,31 @@ def test_cards_of_all_makers_by_label_or_by_name() -> None:
     assert {card.memory_mib for card in found if "Ascend" in card.resource} == {65536}
 
 
+@pytest.mark.parametrize(
+    ("resource", "labels", "memory"),
+    [
+        (GPU, {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}, 16384),
+        (GPU, {"nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/gpu.replicas": "4"}, 4096),
+        (GPU, {"nvidia.com/gpu.product": "NVIDIA-A10-SHARED"}, 16384),
+        (
+            GPU,
+            {"nvidia.com/gpu.product": "NVIDIA-A100-MIG-1g.5gb", "nvidia.com/mig.strategy": "single"},
+            16384,
+        ),
+        ("nvidia.com/gpu.shared", {}, 16384),
+        ("nvidia.com/mig-1g.5gb", {"nvidia.com/mig-1g.5gb.memory": "4864"}, 4864),
+    ],
+)
+def test_units_that_a_device_plug_in_made_of_cards_are_given_whole_only(
+    resource: str, labels: dict[str, str], memory: int
+) -> None:
+    obj = gpu_node(gpus=0, **labels)
+    obj["status"]["allocatable"][resource] = "8"
+    found = cards_of(node_view(obj))
+    assert {(card.mode, card.memory_mib) for card in found} == {(CardMode.WHOLE, memory)}
+    assert len(found) == 8
+
+
 REGISTER = "GPU-a,10,16384,NVIDIA-A10,true,hami-core:GPU-b,10,16384,NVIDIA-A10,false,hami-core:"
 
 

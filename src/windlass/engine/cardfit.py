@@ -92,6 +92,8 @@ def _share(need: DeviceNeed, card: Card) -> tuple[int, int] | None:
     device = card.device
     if device.mode is CardMode.SLICED or need.profile or not (need.shares or need.whole):
         return None
+    if device.mode is CardMode.WHOLE and not need.whole:
+        return None
     mib = memory_of(need, card)
     if mib > device.memory_mib or need.milli > WHOLE:
         return None
@@ -199,12 +201,13 @@ class Seat:
         return found[0] if found is not None else -1
 
     def takes_share(self, share: tuple[int, int] | None) -> bool:
+        """Where all compute is given away nobody else gets in, not even for memory alone."""
         if share is None or self.slices or self.taken:
             return False
         milli, mib = share
         if milli >= WHOLE and self.shares:
             return False
-        fits = not milli or self.milli + milli <= WHOLE
+        fits = self.milli + milli <= WHOLE and (milli > 0 or self.milli < WHOLE)
         return fits and (not mib or self.mib + mib <= self.card.device.memory_mib)
 
     def fullness(self) -> int:

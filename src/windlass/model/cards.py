@@ -16,7 +16,7 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import cards as wire
 from windlass.api import views
-from windlass.api.deviceasks import GPU, WHOLE
+from windlass.api.deviceasks import GPU, MIG, WHOLE
 from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.quantities import is_device
 from windlass.model.claimdevices import DRIVER
@@ -27,6 +27,9 @@ MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
 REGISTERED = VOLCANO_VGPU.number
 """The resource of cards that Volcano's vGPU device plug-in hands out."""
+RENAMED = "nvidia.com/gpu.shared"
+"""What replicas of cards are called where the device plug-in renames them."""
+_STRATEGY = "nvidia.com/gpu.sharing-strategy"
 _ASCEND_MIB = {
     "huawei.com/Ascend910A": 32768,
     "huawei.com/Ascend910B2": 65536,
@@ -173,15 +176,30 @@ def _entries(text: str) -> Iterator[Device]:
 def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]:
     labels = view.labels
     compute = (0, 0)
-    mode = CardMode.PLAIN
+    mode = _mode(resource, labels)
     if resource == GPU:
         major = _number(labels.get("nvidia.com/gpu.compute.major", ""))
         compute = (major, _number(labels.get("nvidia.com/gpu.compute.minor", "")))
         mode = {"dynamic": CardMode.SLICED, "either": CardMode.EITHER}.get(
             labels.get(names.MIG_MODE, ""), mode
         )
-    memory = _number(labels.get(f"{resource}.memory", "")) or _ASCEND_MIB.get(resource, 0)
-    return _devices(resource, count, labels.get(f"{resource}.product", ""), memory, compute, mode)
+    described = GPU if resource == RENAMED else resource
+    memory = _number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
+    if mode is CardMode.WHOLE and labels.get(_STRATEGY) == "mps":
+        memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
+    return _devices(resource, count, labels.get(f"{described}.product", ""), memory, compute, mode)
+
+
+def _mode(resource: str, labels: Mapping[str, str]) -> CardMode:
+    """Whether the resource's units are parts of cards already, handed out by the device plug-in."""
+    if resource.startswith(MIG) or resource == RENAMED:
+        return CardMode.WHOLE
+    if resource != GPU:
+        return CardMode.PLAIN
+    product = labels.get(f"{GPU}.product", "")
+    replicated = labels.get(_STRATEGY) in ("time-slicing", "mps") or product.endswith("-SHARED")
+    sliced = labels.get("nvidia.com/mig.strategy") == "single" and "-MIG-" in product
+    return CardMode.WHOLE if replicated or sliced else CardMode.PLAIN
 
 
 @lru_cache(maxsize=1024)

@@ -30,11 +30,13 @@ class CardMode(StrEnum):
     """How a card may be handed out.
 
     * ``PLAIN``: whole or in shares.
+    * ``WHOLE``: whole only: a device plug-in has made it of a part of a card (time-sliced, by MPS, a MIG slice).
     * ``SLICED``: it is in MIG mode and stays so: only in slices. It counts for nothing in its resource.
     * ``EITHER``: whole, in shares or in slices; whoever runs the node switches MIG mode while it is free.
     """
 
     PLAIN = ""
+    WHOLE = "whole"
     SLICED = "sliced"
     EITHER = "either"
 
