@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scriptednvml import H100_80, Script, binding, card
 
 from windlass.api.cards import Card
@@ -18,6 +20,7 @@ from windlass.node import cardusage, mps
 from windlass.node.cardduty import declared_well
 from windlass.node.cardhealth import FaultRecords, Xid, XidListener, asked
 from windlass.node.cardkeeper import CardKeeper
+from windlass.node.cardmemory import CardMemory, numbered
 from windlass.node.cardusage import Use, judge
 from windlass.node.cardwatch import CardWatch, Told, grace_of
 from windlass.node.devices import Wishes, inventory
@@ -36,17 +39,21 @@ class Scene:
         self.clock = FakeClock()
         self.folder = folder
         self.pods: dict[str, Any] = {}
+        self.boot = "boot"
         self.start()
 
     def start(self) -> None:
         """An agent on this folder, perhaps after another."""
-        self.keeper = CardKeeper(inventory(self.nvml, Wishes()), DeviceLedger(self.folder / "devices.json"))
+        memory = CardMemory(self.folder / "cards.json", self.boot)
+        found = inventory(self.nvml, Wishes(numbers=memory.numbers))
+        self.keeper = CardKeeper(found, DeviceLedger(self.folder / "devices.json"))
         self.watch = CardWatch(
             self.keeper,
             self.clock,
             nvml=self.nvml,
-            faults=FaultRecords(self.folder / "health.json", "boot"),
-            wishes=Wishes,
+            faults=FaultRecords(self.folder / "health.json", self.boot),
+            wishes=lambda: Wishes(numbers=memory.numbers),
+            memory=memory,
             environment={"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "mps")},
             period_seconds=15.0,
         )
@@ -106,6 +113,53 @@ async def test_a_card_that_is_not_well_is_told_and_gets_well_again(
     await scene.watch.look()
     assert scene.card(1).healthy
     assert scene.said[-1][0] == "GPUHealthy"
+
+
+async def test_a_lost_card_keeps_its_number_and_the_others_theirs(scene: Scene) -> None:
+    await scene.watch.prime()
+    first, second = scene.card(0).uuid, scene.card(1).uuid
+    lost, left = scene.script.cards
+    with scene.script.open() as state:
+        state["cards"] = [left]  # NVML counts those that answer only: it is number 0 now
+    for restart in (False, True, True):
+        if restart:
+            scene.start()
+            await scene.watch.prime()
+        else:
+            await scene.watch.look()
+        assert [(c.index, c.uuid, c.healthy) for c in scene.keeper.inventory.cards] == [
+            (0, first, False),
+            (1, second, True),
+        ]
+        assert scene.card(0).reason == "it has fallen off the bus"
+    with scene.script.open() as state:
+        state["cards"] = [lost, left]
+    await scene.watch.look()
+    assert scene.card(0).healthy
+
+
+async def test_after_a_reboot_only_cards_that_are_there_are_listed(scene: Scene) -> None:
+    await scene.watch.prime()
+    second = scene.card(1).uuid
+    with scene.script.open() as state:
+        state["cards"] = state["cards"][1:]
+    scene.boot = "another"
+    scene.start()
+    await scene.watch.prime()
+    assert [(c.index, c.uuid) for c in scene.keeper.inventory.cards] == [(1, second)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=1, max_size=6))
+def test_numbers_stay_as_they_are(seen: list[set[str]]) -> None:
+    known: dict[str, int] = {}
+    for uuids in seen:
+        found = numbered(sorted(uuids), known)
+        assert set(found) == uuids
+        assert all(found[uuid] == known[uuid] for uuid in uuids if uuid in known)
+        known = {**known, **found}
+        assert len(set(known.values())) == len(known)
+        assert max(known.values()) < 6
 
 
 async def test_a_driver_that_is_loaded_anew_is_opened_anew(scene: Scene) -> None:

@@ -30,6 +30,7 @@ from windlass.node import devices, linux, logs, machine, mps, numa, spawning
 from windlass.node.cardduty import CardDuty, notes_decoder
 from windlass.node.cardhealth import FaultRecords
 from windlass.node.cardkeeper import CardKeeper
+from windlass.node.cardmemory import CardMemory
 from windlass.node.cardwatch import CardWatch, told
 from windlass.node.devices import Inventory, Wishes
 from windlass.node.heartbeat import OwnNode
@@ -265,10 +266,17 @@ class NodeAgent:
         made = Records(self._paths.slices)
         self._nvml = devices.open_nvml() if options.gpus == devices.AUTO else None
         keeper = CardKeeper(Inventory(), DeviceLedger(self._paths.ledger))
+        memory = CardMemory(self._paths.card_memory, linux.boot_id())
 
         def wishes() -> Wishes:
-            own = frozenset(made.made)
-            return Wishes(options.mig, own, os.geteuid() == 0, keeper.refused, keeper.daemon.runs)
+            return Wishes(
+                options.mig,
+                frozenset(made.made),
+                may_carve=os.geteuid() == 0,
+                refused=keeper.refused,
+                mps=keeper.daemon.runs,
+                numbers=memory.numbers,
+            )
 
         keeper.daemon = mps.find_daemon(os.environ)
         keeper.inventory = devices.discover(options.gpus, wishes(), machine=name, nvml=self._nvml)
@@ -284,6 +292,7 @@ class NodeAgent:
             wishes=wishes,
             environment=os.environ,
             period_seconds=options.card_period_seconds,
+            memory=memory if self._nvml is not None else None,
         )
         return keeper
 

@@ -21,6 +21,7 @@ from windlass.kits.clock import Clock
 from windlass.node import cardusage, gpulabels, mps
 from windlass.node.cardhealth import FaultRecords, Xid, XidListener, asked, reasons
 from windlass.node.cardkeeper import CardKeeper
+from windlass.node.cardmemory import CardMemory
 from windlass.node.cardusage import Finding, Use
 from windlass.node.devices import Inventory, Wishes, inventory, key_of
 from windlass.node.ledger import Held
@@ -105,6 +106,7 @@ class CardWatch:
         wishes: Callable[[], Wishes],
         environment: Mapping[str, str],
         period_seconds: float,
+        memory: CardMemory | None = None,
     ) -> None:
         self._keeper = keeper
         self._clock = clock
@@ -113,6 +115,7 @@ class CardWatch:
         self._wishes = wishes
         self._environment = environment
         self._period = period_seconds
+        self._memory = memory
         self._wake = asyncio.Event()
         self._sick_since: dict[str, float] = {}
         self._evicted: set[str] = set()
@@ -124,6 +127,7 @@ class CardWatch:
         self.pods: Callable[[], Mapping[str, Mapping[str, Any]]] = dict
         """uid → pod, of those on this machine."""
         self._findings: tuple[Finding, ...] = ()
+        self._primed = False
         keeper.on_change(self.tell)
         keeper.released = self.wake
 
@@ -225,7 +229,10 @@ class CardWatch:
         nvml = self._nvml
         if nvml is None:
             return Look(None, {}, (), daemon)
-        wishes = replace(self._wishes(), mps=mps.may_connect(daemon))
+        wishes = self._wishes()
+        now = self._keeper.inventory
+        numbers = {} if now.parents else {card.uuid: card.index for card in now.cards if card.uuid}
+        wishes = replace(wishes, mps=mps.may_connect(daemon), numbers={**wishes.numbers, **numbers})
         try:
             found = inventory(nvml, wishes)
         except nvml.error as error:
@@ -255,12 +262,17 @@ class CardWatch:
             _log.info("MPS: %s", seen.daemon.directory or seen.daemon.problem)
         keeper.daemon = seen.daemon
         before = keeper.inventory
+        expected = self._memory.expected if self._memory is not None and not self._primed else ()
+        self._primed = True
         found = before if seen.found is None or not seen.found.cards else seen.found
         heard = self._faults.reasons()
         parents = {**before.parents, **found.parents}
         own = [parents.get(card.uuid, card.uuid) for card in (*before.cards, *found.cards)]
         sick = reasons(seen.wrong, heard, own)
-        keeper.inventory = replace(found, cards=_merged(before.cards, found.cards, sick, parents))
+        known = (*expected, *before.cards)
+        keeper.inventory = replace(found, cards=_merged(known, found.cards, sick, parents))
+        if self._memory is not None and not parents:
+            self._memory.keep(keeper.inventory.cards)
         self._tell_health(before.cards, keeper.inventory.cards)
 
     def _tell_health(self, before: Sequence[Card], now: Sequence[Card]) -> None:
@@ -330,5 +342,6 @@ def _merged(
     present = {key_of(card) for card in now}
     for name, card in known.items():
         if name not in present:
-            found.append(altered(card, healthy=False, reason="it has fallen off the bus"))
+            reason = sick.get(card.uuid) or "it has fallen off the bus"
+            found.append(altered(card, healthy=False, reason=reason))
     return tuple(sorted(found, key=lambda card: (card.resource, card.index)))

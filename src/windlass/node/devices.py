@@ -7,7 +7,7 @@ A machine without a driver has no GPUs; that is no error. What is found becomes 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from msgspec.structs import replace as altered
@@ -15,6 +15,7 @@ from msgspec.structs import replace as altered
 from windlass.api.accelerators import NVIDIA
 from windlass.api.cards import Card, SliceInstance
 from windlass.node import gpulabels
+from windlass.node.cardmemory import first_free, numbered
 from windlass.node.nvml import CardFacts, Nvml, link_groups, load, machine_name
 from windlass.node.simulatedcards import SIMULATED, SimulationError, simulated_cards
 
@@ -86,6 +87,8 @@ class Wishes:
     refused: Collection[str] = ()
     """UUIDs of cards that the driver would not let be carved."""
     mps: bool = False
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """UUID → index of the cards that are known already (:mod:`windlass.node.cardmemory`)."""
 
 
 def open_nvml(loaded: Callable[[], Nvml] = load) -> Nvml | None:
@@ -162,6 +165,9 @@ def inventory(nvml: Nvml, wishes: Wishes) -> Inventory:
             lost[index] = str(error)
     if not facts and not lost:
         return Inventory(note="the NVIDIA driver answers, but it has no cards")
+    numbers = numbered([card.uuid for card in facts], wishes.numbers)
+    facts = [replace(card, index=numbers[card.uuid]) for card in facts]
+    lost = _unknown(lost, numbers, wishes.numbers)
     groups = link_groups(facts)
     foreign = frozenset(card.uuid for card in facts if _has_foreign(card, wishes))
     cards = [record(card, groups.get(card.index, -1), wishes, foreign=card.uuid in foreign) for card in facts]
@@ -211,6 +217,18 @@ def _as_cards(cards: Sequence[Card]) -> tuple[tuple[Card, ...], dict[str, str]]:
                 )
             )
     return tuple(found), parents
+
+
+def _unknown(lost: Mapping[int, str], numbers: Mapping[str, int], known: Mapping[str, int]) -> dict[int, str]:
+    """Cards that do not answer and of which nothing is known, with numbers that no other has."""
+    missing = sum(uuid not in numbers for uuid in known)
+    taken = {*numbers.values(), *known.values()}
+    found: dict[int, str] = {}
+    for why in list(lost.values())[missing:]:
+        number = first_free(taken)
+        taken.add(number)
+        found[number] = why
+    return found
 
 
 def _has_foreign(card: CardFacts, wishes: Wishes) -> bool:

@@ -1,8 +1,8 @@
 """Where the agent keeps what: one place that knows the layout of its folder.
 
 ``pods/<uid>/`` (record, sandbox, volumes, attempts) · ``logs/<namespace>_<pod>_<uid>/<container>/<n>.log``
-· ``claims/`` (persistent volume claims) · ``devices.json`` · ``mig.json`` · ``health.json`` · ``network.json``
-· ``box.json``
+· ``claims/`` (persistent volume claims) · ``devices.json`` · ``cards.json`` · ``mig.json`` · ``health.json``
+· ``network.json`` · ``box.json``
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class NodePaths:
     @property
     def slices(self) -> Path:
         return self.root / "mig.json"
+
+    @property
+    def card_memory(self) -> Path:
+        return self.root / "cards.json"
 
     @property
     def faults(self) -> Path:
