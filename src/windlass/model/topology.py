@@ -18,6 +18,7 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
+from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.topology import HYPERNODE as KIND_HYPERNODE
 from windlass.model.subgroups import labels_selected
 from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
@@ -318,8 +319,9 @@ def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.
             else:
                 parents[child] = name
     found: dict[str, frozenset[str]] = {}
+    labelled = _Labelled(nodes)
     for name in sorted(hypernodes, key=lambda each: (hypernodes[each].tier, each)):
-        own = set(_own_nodes(hypernodes[name], nodes))
+        own = set(_own_nodes(hypernodes[name], nodes, labelled))
         for child in members[name]:
             if parents.get(child) == name:
                 own |= found[child]
@@ -355,13 +357,38 @@ def _members(
     return sorted(found)
 
 
-def _own_nodes(hypernode: views.HyperNode, nodes: Mapping[str, views.Node]) -> Iterable[str]:
+class _Labelled:
+    """Nodes by what they carry of a label, for the labels that somebody asks for."""
+
+    def __init__(self, nodes: Mapping[str, views.Node]) -> None:
+        self._nodes = nodes
+        self._by_key: dict[str, dict[str, list[str]]] = {}
+
+    def selected(self, wire: LabelSelector) -> Iterable[str]:
+        """The nodes that a selector matches."""
+        selector, candidates = labels_selected(wire), self._candidates(wire)
+        return (name for name in candidates if selector.matches(self._nodes[name].labels))
+
+    def _candidates(self, wire: LabelSelector) -> Iterable[str]:
+        for key, value in (wire.match_labels or {}).items():
+            values = self._by_key.get(key)
+            if values is None:
+                values = self._by_key[key] = {}
+                for name, node in self._nodes.items():
+                    if key in node.labels:
+                        values.setdefault(node.labels[key], []).append(name)
+            return values.get(value, ())
+        return self._nodes
+
+
+def _own_nodes(
+    hypernode: views.HyperNode, nodes: Mapping[str, views.Node], labelled: _Labelled
+) -> Iterable[str]:
     for member in hypernode.members:
         if member.type == KIND_HYPERNODE:
             continue
         if member.labels is not None:
-            selector = labels_selected(member.labels)
-            yield from (name for name, node in nodes.items() if selector.matches(node.labels))
+            yield from labelled.selected(member.labels)
         else:
             yield from _matching(member, nodes)
 
