@@ -15,6 +15,7 @@ from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.garbage.controller import GarbageController
+from windlass.controllers.gputier.controller import GpuTierController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
@@ -74,6 +75,7 @@ def _reconcilers(
         QueueController(informers),
         PodGroupController(client, informers),
         JobController(client, informers, clock),
+        GpuTierController(informers),
     ]
     if embedded:
         reconcilers += [

@@ -1,0 +1,1 @@
+"""The label ``gpu-tier`` of nodes, where nobody has set it."""
