@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fakecluster import FakeCluster
+from kubeobjects import group
+from kubeobjects import node as kube_node
+from kubeobjects import pod as waiting
 
 from windlass.api.resources import HYPERNODES, KAI_TOPOLOGIES, NODES, PODS
 
@@ -139,3 +144,40 @@ def test_a_name_that_is_nothing(windlass: Any, cluster: FakeCluster) -> None:
     assert done.code == 3
     assert "no node carries a label of that name" in done.err
     assert "hypernodes" in done.err
+
+
+# ---------------------------------------------------------------------- plans
+
+
+def test_a_plan_says_which_domains_were_tried(windlass: Any, tmp_path: Path) -> None:
+    leaf2 = hypernode("leaf2", 1, "Node", "n3", "n2")  # n2 is in leaf1, too
+    job = group("g", 3)
+    job["spec"]["networkTopology"] = {"mode": "hard", "highestTierAllowed": 1}
+    objects = [
+        *(kube_node(f"n{at}", gpus=2) for at in range(1, 4)),
+        hypernode("leaf1", 1, "Node", "n1", "n2"),
+        leaf2,
+        job,
+        *(waiting(f"p{at}", group="g", requests={"nvidia.com/gpu": 2}) for at in range(3)),
+    ]
+    file = tmp_path / "dump.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    done = windlass("plan", "-f", str(file), "-o", "json")
+    assert done.code == 0
+    assert "HyperNodes leaf1 and leaf2 (both tier 1) have 1 node in common; leaf1 keeps it" in done.err
+    (entry,) = json.loads(done.out)["pending"]
+    assert (entry["code"], entry["waitingHelps"]) == ("ExceedsEveryDomain", "no")
+    assert [(b["detail"], b["needed"], b["available"]) for b in entry["blockers"][1:]] == [
+        ("tier 1 leaf1", "3", "2"),
+        ("tier 1 leaf2", "3", "1"),
+    ]
+
+
+def test_a_hypernode_that_cannot_be_read_is_no_dump(windlass: Any, tmp_path: Path) -> None:
+    file = tmp_path / "dump.yaml"
+    bad = hypernode("h", 1, "Node")
+    bad["spec"]["members"] = [{"type": "Node", "selector": {"regexMatch": {"pattern": "("}}}]
+    file.write_text(yaml.safe_dump(bad))
+    done = windlass("plan", "-f", str(file))
+    assert done.code == 65
+    assert "spec.members[0].selector.regexMatch.pattern" in done.err
