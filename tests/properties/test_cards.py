@@ -3,16 +3,27 @@ as it happens: no card above one, none both shared and whole, all sums equal to 
 
 from __future__ import annotations
 
+import random
+
 from card_fuzz import PARTS, CardPlayer, start_with_cards
 from cluster_dsl import Cluster
 from engine_fuzz import Op, ops
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from windlass.engine import cardchecks
+from windlass.engine.cards import Card, Cut
+from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
+from windlass.engine.devices import bits
 from windlass.engine.engine import Engine
+from windlass.engine.groups import OCCUPYING
+from windlass.engine.steps import Step, next_step
 from windlass.plugins.defaults import default_plugins
+from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.objects import Device, Node, TaskState
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def played(history: list[Op], cluster: Cluster | None = None) -> CardPlayer:
@@ -60,3 +71,185 @@ def _twin_world(cluster: Cluster, engine: Engine) -> Cluster:
     twin.tasks, twin.groups = dict(cluster.tasks), dict(cluster.groups)
     twin.node_specs = dict(cluster.node_specs)
     return twin
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_invariants_hold_where_room_is_made(history: list[Op]) -> None:
+    actions = ("allocate", "consolidation", "reclaim", "preempt")
+    played([*history, Op("cycle")], Cluster(EngineConfig(actions=actions), default_plugins()))
+
+
+# ---------------------------------------------------------------------- undo
+
+
+@SETTINGS
+@given(ops(min_size=8), st.integers(0, 10**6))
+def test_what_is_rolled_back_leaves_no_trace(history: list[Op], seed: int) -> None:
+    """Anybody is evicted and anybody tries to have a place, now or later; then all of it is undone."""
+    engine, rng = played(history).cluster.engine, random.Random(seed)
+    engine.settle(10_000.0)
+    world, statement, allocation = engine.world, engine._statement, engine._allocation
+    before = _everything(engine)
+    marks = [statement.checkpoint()]
+    for _ in range(12):
+        running = [e for e in world.tasks.values() if e.state in OCCUPYING and e.group is not None]
+        staying = [e for e in running if e.state is not TaskState.RELEASING]
+        waiting = [
+            g for g in world.groups.values() if g.pending and g.group is not None and g.queue is not None
+        ]
+        match rng.randrange(4):
+            case 0 if staying:
+                statement.evict(rng.choice(staying), "test")
+            case 1 | 2 if waiting:
+                group = rng.choice(waiting)
+                step = next_step(group)
+                if isinstance(step, Step):
+                    allocation.attempt(statement, group, step, future=rng.random() < 0.5)
+            case _:
+                if rng.random() < 0.3:
+                    statement.rollback(rng.choice([mark for mark in marks if mark <= len(statement)]))
+        marks.append(statement.checkpoint())
+        assert not _problems_of_cards(engine)
+    statement.rollback()
+    assert _everything(engine) == before
+
+
+def _everything(engine: Engine) -> dict[str, object]:
+    table, found = engine.world.table, {}
+    codes = sorted(table.resources.codes)
+    for name, row in sorted(table.rows.items()):
+        cards = table.cards.row(row)
+        table.cards.sync(row)
+        slots = table.devices.rows[row]
+        found[name] = (
+            {r: table.planes[row, :, table.resources.codes[r]].tolist() for r in codes},
+            {at: table.cards.cells[row, slot].tolist() for at, slot in cards.kit.slots.items()},
+            {r: (s.known, s.free, s.taken, s.kept, dict(s.surplus)) for r, s in slots.items()},
+            dict(cards.holders),
+            {slot: {k: list(v) for k, v in counts.items()} for slot, counts in cards.tokens.items()},
+        )
+    tasks = engine.world.tasks.values()
+    return {**found, "": [(e.key, e.state, e.row, e.promised, e.cuts, e.kept, e.masks) for e in tasks]}
+
+
+def _problems_of_cards(engine: Engine) -> list[str]:
+    return cardchecks.card_problems(engine, overcommitted=True)
+
+
+# ---------------------------------------------------------------------- against a plain restatement
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
+    """Card by card, from what the tasks have, by trying all places of slices: for needs of one card."""
+    engine = played([*history, Op("release"), Op("cycle")]).cluster.engine
+    world, table = engine.world, engine.world.table
+    books = cardchecks.card_books(engine)
+    for cls in world.classes:
+        if len(cls.needs.devices) != 1 or cls.needs.devices[0].count != 1:
+            continue
+        (need,) = cls.needs.devices
+        for name, row in table.rows.items():
+            node = table.nodes[row]
+            if node is None or table.planes[row, 2:].any() or need.listed in node.allocatable:
+                continue
+            whole = {i for e in table.tasks[row].values() for _, mask in e.masks for i in bits(mask)}
+            anonymous = not node.devices
+            if anonymous:
+                continue
+            caps = {
+                device: _plain_capacity(need, device, books.get((row, device.resource, device.index)), whole)
+                for device in node.devices
+            }
+            budget = {
+                r: int(table.planes[row, 0, c] - table.planes[row, 1, c]) // 1000
+                for r, c in table.resources.codes.items()
+            }
+            expected = _within(caps, books, row, budget)
+            counted = int(world.classes.seats.counts([row], cls.needs)[0])
+            assert counted == expected if expected is not None else True, (name, need, caps)
+            several = world.classes.seats.counts([row, row], cls.needs).tolist()
+            assert several == [counted, counted]
+
+
+def _within(caps: dict[Device, int], books: dict, row: int, budget: dict[str, int]) -> int | None:
+    """The sum, where the planes allow all free cards to be opened; ``None`` where they do not."""
+    opened: dict[str, int] = {}
+    for device, n in caps.items():
+        book = books.get((row, device.resource, device.index))
+        if n and (book is None or not book.held) and device.mode is not CardMode.SLICED:
+            opened[device.resource] = opened.get(device.resource, 0) + 1
+    if any(budget.get(resource, 0) < n for resource, n in opened.items()):
+        return None
+    return sum(caps.values())
+
+
+def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[int]) -> int:
+    cuts: list[Cut] = list(book.held) if book is not None else []  # type: ignore[attr-defined]
+    if not device.healthy or device.index in whole or need.resource not in ("", device.resource):
+        return 0
+    name = device.model.lower()
+    if (need.models and not any(m.lower() in name for m in need.models)) or any(
+        m.lower() in name for m in need.models_not
+    ):
+        return 0
+    for cut in cuts:
+        if set(need.carries) & set(cut.avoids) or set(need.avoids) & set(cut.carries):
+            return 0
+    shares, slices = [c for c in cuts if not c.profile], [c for c in cuts if c.profile]
+    found = 0
+    mib = need.memory_mib or device.memory_mib * need.memory_milli // 1000
+    prefers_slice = bool(slices) or need.milli == 0 or device.mode is CardMode.SLICED
+    if not shares and device.mode is not CardMode.PLAIN and (need.profile or prefers_slice):
+        found = _most_slices(need, mib, Card(device), slices)
+    if not found and not slices and not need.profile and device.mode is not CardMode.SLICED and need.shares:
+        if need.whole:
+            found = int(not cuts)
+        elif mib <= device.memory_mib:
+            left = 1000 - sum(c.milli for c in shares), device.memory_mib - sum(c.mib for c in shares)
+            options = [had // asked for had, asked in zip(left, (need.milli, mib), strict=True) if asked]
+            found = max(0, min(options))
+    return min(found, 1) if set(need.carries) & set(need.avoids) else found
+
+
+def _most_slices(need: DeviceNeed, mib: int, card: Card, slices: list[Cut]) -> int:
+    if card.geometry is None or need.whole or (not need.profile and (not need.slices or not mib)):
+        return 0
+    kinds = {p.name: p for p in card.geometry.profiles}
+    most = max(p.sms for p in kinds.values())
+    if need.profile:
+        wanted = kinds.get(need.profile)
+    else:
+        fitting = [
+            p
+            for p in kinds.values()
+            if p.memory_mib >= mib and not p.media and p.sms * 1000 >= need.milli * most
+        ]
+        wanted = min(fitting, key=lambda p: (p.memory_mib, p.compute), default=None)
+    if wanted is None:
+        return 0
+    taken = {at for c in slices for at in range(c.start, c.start + kinds[c.profile].size)}
+    compute = card.geometry.compute - sum(kinds[c.profile].compute for c in slices)
+    media = 1 - sum(kinds[c.profile].media for c in slices)
+
+    def most_from(taken: frozenset[int], compute: int, media: int) -> int:
+        if compute < wanted.compute or media < wanted.media:
+            return 0
+        places = [frozenset(range(s, s + wanted.size)) for s in wanted.starts]
+        tries = [
+            1 + most_from(taken | p, compute - wanted.compute, media - wanted.media)
+            for p in places
+            if not p & taken
+        ]
+        return max(tries, default=0)
+
+    return most_from(frozenset(taken), compute, media)
+
+
+def test_a_node_without_cards_has_none() -> None:
+    cluster = Cluster().queues("default").nodes(Node("n", {"cpu": 8000, "pods": 10}))
+    cluster.gang("g", 1, PARTS[0])
+    cluster.cycle()
+    assert cluster.placed("g") == 0

@@ -167,7 +167,7 @@ class CardTable:
         """Cells of a card → number. A number is never given twice."""
         self._next_state = FREE + 1
         self.models: dict[str, int] = {"": 0}
-        self.resources: dict[str, int] = {}
+        self.resources: dict[str, int] = {"": 0}
 
     # ------------------------------------------------------------------ rows
 
