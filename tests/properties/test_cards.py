@@ -23,7 +23,7 @@ from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState
 
-SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def played(history: list[Op], cluster: Cluster | None = None) -> CardPlayer:
@@ -33,13 +33,13 @@ def played(history: list[Op], cluster: Cluster | None = None) -> CardPlayer:
 
 
 @SETTINGS
-@given(ops(min_size=8))
+@given(ops(min_size=8, max_size=20))
 def test_invariants_hold_after_any_history(history: list[Op]) -> None:
     played([*history, Op("cycle")])
 
 
 @SETTINGS
-@given(ops(min_size=8))
+@given(ops(min_size=8, max_size=20))
 def test_placing_by_counting_equals_placing_pod_by_pod(history: list[Op]) -> None:
     def decided(countable: bool) -> list[Decision]:
         cluster = Cluster(plugins=default_plugins())
@@ -51,7 +51,7 @@ def test_placing_by_counting_equals_placing_pod_by_pod(history: list[Op]) -> Non
 
 
 @SETTINGS
-@given(ops(min_size=8), ops(min_size=2, max_size=10))
+@given(ops(min_size=8, max_size=20), ops(min_size=2, max_size=10))
 def test_a_loaded_dump_decides_as_the_original(before: list[Op], after: list[Op]) -> None:
     player = played(before)
     cluster = player.cluster
@@ -74,7 +74,7 @@ def _twin_world(cluster: Cluster, engine: Engine) -> Cluster:
 
 
 @SETTINGS
-@given(ops(min_size=8))
+@given(ops(min_size=8, max_size=20))
 def test_invariants_hold_where_room_is_made(history: list[Op]) -> None:
     actions = ("allocate", "consolidation", "reclaim", "preempt")
     played([*history, Op("cycle")], Cluster(EngineConfig(actions=actions), default_plugins()))
@@ -84,7 +84,7 @@ def test_invariants_hold_where_room_is_made(history: list[Op]) -> None:
 
 
 @SETTINGS
-@given(ops(min_size=8), st.integers(0, 10**6))
+@given(ops(min_size=8, max_size=20), st.integers(0, 10**6))
 def test_what_is_rolled_back_leaves_no_trace(history: list[Op], seed: int) -> None:
     """Anybody is evicted and anybody tries to have a place, now or later; then all of it is undone."""
     engine, rng = played(history).cluster.engine, random.Random(seed)
@@ -141,7 +141,7 @@ def _problems_of_cards(engine: Engine) -> list[str]:
 
 
 @SETTINGS
-@given(ops(min_size=8))
+@given(ops(min_size=8, max_size=20))
 def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
     """Card by card, from what the tasks have, by trying all places of slices: for needs of one card."""
     engine = played([*history, Op("release"), Op("cycle")]).cluster.engine

@@ -90,13 +90,13 @@ def add_card_charges(engine: Core, expected: NDArray[np.int64]) -> None:
                 expected[row, 1 + side, table.resources.codes[resource]] += WHOLE * is_open
 
 
-def open_cards(engine: Core, row: int, resource: str) -> set[int]:
-    """The cards of a row that are taken because parts of them are held."""
-    return {
-        place[2]
-        for place, book in card_books(engine).items()
-        if place[:2] == (row, resource) and book.held and is_counted(engine, place)
-    }
+def open_cards(engine: Core) -> dict[tuple[int, str], set[int]]:
+    """By row and resource, the cards that are taken because parts of them are held."""
+    found: dict[tuple[int, str], set[int]] = {}
+    for place, book in card_books(engine).items():
+        if book.held and is_counted(engine, place):
+            found.setdefault(place[:2], set()).add(place[2])
+    return found
 
 
 def card_problems(engine: Core, overcommitted: bool) -> list[str]:

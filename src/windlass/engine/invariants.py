@@ -197,7 +197,7 @@ def _capacity(engine: Core) -> list[str]:
 
 
 def _devices(engine: Core, overcommitted: bool) -> list[str]:
-    table = engine.world.table
+    table, every_open = engine.world.table, open_cards(engine)
     problems = []
     for name, row in table.rows.items():
         holders: Counter[tuple[str, int]] = Counter()
@@ -205,7 +205,7 @@ def _devices(engine: Core, overcommitted: bool) -> list[str]:
             holders.update((resource, index) for resource, mask in entry.masks for index in bits(mask))
         for resource, slots in table.devices.rows[row].items():
             taken = {index for (held, index) in holders if held == resource}
-            opened = open_cards(engine, row, resource)
+            opened = every_open.get((row, resource), set())
             holders.update((resource, index) for index in opened)
             taken |= opened
             if set(bits(slots.taken)) != taken:
