@@ -11,8 +11,9 @@ from cluster_dsl import GIB, GPU, Cluster, needs, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.spi.devices import DeviceNeed
 from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
-from windlass.spi.objects import Group, Needs, Node, Task, TaskState
+from windlass.spi.objects import Device, Group, Needs, Node, Task, TaskState
 
 
 def zoned(name: str, gpus: int, zones: int = 2, policy: str = "single-numa-node") -> Node:
@@ -108,3 +109,40 @@ def test_a_gang_placed_at_once_is_placed_as_pod_by_pod(
         return found
 
     assert placed(at_once=True) == placed(at_once=False)
+
+
+def with_cards(spec: Node) -> Node:
+    """The node's cards, one by one."""
+    assert spec.zones is not None
+    devices = tuple(
+        Device(index, GPU, "H100", 80_000, f"GPU-{index}", numa=zone) for _, index, zone in spec.zones.cards
+    )
+    return replace(spec, devices=devices)
+
+
+def test_whole_cards_of_a_kind_come_from_the_zone_that_was_decided() -> None:
+    cluster = Cluster().queues("default").nodes(with_cards(zoned("n1", 4)))
+    cluster.gang("cpus", 1, asking(0, 12))
+    cluster.cycle()
+    (first,) = [e.zones for e in cluster.engine.world.tasks.values()]
+    assert first is not None
+    assert [zone for zone, _ in first.zones] == [0]
+    wish = replace(asking(2, 8), devices=(DeviceNeed(GPU, 2, milli=1000, models=("H100",)),))
+    cluster.gang("cards", 1, wish)  # zone 0 has cards, but no processors left
+    cluster.cycle()
+    assert cluster.devices_of("cards-0") == [4, 5]
+
+
+def test_a_part_of_a_card_takes_the_card_from_its_zone() -> None:
+    cluster = Cluster().queues("default").nodes(with_cards(zoned("n1", 2)))
+    share = replace(needs("gpu=1"), devices=(DeviceNeed(GPU, milli=100, memory_milli=100),))
+    cluster.gang("parts", 3, replace(share, request=((GPU, 100),)))
+    cluster.cycle()
+    assert {card for i in range(3) for card in cluster.devices_of(f"parts-{i}")} == {0}
+    cluster.gang("pair", 2, asking(2), min=1)
+    cluster.cycle()
+    assert cluster.placed("pair") == 1
+    assert [cluster.devices_of(f"pair-{i}") for i in range(2)] in ([[2, 3], []], [[], [2, 3]])
+    cluster.finish("parts")
+    cluster.cycle()
+    assert cluster.placed("pair") == 2

@@ -218,6 +218,12 @@ def test_a_pod_whose_limits_are_its_requests_is_guaranteed() -> None:
     assert numa.need_of(pod({}).shape) is None
 
 
+def test_parts_of_cards_are_no_devices_of_zones() -> None:
+    need = numa.need_of(pod(WHOLE).shape, "", frozenset({GPU}))
+    assert need is not None
+    assert need.containers[0].amounts == (("cpu", 2000), ("memory", GIB))
+
+
 def test_containers_stand_in_the_order_in_which_they_are_served() -> None:
     sidecar = {"name": "s", "restartPolicy": "Always", "resources": WHOLE}
     need = numa.need_of(pod(WHOLE, initContainers=[{"name": "i", "resources": WHOLE}, sidecar]).shape)

@@ -99,6 +99,9 @@ class Ledger:
         if cls.device_requests:
             self._hand_out(cls, row, entries, planned)
         if cls.needs.devices:
+            if cuts is None and planned is not None:
+                aligned = self.zones.narrowed(row, cls.needs, planned)
+                cuts = None if aligned is None else self.seats.pick(row, aligned)
             self._seat(cls, row, entries, cuts)
         if row in self.zones.rows:
             for entry in entries:
@@ -528,6 +531,7 @@ class Ledger:
         cuts = self.seats.reported(entry.row, entry.cls.needs, named, slices)
         self._hold_cuts(entry, cuts)
         if cuts != before:
+            self.zones.again(entry, None)
             self.table.touch(entry.row)
 
     def _settle_health(self, row: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
@@ -17,7 +18,7 @@ from windlass.engine.groups import TaskEntry
 from windlass.engine.policies import Policies
 from windlass.engine.table import NodeTable
 from windlass.spi.numa import NO_HOLDING, ZoneBooks, ZoneHolding
-from windlass.spi.objects import TaskState
+from windlass.spi.objects import Needs, TaskState
 
 
 class Zones:
@@ -56,6 +57,26 @@ class Zones:
                     mask |= 1 << index
                     wanted -= 1
         return mask if mask.bit_count() == count else 0
+
+    def narrowed(self, row: int, needs: Needs, planned: ZoneHolding) -> Needs | None:
+        """The needs with their whole cards from the zones of a plan; ``None`` where nothing is to be narrowed."""
+        node, place = self.rows.get(row), self._table.nodes[row]
+        if node is None or place is None or not any(need.whole for need in needs.devices):
+            return None
+        zones = {
+            (name, number) for number, amounts in planned.zones for name, units in amounts if units >= WHOLE
+        }
+        there = {(name, index) for name, index, zone in node.cards if (name, zone) in zones}
+        found = []
+        for need in needs.devices:
+            uuids = tuple(
+                card.uuid
+                for card in place.devices
+                if (card.resource, card.index) in there and card.uuid and card.resource == need.resource
+            )
+            chosen = tuple(uuid for uuid in uuids if uuid in need.uuids) if need.uuids else uuids
+            found.append(replace(need, uuids=chosen) if need.whole and chosen else need)
+        return replace(needs, devices=tuple(found)) if tuple(found) != needs.devices else None
 
     def came(self, entry: TaskEntry, reported: ZoneHolding | None) -> None:
         """A task is on its node, its devices known: book what it holds."""

@@ -16,6 +16,7 @@ from windlass.model.devices import CardFacts, Context, parts_of
 from windlass.model.numa import need_of
 from windlass.model.relations import LABEL_OPERATORS, Relations, expressions
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
+from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import (
     Dialect,
     Expression,
@@ -23,6 +24,7 @@ from windlass.spi.objects import (
     Needs,
     NodeGroups,
     NodeTerm,
+    RoleWishes,
     Scoring,
     Toleration,
     VolumeNeed,
@@ -51,6 +53,7 @@ class Extras:
     scoring: Scoring | None = None
     cards: Context | None = None
     zone_policy: str = ""
+    roles: RoleWishes | None = None
 
 
 def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
@@ -126,7 +129,10 @@ class NeedsTable:
                 node_groups=extras.node_groups,
                 revocable_zone=extras.revocable_zone,
                 scoring=extras.scoring,
-                zones=need_of(pod.shape, extras.zone_policy) if self.zoned or extras.zone_policy else None,
+                roles=extras.roles,
+                zones=need_of(pod.shape, extras.zone_policy, _parted(parts.devices))
+                if self.zoned or extras.zone_policy
+                else None,
             )
             entry = self._table[key] = Translated(needs, (*entry.problems, *parts.problems))
         return entry
@@ -137,6 +143,11 @@ class NeedsTable:
 
     def __len__(self) -> int:
         return len(self._table)
+
+
+def _parted(devices: tuple[DeviceNeed, ...]) -> frozenset[str]:
+    """The resources of whose cards parts are asked for: a kubelet gives none of them from zones."""
+    return frozenset(need.resource for need in devices if not need.whole)
 
 
 def _translate(

@@ -7,7 +7,7 @@ devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from windlass.api import cards as wire
@@ -176,13 +176,14 @@ def _pairs(amounts: Mapping[str, int]) -> Amounts:
 # ------------------------------------------------------------------ pods
 
 
-def need_of(shape: PodShape, policy: str = "") -> ZoneNeed | None:
+def need_of(shape: PodShape, policy: str = "", parted: Collection[str] = frozenset()) -> ZoneNeed | None:
     """What a pod asks of zones; ``None`` where nothing of it could be given from one. ``policy``: the one that
-    the pod names; a word that is none counts as none."""
+    the pod names; a word that is none counts as none. ``parted``: resources of whose devices it has parts."""
     named = AlignmentPolicy(policy) if policy in zones.POLICIES else None
     containers = tuple(
         ContainerNeed(
-            tuple((name, units) for name, units in one.amounts if _zoned(name)), ContainerKind(one.kind)
+            tuple((name, units) for name, units in one.amounts if _zoned(name) and name not in parted),
+            ContainerKind(one.kind),
         )
         for one in shape.containers
     )

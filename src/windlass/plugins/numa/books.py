@@ -120,16 +120,20 @@ class RowBook:
         self.used[resource][place] += unit_of(resource) * (bool(after) - bool(before))
 
     def with_cards(self, holding: ZoneHolding, cards: Iterable[Card]) -> ZoneHolding:
-        """The holding with the devices that the pod really has, where it is known in which zone they are."""
+        """The holding with the devices that the pod really has, where it is known in which zone they are. A
+        device of which it has a part is in use; amounts are told of whole ones only, as pods ask zones for."""
         known = [card for card in cards if card in self._zone_of]
         if not known:
             return holding
+        asked = {name for _, amounts in holding.zones for name, _ in amounts}
         resources = {resource for resource, _ in known}
         zones: dict[int, dict[str, int]] = {
             number: {name: amount for name, amount in amounts if name not in resources}
             for number, amounts in holding.zones
         }
         for resource, index in known:
+            if resource not in asked:
+                continue
             amounts_there = zones.setdefault(self._zone_of[resource, index], {})
             amounts_there[resource] = amounts_there.get(resource, 0) + unit_of(resource)
         told = tuple((n, tuple(sorted(zones[n].items()))) for n in sorted(zones) if zones[n])
