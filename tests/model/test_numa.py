@@ -178,6 +178,11 @@ def test_the_agents_word_counts_where_nobody_else_reports() -> None:
     assert not reported.obeys
 
 
+def test_more_zones_than_a_kubelet_aligns_pods_to_are_not_looked_at() -> None:
+    assert zones_of(report(*(zone(number, cpu="2") for number in range(9)))) is None
+    assert len(zones_of(report(*(zone(number, cpu="2") for number in range(8)))).zones) == 8
+
+
 def test_a_report_that_goes_takes_the_zones_with_it() -> None:
     reports = numa.ZoneReports()
     first = views.decode_node_resource_topology(views.encode(report(zone(0, cpu="8/8"))))

@@ -19,6 +19,7 @@ from windlass.spi.numa import (
     CPU,
     HUGE_PAGES,
     MEMORY,
+    MOST_ZONES,
     AlignmentPolicy,
     Amounts,
     ContainerKind,
@@ -74,11 +75,14 @@ def _said(report: NodeTopology) -> tuple[object, ...]:
 
 
 def zones_of(view: views.Node, report: NodeTopology | None) -> NodeZones | None:
-    """The zones of a node; ``None`` where nobody knows of any."""
+    """The zones of a node; ``None`` where nobody knows of any, or of more than a kubelet aligns pods to."""
+    found: NodeZones | None = None
     if report is not None and report.zones:
-        return _reported(view, report)
-    record = zones.read(view.annotations).record
-    return _published(view, record) if record is not None and record.zones else None
+        found = _reported(view, report)
+    else:
+        record = zones.read(view.annotations).record
+        found = _published(view, record) if record is not None and record.zones else None
+    return None if found is None or len(found.zones) > MOST_ZONES else found
 
 
 def _reported(view: views.Node, report: NodeTopology) -> NodeZones:
