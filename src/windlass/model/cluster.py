@@ -31,6 +31,7 @@ from windlass.model import (
     nodes,
     numa,
     queues,
+    roles,
     subgroups,
     tasks,
 )
@@ -43,7 +44,7 @@ from windlass.model.quotas import quota_of
 from windlass.model.readable import Readable
 from windlass.model.volumes import StorageWrite
 from windlass.spi.devices import CardMode
-from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, Task, TaskState
+from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, RoleWishes, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
 
@@ -340,7 +341,8 @@ class ClusterModel(Observed):
 
     def _translate_group(self, key: str, out: list[deltas.Delta]) -> None:
         self._changed[key] = None
-        if self._node_groups:
+        view = self.groups.get(key)
+        if self._node_groups or (view is not None and roles.speaks(view.annotations)):
             self._dirty_pods.update(self._members.get(key, {}))
         group = self._group(key)
         if group is not None:
@@ -532,7 +534,9 @@ class ClusterModel(Observed):
     def _extras(self, pod: views.Pod, group: str, dialect: Dialect) -> Extras | None:
         """What a pod needs beside what its spec says. ``dialect``: that of its queue."""
         context = self._card_context(pod, group, dialect) if pod.key in self._card_words else None
-        if not pod.annotations and not pod.claims and not self._node_groups and context is None:
+        wishes = self._role_wishes(pod, group)
+        plain = not pod.annotations and not pod.claims and not self._node_groups
+        if plain and context is None and wishes is None:
             return None
         volumes = self.storage.needs_of(pod.namespace, pod.claims) if pod.claims else ()
         zone = pod.annotations.get(names.REVOCABLE_ZONE, "")
@@ -541,9 +545,16 @@ class ClusterModel(Observed):
             node_groups = queues.node_groups_of(self.queue_named(group), self.queues)
         scoring = scoring_of(pod.annotations)
         policy = pod.annotations.get(POLICY_VOLCANO, "")
-        if not (volumes or zone or policy) and node_groups is None and scoring is None and context is None:
+        said = (node_groups, scoring, context, wishes)
+        if not (volumes or zone or policy) and all(each is None for each in said):
             return None
-        return Extras(volumes, node_groups, zone, scoring, context, policy)
+        return Extras(volumes, node_groups, zone, scoring, context, policy, wishes)
+
+    def _role_wishes(self, pod: views.Pod, group: str) -> RoleWishes | None:
+        view = self.groups.get(group)
+        if view is None or not roles.speaks(view.annotations):
+            return None
+        return roles.wishes_of(view.annotations, group, groups.role_of(pod))
 
     def _card_context(self, pod: views.Pod, group: str, dialect: Dialect) -> devices.Context | None:
         """What a pod that speaks of parts of cards says beside its containers' limits."""

@@ -26,6 +26,7 @@ from windlass.plugins.volcano import (
     resourcequota,
     revocable,
     sla,
+    task_topology,
     tdm,
     usage,
 )
@@ -304,6 +305,14 @@ def _numa_aware(option: PluginOption, wiring: Wiring) -> None:
         wiring.plugins.append(numa_aware.build(option.arguments, wiring.counting.zones))
 
 
+def _task_topology(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enableTaskOrder"):
+        wiring.add(task_topology.RolesInOrder())
+    weight = task_topology.weight_of(option.arguments)
+    if option.enabled("enableNodeOrder") and weight > 0:
+        wiring.plugins.append(task_topology.RolesTogether(weight))
+
+
 def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
     """Which cards, and nodes by their cards. Parts of cards are served whatever the switches say."""
     for argument in option.arguments:
@@ -355,7 +364,7 @@ CATALOGUE: dict[str, Enter] = {
     "network-topology-aware": _network_topology,
     "pdb": _at_eviction,
     "rescheduling": _not_offered,
-    "task-topology": _not_offered,
+    "task-topology": _task_topology,
     "numa-aware": _numa_aware,
     "deviceshare": _deviceshare,
 }

@@ -144,6 +144,18 @@ class NodeGroups:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleWishes:
+    """With pods of which roles of its own gang a pod wants to share a node, and with which not; itself where
+    its own role is meant. ``place``: of its role in the order in which roles are placed."""
+
+    gang: str
+    role: str
+    near: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    place: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Toleration:
     """Empty ``key`` with Exists tolerates all; empty ``effect`` matches every effect."""
 
@@ -376,6 +388,8 @@ class Needs:
     node, ``devices`` says what is taken."""
     zones: ZoneNeed | None = None
     """What its containers ask of NUMA zones, if any of it could be given from one."""
+    roles: RoleWishes | None = None
+    """Near which roles of its gang it wants to be."""
 
     @property
     def node_request(self) -> tuple[tuple[str, int], ...]:
@@ -406,6 +420,7 @@ class Needs:
             or self.host_ports
             or self.volumes
             or self.zones
+            or self.roles
         ):
             return self
         return replace(
@@ -420,6 +435,7 @@ class Needs:
             labels=(),
             namespace="",
             zones=None,
+            roles=None,
         )
 
 
