@@ -54,10 +54,11 @@ def _rounded(name: str, amount: int) -> int:
 class RowBook:
     """One node's zones. Amounts that are held may exceed what there is, where the world says so."""
 
-    __slots__ = ("_cards", "_state", "_zone_of", "layout", "spans", "used")
+    __slots__ = ("_cards", "_reported", "_state", "_zone_of", "layout", "spans", "used")
 
     def __init__(self, node: NodeZones) -> None:
-        self.layout: Layout = layout_of(node)
+        self._reported = node.zones
+        self.layout: Layout = layout_of(_lasting(node))
         self.used = {name: [0] * self.layout.size for name in self.layout.capacity}
         self.spans: Counter[tuple[int, ...]] = Counter()
         self._cards: dict[Card, int] = {}
@@ -155,7 +156,7 @@ class RowBook:
 
     def _unexplained(self) -> dict[str, list[int]] | None:
         """What the node says is in use of each zone, less what is booked; ``None`` where it does not say."""
-        zones = self.layout.node.zones
+        zones = self._reported
         if any(zone.free is None for zone in zones):
             return None
         found: dict[str, list[int]] = {}
@@ -178,6 +179,13 @@ class RowBook:
             if found is not None and found.zones:
                 return found
         return None
+
+
+def _lasting(node: NodeZones) -> NodeZones:
+    """Without what changes from report to report: nodes of one make share the rest."""
+    if all(zone.free is None for zone in node.zones):
+        return node
+    return replace(node, zones=tuple(replace(zone, free=None) for zone in node.zones))
 
 
 def _unpinned(size: int) -> tuple[list[int], list[int]]:
