@@ -210,7 +210,7 @@ def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[i
         elif mib <= device.memory_mib:
             left = 1000 - sum(c.milli for c in shares), device.memory_mib - sum(c.mib for c in shares)
             options = [had // asked for had, asked in zip(left, (need.milli, mib), strict=True) if asked]
-            found = max(0, min(options))
+            found = max(0, min(options)) if left[0] > 0 else 0
     return min(found, 1) if set(need.carries) & set(need.avoids) else found
 
 

@@ -43,7 +43,8 @@ def plain_counts(
     if need.whole:
         here = (free & (cells[:, :, SHARES] == 0)).astype(np.int64)
     else:
-        here = np.where(milli > 0, (WHOLE - cells[:, :, MILLI]) // np.maximum(milli, 1), PLENTY)
+        compute = WHOLE - cells[:, :, MILLI]
+        here = np.where(milli > 0, compute // np.maximum(milli, 1), np.where(compute > 0, PLENTY, 0))
         left = _memory(cards)[kits] - cells[:, :, MIB]
         here = np.minimum(here, np.where(mib > 0, left // np.maximum(mib, 1), PLENTY))
         here = np.where(free, np.maximum(here, 0), 0)
