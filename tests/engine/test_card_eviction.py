@@ -1,0 +1,116 @@
+"""Room for parts of cards is made card by card: who goes is on the card that is needed, and nobody else."""
+
+from __future__ import annotations
+
+from card_fuzz import gpu, part
+from cluster_dsl import GPU, NAMESPACE, Cluster, needs
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.decision import Decision
+from windlass.spi.devices import CardMode
+from windlass.spi.objects import Device, Node, TaskState
+
+
+def one_node(cards: int, mode: CardMode = CardMode.EITHER) -> Cluster:
+    c = Cluster(EngineConfig(actions=("allocate", "reclaim", "preempt"))).queues("default")
+    devices = tuple(Device(i, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=mode) for i in range(cards))
+    return c.nodes(Node("n", {"cpu": 64_000, "pods": 110, GPU: cards * 1000}, devices=devices))
+
+
+def evicted(decision: Decision) -> set[str]:
+    return {eviction.task.removeprefix(f"{NAMESPACE}/") for eviction in decision.evictions}
+
+
+def gone(c: Cluster, decision: Decision) -> None:
+    """Who was asked to go is gone."""
+    for name in evicted(decision):
+        c.remove_task(name)
+
+
+def test_one_share_goes_for_another() -> None:
+    c = one_node(1)
+    for name in ("a", "b"):
+        c.gang(name, 1, part("cpu=1", gpu(milli=500, memory_milli=500)), priority=0)
+        c.cycle()
+    c.gang("high", 1, part("cpu=1", gpu(milli=400, memory_milli=400)), priority=9)
+    decision = c.cycle()
+    assert len(evicted(decision)) == 1
+    gone(c, decision)
+    c.cycle()
+    assert c.devices_of("high-0") == [0]
+
+
+def test_all_sharers_of_one_card_go_for_a_whole_one() -> None:
+    c = one_node(2)
+    for at in range(4):
+        c.gang(f"low{at}", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
+        c.cycle()
+    cards = {f"low{at}-0": c.devices_of(f"low{at}-0")[0] for at in range(4)}
+    assert sorted(cards.values()) == [0, 0, 1, 1]
+    c.gang("high", 1, needs("gpu=1 cpu=1"), priority=9)
+    decision = c.cycle()
+    out = evicted(decision)
+    assert len(out) == 2
+    assert len({cards[name] for name in out}) == 1
+    gone(c, decision)
+    c.cycle()
+    assert c.devices_of("high-0") == [cards[next(iter(out))]]
+
+
+def test_a_whole_card_goes_for_a_share_and_keeps_the_rest_for_others() -> None:
+    c = one_node(1)
+    c.gang("low", 1, needs("gpu=1 cpu=1"))
+    c.cycle()
+    c.gang("high", 2, part("cpu=1", gpu(milli=300, memory_milli=300)), priority=9)
+    decision = c.cycle()
+    assert evicted(decision) == {"low-0"}
+    gone(c, decision)
+    c.cycle()
+    assert c.placed("high") == 2
+    assert c.engine.world.table.cards.key(c.engine.world.table.rows["n"])
+
+
+def test_slices_that_are_in_the_way_go_and_no_others() -> None:
+    c = one_node(1)
+    c.gang("large", 1, part("cpu=1", gpu(profile="3g.40gb")))
+    c.cycle()
+    c.gang("small", 3, part("cpu=1", gpu(profile="1g.10gb")))
+    c.cycle()
+    starts = {t.key: t.slices[0].start for t in c.tasks.values()}
+    assert starts[f"{NAMESPACE}/large-0"] == 4
+    c.gang("high", 1, part("cpu=1", gpu(profile="4g.40gb")), priority=9)
+    decision = c.cycle()
+    assert evicted(decision) == {f"small-{at}" for at in range(3)}
+    gone(c, decision)
+    c.cycle()
+    world = c.engine.world
+    assert [(s.profile, s.start) for s in world.tasks[f"{NAMESPACE}/high-0"].devices] == [("4g.40gb", 0)]
+
+
+def test_nobody_goes_where_that_would_not_help() -> None:
+    c = one_node(1)
+    c.gang("low", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
+    c.cycle()
+    c.gang("high", 1, part("cpu=1", gpu(milli=500, memory_milli=500, models=("A100",))), priority=9)
+    assert evicted(c.cycle()) == set()
+
+
+def test_a_promise_of_a_part_is_kept_from_others() -> None:
+    """A share is promised on a card that is being vacated; a pod that comes later gets none of it."""
+    c = one_node(1)
+    c.gang("old", 1, needs("gpu=1 cpu=1"))
+    c.cycle()
+    c.change_task("old-0", state=TaskState.RELEASING)
+    c.gang("first", 1, part("cpu=1", gpu(milli=600, memory_milli=600)))
+    c.cycle()
+    entry = c.engine.world.tasks[f"{NAMESPACE}/first-0"]
+    assert [(cut.index, cut.milli) for cut in entry.kept] == [(0, 600)]
+    c.gang("second", 1, part("cpu=1", gpu(milli=500, memory_milli=500)))
+    c.gang("third", 1, part("cpu=1", gpu(milli=400, memory_milli=400)))
+    c.cycle()
+    world = c.engine.world
+    assert not world.tasks[f"{NAMESPACE}/second-0"].kept
+    assert world.tasks[f"{NAMESPACE}/third-0"].kept
+    c.remove_task("old-0")
+    c.cycle()
+    assert (c.placed("first"), c.placed("second"), c.placed("third")) == (1, 0, 1)
