@@ -544,3 +544,32 @@ def test_after_a_restart_every_claim_is_tried_again() -> None:
     twin = Engine.load(a.world.engine.dump(), default_plugins())
     assert twin.cycle(1400.0).wake_at == 1490.0
     assert [e.task for e in twin.cycle(1490.0).evictions] == [f"{NAMESPACE}/low-0"]
+
+
+def test_a_copy_pauses_as_long_as_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+    solve = Solver.solve
+    monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(world.now) or solve(*a))
+    config = EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=1.0)
+    world = Cluster(config, default_plugins())
+    a = Arena()
+    a.world = world
+    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
+    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    for number in range(PATIENCE + 4):
+        a.runs(f"small{number}", "q", "n1:1", priority=70)
+        world.cycle(0.25)
+        world.remove(f"small{number}")
+    original = world.engine
+    copy = Engine.load(original.dump(), default_plugins())
+    assert copy.claimants["preempt"].as_record() == original.claimants["preempt"].as_record()
+    (record,) = copy.claimants["preempt"].as_record().buckets
+    assert (record.group, record.in_vain) == ("ns/high", PATIENCE + 1)
+    assert record.pause == record.until > world.now
+    begun = world.now
+    tried.clear()
+    assert copy.cycle(world.now + 0.1).wake_at == record.until
+    assert tried == []
+    world.engine = copy
+    world.cycle(record.until - begun)
+    assert len(tried) == 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
 
 from arena import ALL, Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
@@ -169,9 +169,15 @@ def in_order(chains: list[list[Unit]]) -> list[Unit]:
 
 
 def sets(chains: list[list[Unit]]) -> Iterator[list[Unit]]:
-    """All sets that take each group apart from its end."""
-    for counts in product(*(range(len(chain) + 1) for chain in chains)):
-        yield [unit for chain, n in zip(chains, counts, strict=True) for unit in chain[:n]]
+    """All sets that take groups apart: of each any of its extras, or all of it."""
+    for choice in product(*(_of_one(chain) for chain in chains)):
+        yield [unit for part in choice for unit in part]
+
+
+def _of_one(chain: list[Unit]) -> list[tuple[Unit, ...]]:
+    extras = [unit for unit in chain if not unit.core]
+    found = [some for n in range(len(extras) + 1) for some in combinations(extras, n)]
+    return [*found, tuple(chain)] if len(extras) < len(chain) else found
 
 
 def packs(free: dict[str, int], gpus: int, n: int) -> bool:
@@ -326,6 +332,8 @@ def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: 
     player.play(drawn(seed, 50))  # every cycle is checked
     engine, now = player.cluster.engine, player.cluster.now
     copy = Engine.load(engine.dump(), default_plugins())
+    claims = [{name: a.as_record() for name, a in one.claimants.items()} for one in (engine, copy)]
+    assert claims[0] == claims[1]
     for seconds in (1.0, 2.0, 3.0):
         ours, theirs = engine.cycle(now + seconds), copy.cycle(now + seconds)
         assert ours.evictions == theirs.evictions

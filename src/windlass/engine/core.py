@@ -77,6 +77,8 @@ class Core:
         self._claiming = tuple(action.name for action in self._actions if type(action) is Evicting)
         """The actions in which groups claim room by the policies' word."""
         self._evicts = any(action.name != "allocate" for action in self._actions)
+        self.claimants = {action.name: action for action in self._actions if type(action) is Evicting}
+        """The same actions by name."""
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Explanation
+from windlass.engine.actions.evicting import ClaimsRecord
 from windlass.engine.cards import Cut
 from windlass.engine.classes import TaskClass
 from windlass.engine.config import EngineConfig
@@ -158,6 +159,8 @@ class Document(msgspec.Struct, frozen=True):
     holds: list[HoldRecord] = []
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
+    claims: dict[str, ClaimsRecord] = {}
+    """By action."""
     learned: dict[str, Any] = {}
     """By policy."""
 
@@ -201,6 +204,7 @@ def dump(engine: Core) -> bytes:
             if isinstance(usage := world.queues.entries[name].reported, QueueUsage)
         ],
         namespace_quotas=list(world.namespace_quotas.values()),
+        claims={name: action.as_record() for name, action in engine.claimants.items()},
         learned={plugin.name: plugin.remembered() for plugin in world.policies.learning},
     )
     return msgspec.json.encode(document)
@@ -227,6 +231,9 @@ def load_into(engine: Core, document: Document) -> None:
     _load_objects(engine, document)
     _load_waiting(engine, document)
     _load_notes(engine, document)
+    for name, record in document.claims.items():
+        if name in engine.claimants:
+            engine.claimants[name].restore(record)
 
 
 # ---------------------------------------------------------------------- writing

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from windlass.api.reasons import Reason
 from windlass.engine.allocate import waits_for
 from windlass.engine.classes import TaskClass
@@ -45,6 +47,25 @@ LONGEST_PAUSE = 32
 CACHED = 4096
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
+
+
+class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One bucket, named by one of its groups. ``failed``: it got nothing, as affairs stand now or (False)
+    stood before."""
+
+    group: str
+    in_vain: int = 0
+    pause: float = 0.0
+    until: float | None = None
+    failed: bool | None = None
+
+
+class ClaimsRecord(msgspec.Struct, frozen=True):
+    """What an action knows. ``moved``: something has changed since it last looked."""
+
+    new: bool
+    moved: bool
+    buckets: list[ClaimRecord]
 
 
 class Evicting:
@@ -204,6 +225,55 @@ class Evicting:
             self._until[bucket] = until
             self._ticket += 1
             heapq.heappush(self._moments, (until, self._ticket, bucket))
+
+    # ------------------------------------------------------------------ for ``dump``
+
+    def as_record(self) -> ClaimsRecord:
+        """Who got nothing, since when, and who pauses; buckets by one of their groups."""
+        places = {
+            bucket: at for at, (affairs, bucket) in enumerate(self._again) if self._fails(bucket, affairs)
+        }
+        known = sorted({*places, *self._in_vain}, key=lambda bucket: places.get(bucket, len(places)))
+        return ClaimsRecord(
+            self._new,
+            self._seen != self._state(),
+            [
+                ClaimRecord(
+                    min(living),
+                    self._in_vain.get(bucket, 0),
+                    self._pauses.get(bucket, 0.0),
+                    self._until.get(bucket),
+                    None if bucket not in places else self._failed[bucket] == self._affairs,
+                )
+                for bucket in known
+                if self._lives(bucket)
+                and (living := [key for key, group in bucket.members.items() if group.group is not None])
+            ],
+        )
+
+    def restore(self, record: ClaimsRecord) -> None:
+        """The inverse of :meth:`as_record`, once all groups wait as they did."""
+        groups = self._machinery.world.groups
+        self._new, self._affairs = record.new, 1
+        self._seen = () if record.moved else self._state()
+        for known in record.buckets:
+            bucket = groups[known.group].bucket
+            if bucket is None:
+                continue
+            if known.in_vain:
+                self._in_vain[bucket] = known.in_vain
+            if known.pause:
+                self._pauses[bucket] = known.pause
+            if known.failed is not None:
+                self._failed[bucket] = int(known.failed)
+                self._again.append((int(known.failed), bucket))
+            if known.until is not None:
+                self._until[bucket] = known.until
+                self._ticket += 1
+                heapq.heappush(self._moments, (known.until, self._ticket, bucket))
+
+    def _fails(self, bucket: Bucket, affairs: int) -> bool:
+        return self._failed.get(bucket) == affairs
 
     # ------------------------------------------------------------------ one claim
 
