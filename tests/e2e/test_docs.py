@@ -22,6 +22,7 @@ PROSE = {
     "docs/concepts/architecture.md",
     "docs/concepts/backfill.md",
     "docs/concepts/box.md",
+    "docs/concepts/devices.md",
     "docs/concepts/evictions.md",
     "docs/concepts/gangs.md",
     "docs/concepts/placement.md",
