@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from windlass.api.reasons import Explanation, NearMiss, Reason
+from windlass.api.zones import placement_of
 from windlass.cli import amounts
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
@@ -164,7 +165,11 @@ def device_lines(job: Job, most: int = 16) -> str:
     """Which devices each pod holds, as the scheduler wrote them into the binding."""
     lines = []
     for pod in job.pods:
-        held = amounts.held_text(pod)
-        if held:
-            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} GPU {held}")
+        told = [f"GPU {held}"] if (held := amounts.held_text(pod)) else []
+        placement = placement_of(pod["metadata"].get("annotations") or {})
+        if placement:
+            numbers = ",".join(str(zone) for zone, _ in placement)
+            told.append(f"NUMA zone{'s' if len(placement) > 1 else ''} {numbers}")
+        if told:
+            lines.append(f"{pod['metadata']['name']}: {pod['spec'].get('nodeName')} {', '.join(told)}")
     return "\n".join(lines[:most] + ([f"and {len(lines) - most} more"] if len(lines) > most else []))
