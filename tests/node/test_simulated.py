@@ -139,3 +139,16 @@ def test_records_are_whole_for_the_box_and_slim_for_others() -> None:
     assert (whole.run_seconds, whole.exit_code) == (None, 0)  # what is no time counts as none
     assert slim.raw is None
     assert (slim.run_seconds, slim.exit_code, slim.containers) == (2.5, 7, ("main",))
+
+
+async def test_a_new_agent_gives_no_address_twice(fleet: NodeBox) -> None:
+    for number in range(3):
+        await fleet.create(sim_pod(f"before-{number}"))
+        await fleet.phase(f"before-{number}", "Running")
+    await fleet.kill_agent()
+    await fleet.start_agent()
+    for number in range(3):
+        await fleet.create(sim_pod(f"after-{number}", "sim-1"))
+        await fleet.phase(f"after-{number}", "Running")
+    pods = (await fleet.client.list(PODS, "default")).items
+    assert len({pod["status"]["podIP"] for pod in pods}) == 6

@@ -271,19 +271,26 @@ def mode_words(row: Row) -> str:
 
 
 def free_words(row: Row) -> str:
-    """What is left: ``all``, ``70% 14G``, ``5×1g.5gb 1×3g.20gb``, ``-``."""
+    """What is left: ``all``, ``70% 14G``, ``1×3g.20gb 5×1g.5gb``, ``-``."""
     if not row.card.healthy or row.whole:
         return "-"
     if row.card.mig:
-        left = sorted(row.free_slices().items(), key=lambda each: each[0])
-        plain = [(profile, count) for profile, count in left if "+" not in profile]
-        return " ".join(f"{count}×{profile}" for profile, count in plain) or "-"
+        return _free_slice_words(row)
     if not row.holdings:
         return "all"
     words = [f"{row.free_milli / 10:g}%"]
     if row.card.memory_mib:
         words.append(memory_words(row.free_mib) if row.free_mib else "0")
     return " ".join(words)
+
+
+def _free_slice_words(row: Row) -> str:
+    """The largest slice that can still be had, and how many of the smallest: ``1×4g.20gb 7×1g.5gb``."""
+    left = {profile: count for profile, count in row.free_slices().items() if "+" not in profile}
+    sizes = {place.profile: (place.compute, place.size) for place in row.card.placements}
+    ordered = sorted(left, key=lambda profile: (sizes.get(profile, (0, 0)), profile), reverse=True)
+    shown = dict.fromkeys([*ordered[:1], *ordered[-1:]])
+    return " ".join(f"{left[profile]}×{profile}" for profile in shown) or "-"
 
 
 def holder_words(row: Row) -> str:

@@ -39,6 +39,7 @@ class _Spec(msgspec.Struct, gc=False, rename="camel"):
 class _Status(msgspec.Struct, gc=False, rename="camel"):
     phase: str | None = None
     start_time: str | None = None
+    pod_ip: str | None = msgspec.field(name="podIP", default=None)
 
 
 class _Wire(msgspec.Struct, gc=False):
@@ -66,6 +67,7 @@ class PodRecord(msgspec.Struct, gc=False):
     raw: dict[str, Any] | None = None
     containers: tuple[str, ...] = ()
     started_at: float = 0.0
+    address: str = ""
 
     @property
     def key(self) -> str:
@@ -109,6 +111,7 @@ class PodDecoder:
             raw=_decode_raw(data) if mine else None,
             containers=() if mine else _names(spec.containers),
             started_at=parse_rfc3339(wire.status.start_time) if wire.status.start_time else 0.0,
+            address="" if mine else wire.status.pod_ip or "",
         )
 
 

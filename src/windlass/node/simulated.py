@@ -116,6 +116,8 @@ class SimulatedNodes:
         self._began: dict[str, float] = {}
         """uid → Unix time at which the pod began to run, for what is still running."""
         self._addresses = itertools.count(1)
+        self._held: dict[str, str] = {}
+        """Address → uid of the pod that has it, of those that run; a restart of the agent finds them."""
         self._refresh: deque[str] = deque()
         nodes.add_handler(self._node_added, None, None)
         pods.add_handler(self._pod_added, self._pod_changed, self._pod_removed)
@@ -133,14 +135,34 @@ class SimulatedNodes:
                 self._consider(pod)
 
     def _pod_added(self, pod: PodRecord) -> None:
+        self._note_address(pod)
         self._consider(pod)
 
+    def _note_address(self, pod: PodRecord) -> None:
+        if pod.address and not pod.is_over:
+            self._held[pod.address] = pod.uid
+        elif pod.address and self._held.get(pod.address) == pod.uid:
+            del self._held[pod.address]
+
+    def _free_address(self, uid: str) -> str:
+        """One that no running pod has; it is this pod's from now on."""
+        for _ in range(len(self._held) + 1):
+            place = next(self._addresses) % (_ADDRESSES.num_addresses - 2) + 1
+            address = str(_ADDRESSES.network_address + place)
+            if address not in self._held:
+                self._held[address] = uid
+                return address
+        raise RuntimeError("every address for simulated pods is held")
+
     def _pod_changed(self, old: PodRecord, new: PodRecord) -> None:
+        self._note_address(new)
         if (old.node, old.deleted, old.phase) != (new.node, new.deleted, new.phase):
             self._consider(new)
 
     def _pod_removed(self, pod: PodRecord) -> None:
         self._began.pop(pod.uid, None)
+        if self._held.get(pod.address) == pod.uid:
+            del self._held[pod.address]
 
     def _consider(self, pod: PodRecord) -> None:
         if not pod.node or pod.node not in self._nodes.items:
@@ -220,10 +242,7 @@ class SimulatedNodes:
         if act is Act.RUN:
             if pod.phase != "Pending":
                 return
-            address = str(
-                _ADDRESSES.network_address + next(self._addresses) % (_ADDRESSES.num_addresses - 2) + 1
-            )
-            change = running_status(pod.containers, now, address)
+            change = running_status(pod.containers, now, self._free_address(pod.uid))
             self._began[pod.uid] = now
         else:
             began = self._began.get(pod.uid, now)

@@ -51,14 +51,14 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     if not rows:
         invocation.note("No cards. windlass doctor says why; to try without: windlass up --gpus simulated:2")
         return failures.OK
-    invocation.out.write(
-        _table(rows, wide=invocation.wide, width=0 if invocation.wide else invocation.out.width)
-    )
+    watched = invocation.out.interactive and not invocation.wide
+    width = invocation.out.width if watched else 0  # who has a card is what one looks for
+    invocation.out.write(_table(rows, wide=invocation.wide, width=width))
     return failures.OK
 
 
 def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
-    header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "MODE", "FREE", "HELD BY"]
+    header = ["NODE", "CARD", "MODEL", "MEMORY", "HEALTH", "FREE", "MODE", "HELD BY"]
     lines = []
     for row in rows:
         card = row.card
@@ -68,8 +68,8 @@ def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
             card.model or card.resource,
             cardtable.memory_words(card.memory_mib),
             "ok" if card.healthy else card.reason or "bad",
-            cardtable.mode_words(row),
             cardtable.free_words(row),
+            cardtable.mode_words(row),
         ]
         if wide:
             line += [
