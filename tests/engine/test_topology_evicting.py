@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -11,10 +12,11 @@ from cluster_dsl import GIB, GPU, NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from windlass.engine.deltas import GroupUpserted
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
+from windlass.spi.nodes import FloatArray
 from windlass.spi.objects import Node, SubGroup
+from windlass.spi.plugins import DomainsView
 from windlass.spi.topology import Level, TopologyNeed
 from windlass.testing import Scene
 
@@ -209,17 +211,13 @@ def test_volcanos_actions_keep_to_one_rack(actions: str) -> None:
         s.gang(name, pods=2, min_member=1, gpu=1)
     s.cycle()
     assert sum(sum(s.where(name).values()) for name in "abcd") == 8
-    s.gang("high", pods=3, gpu=1, priority=10)
-    group = s.engine.world.groups["default/high"].spec
-    s.engine.apply([GroupUpserted(replace(group, topology=RACK))])
+    s.gang("high", pods=3, gpu=1, priority=10, topology=RACK)
     decision = s.cycle()
     assert len(decision.evictions) == 3
     assert len({e.node.partition("-")[0] for e in decision.evictions}) == 1
     s.cycle()
     assert len({node.partition("-")[0] for node in s.where("high")}) == 1
-    s.gang("wide", pods=5, gpu=1, priority=20)
-    group = s.engine.world.groups["default/wide"].spec
-    s.engine.apply([GroupUpserted(replace(group, topology=RACK))])
+    s.gang("wide", pods=5, gpu=1, priority=20, topology=RACK)
     assert s.cycle().evictions == ()
 
 
@@ -231,3 +229,24 @@ def test_the_catalogue_offers_the_plugin() -> None:
     assert told == [
         "hypernode.gradient.evict.max-hypernodes changes nothing: all HyperNodes are considered where room is made"
     ]
+
+
+class Emptiest:
+    """A site's own rule: gangs go to the emptiest rack."""
+
+    name = "emptiest"
+
+    def domain_scores(self, request: Mapping[str, int], domains: DomainsView) -> FloatArray:
+        return (domains.allocatable(GPU) - domains.used(GPU)).astype(float)
+
+
+def test_a_policy_of_ones_own_chooses_the_domain() -> None:
+    s = Scene(Emptiest())
+    for rack in range(3):
+        s.node(f"r{rack}-0", gpu=2 + rack, labels={"zone": "a", "rack": f"r{rack}"})
+    s.gang("g", pods=2, gpu=1, topology=RACK)
+    s.cycle()
+    assert s.where("g") == {"r2-0": 2}
+    s.gang("h", pods=3, gpu=1, topology=RACK)
+    s.cycle()
+    assert s.where("h") == {"r1-0": 3}

@@ -15,6 +15,7 @@ from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import SchedulerConfig
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Taint, Task, TaskState, Toleration
+from windlass.spi.topology import TopologyNeed
 
 GPU = "nvidia.com/gpu"
 GIB = 1 << 30
@@ -109,8 +110,10 @@ class Scene:
         priority: int = 0,
         labels: Mapping[str, str] | None = None,
         tolerations: Sequence[Toleration] = (),
+        topology: TopologyNeed | None = None,
     ) -> None:
         """A group of ``pods`` equal pods ``NAME-0`` …, all of which start together, or ``min_member`` of them.
+        ``topology``: how near to one another they have to be.
 
         Calling it again with more pods adds those to the group.
         """
@@ -124,6 +127,7 @@ class Scene:
             created=self._made,
             uid=key,
             admitted=True,
+            topology=topology,
         )
         needs = Needs(
             request=tuple(sorted(_amounts(gpu, cpu, memory_gib).items())),
