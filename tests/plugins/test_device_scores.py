@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 from cardscenes import GPU, Box, Cards, part, plain, whole
 
+from windlass.engine.deltas import NodeUpserted
 from windlass.plugins.cards import free_milli
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of
 from windlass.plugins.mix import PATIENCE_SECONDS, Moment, observe
 from windlass.plugins.scarcity import CPU, MODEL, Scarcity, cpu_per_card, demand_by_model
 from windlass.plugins.stranding import strandings
+from windlass.spi.devices import CardMode
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Trend
 
@@ -201,6 +205,19 @@ def test_cards_of_all_nodes_are_counted_by_model():
     assert not cards.stock.parts_wanted()
     cards.ask(part(300))
     assert cards.stock.parts_wanted()
+
+
+def test_where_cards_can_be_sliced_packing_stays():
+    cards = Cards(Box("a", 2), policies=[Fgd()])
+    cards.ask(part(300))
+    assert not observe(cards.stock).sliced
+    sliced = Box("b", 1).node()
+    sliced = replace(sliced, devices=(replace(sliced.devices[0], mode=CardMode.EITHER),))
+    cards.engine.apply([NodeUpserted(sliced)])
+    assert cards.stock.sliceable()
+    plugin = Fgd()
+    assert plugin.take_stock(0.0, cards.stock) is False
+    assert plugin.silent
 
 
 def test_the_middle_card_stands_for_all():

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from windlass.engine.world import World
+from windlass.spi.devices import CardMode
 from windlass.spi.objects import Device, Needs
 from windlass.spi.quantities import is_device
 
@@ -17,12 +18,17 @@ class ClusterStock:
         self._world = world
         self._shape = -1
         self._cards: Mapping[tuple[str, int], int] = {}
+        self._sliceable = False
 
     def empty(self) -> bool:
         return not self._world.tasks
 
     def parts_wanted(self) -> bool:
         return any(cls.needs.devices and cls.tasks for cls in self._world.classes)
+
+    def sliceable(self) -> bool:
+        self.cards()
+        return self._sliceable
 
     def kinds(self) -> Iterable[tuple[Needs, int]]:
         return ((cls.needs, cls.tasks) for cls in self._world.classes if cls.tasks)
@@ -39,14 +45,15 @@ class ClusterStock:
                 key = id(node.devices)
                 shapes[key] = (node.devices, shapes[key][1] + 1 if key in shapes else 1)
         found: Counter[tuple[str, int]] = Counter()
-        listed = 0
+        listed, sliceable = 0, False
         for devices, nodes in shapes.values():
             listed += nodes * len(devices)
             for device in devices:
+                sliceable = sliceable or device.mode is not CardMode.PLAIN
                 if device.healthy:
                     found[device.model, device.memory_mib] += nodes
         every = sum(units // _WHOLE for name, units in table.total.items() if is_device(name))
         if every > listed:
             found["", 0] += every - listed
-        self._shape, self._cards = table.shape, dict(found)
+        self._shape, self._cards, self._sliceable = table.shape, dict(found), sliceable
         return self._cards

@@ -35,11 +35,14 @@ class Moment:
     pods: tuple[tuple[Demand, int], ...] = ()
     models: tuple[tuple[str, int], ...] = ()
     memory_mib: int = 0
+    sliced: bool = False
+    """Whether any card can be cut into slices: a card then is shared or sliced, never both, and what is left
+    of it is no number."""
 
     @property
     def shared(self) -> bool:
-        """Whether any pod asks for a part of a card."""
-        return any(demand.count and demand.milli < WHOLE for demand, _ in self.pods)
+        """Whether any pod asks for a part of a card, and parts are all shares."""
+        return not self.sliced and any(demand.count and demand.milli < WHOLE for demand, _ in self.pods)
 
     @property
     def mixed(self) -> bool:
@@ -49,18 +52,21 @@ class Moment:
     def as_list(self) -> list[Any]:
         """Of plain values, for :meth:`of_list`."""
         pods = [[d.cpu, d.milli, d.count, list(d.models), list(d.models_not), n] for d, n in self.pods]
-        return [pods, [list(item) for item in self.models], self.memory_mib]
+        return [pods, [list(item) for item in self.models], self.memory_mib, self.sliced]
 
     @staticmethod
     def of_list(listed: Any) -> Moment:
         """Raises ``msgspec.ValidationError`` for what :meth:`as_list` never says."""
-        pods, models, memory = msgspec.convert(listed, tuple[list[_Listed], list[tuple[str, int]], int])
+        known = tuple[list[_Listed], list[tuple[str, int]], int, bool]
+        pods, models, memory, sliced = msgspec.convert(listed, known)
         kinds = tuple((Demand(cpu, milli, count, some, none), n) for cpu, milli, count, some, none, n in pods)
-        return Moment(kinds, tuple(models), memory)
+        return Moment(kinds, tuple(models), memory, sliced)
 
     def differs(self, other: Moment) -> bool:
         """Whether it differs from ``other`` by more than :data:`TOLERANCE`."""
         if {name for name, _ in self.models} != {name for name, _ in other.models}:
+            return True
+        if self.sliced != other.sliced:
             return True
         return _distance(dict(self.pods), dict(other.pods)) > TOLERANCE
 
@@ -88,7 +94,7 @@ class Learner:
         self._learned_at = now
         moment = observe(stock)
         if not self._concerns(moment):
-            moment = Moment(models=moment.models, memory_mib=moment.memory_mib)
+            moment = replace(moment, pods=())
         elif not moment.differs(self._moment):
             return False
         before = self.silent
@@ -128,8 +134,8 @@ def observe(stock: Stock) -> Moment:
     for (model, memory), number in stock.cards().items():
         models[model] = models.get(model, 0) + number
         sizes.append((memory, number))
-    moment = Moment((), tuple(sorted(models.items())), _middle(sizes))
-    if not moment.mixed and not stock.parts_wanted():
+    moment = Moment((), tuple(sorted(models.items())), _middle(sizes), stock.sliceable())
+    if not moment.mixed and (moment.sliced or not stock.parts_wanted()):
         return moment
     pods: dict[Demand, int] = {}
     for needs, number in stock.kinds():

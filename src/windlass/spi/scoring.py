@@ -29,6 +29,10 @@ class Stock(Protocol):
         """Whether any pod speaks of cards otherwise than as plain whole ones."""
         ...
 
+    def sliceable(self) -> bool:
+        """Whether any card can be handed out in slices."""
+        ...
+
     def kinds(self) -> Iterable[tuple[Needs, int]]:
         """Every kind of pods with how many exist, waiting or placed."""
         ...
