@@ -14,6 +14,7 @@ from windlass.node.blueprint import Setting, blueprint
 from windlass.node.environment import ConfigError, Facts
 from windlass.node.handout import Given
 from windlass.node.limits import Enforcement
+from windlass.node.mps import Daemon
 from windlass.node.network import NO_ISOLATION, Capabilities
 from windlass.node.options import ImageEntry
 from windlass.node.volumes import Volume
@@ -52,6 +53,13 @@ def test_the_record_of_an_attempt() -> None:
     assert record["argv"] == ["run", "p"]
     assert record["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-2,GPU-3"
     assert "SECRET" not in record["env"]
+    daemon = made(
+        container, devices={"c": CARDS}, device_kinds=("nvidia.com/gpu",), daemon=Daemon("/run/mps")
+    )
+    assert daemon["env"]["CUDA_MPS_PIPE_DIRECTORY"].startswith("/nonexistent")
+    own = {**container, "env": [{"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/mine"}]}
+    kept = made(own, devices={"c": CARDS}, device_kinds=("nvidia.com/gpu",), daemon=Daemon("/run/mps"))
+    assert kept["env"]["CUDA_MPS_PIPE_DIRECTORY"] == "/mine"
     assert record["cwd"] == "/state/pods/u/work"
     assert record["affinity"] == [1]
     assert record["mounts"][0]["target"] == "/data"

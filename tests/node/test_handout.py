@@ -143,6 +143,14 @@ class TestMps:
     ) -> None:
         assert not [name for name in visible([each], [NVIDIA], daemon) if "MPS" in name]
 
+    def test_who_shares_nothing_is_kept_away_from_the_daemon(self) -> None:
+        (key,) = handout.apart([given(0, mps=True)], MPS)
+        assert key == "CUDA_MPS_PIPE_DIRECTORY"
+        assert handout.apart([given(0, Part(0, 0, 0, "1g.5gb", 0))], MPS)
+        assert handout.apart([given(0, Part(0, 500, 0), mps=True)], MPS) == {}
+        assert handout.apart([], MPS) == {}
+        assert handout.apart([given(0)], Daemon(problem="none")) == {}
+
 
 def test_words_for_people() -> None:
     assert (

@@ -21,7 +21,7 @@ from windlass.node.environment import (
     command_line,
     environment,
 )
-from windlass.node.handout import Given, visible
+from windlass.node.handout import Given, apart, visible
 from windlass.node.limits import Enforcement
 from windlass.node.mounts import Mount
 from windlass.node.mps import Daemon
@@ -130,6 +130,7 @@ def _values(container: Mapping[str, Any], setting: Setting, entry: ImageEntry | 
         base.update(_entry_environment(entry, base["PATH"]))
     values = environment(container, setting.facts, setting.lookup, base)
     share = setting.devices.get(container["name"], ())
+    values = {**apart(share, setting.daemon), **values}
     values.update(visible(share, setting.device_kinds, setting.daemon))  # wins over the manifest
     return values
 

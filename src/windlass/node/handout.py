@@ -19,6 +19,10 @@ from windlass.node import mps
 from windlass.node.mps import Daemon
 
 
+_NO_DAEMON = "/nonexistent/nvidia-mps"
+"""A pipe directory without a daemon: CUDA then works without MPS."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """A part of a card with what a process knows it by: ``GPU-…``, ``MIG-…``, or an index."""
@@ -163,6 +167,14 @@ def visible(given: Sequence[Given], kinds: Sequence[str], daemon: Daemon | None 
         elif resource.startswith(ASCEND[: len("huawei.com/Ascend")]):
             found["ASCEND_RT_VISIBLE_DEVICES"] = indices
     return found
+
+
+def apart(given: Sequence[Given], daemon: Daemon | None) -> dict[str, str]:
+    """What keeps a process with whole cards or slices away from the sharers' MPS server, which it would find
+    by itself: a fault of one client ends all. A manifest that names a directory of its own is left its word."""
+    if daemon is None or not daemon.runs or not given or shared(given):
+        return {}
+    return {mps.PIPE_DIRECTORY: _NO_DAEMON}
 
 
 def shared(given: Sequence[Given]) -> list[Given]:
