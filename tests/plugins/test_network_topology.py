@@ -11,6 +11,7 @@ from windlass.plugins.volcano.network_topology import HyperNodeBinpack, NormalPo
 from windlass.spi.nodes import IntArray
 from windlass.spi.objects import Dialect, Group, Node, Task
 from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
+from windlass.testing import check
 
 LEVELS = (Level("", "the whole cluster"), Level(f"{HYPERNODE}tier-2"), Level(f"{HYPERNODE}tier-1"))
 TIER1 = TopologyNeed("HyperNodes", LEVELS, required=2, nested=False)
@@ -41,6 +42,8 @@ def test_the_score_is_the_weighted_share_in_use_once_the_gang_is_there() -> None
 
 def test_arguments() -> None:
     assert weights_of({}) == {"cpu": 1.0, "memory": 1.0}
+    for policy in build({}, hypernodes=True, nodes=True):
+        check(policy, trials=8)
     given = {
         "hypernode.binpack.cpu": "5",
         "hypernode.binpack.memory": -2,

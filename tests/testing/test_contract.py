@@ -154,3 +154,26 @@ def test_a_broken_promise_is_found(policy: object, words: str) -> None:
 
 def test_a_policy_that_keeps_all_of_them_passes() -> None:
     check(Score())
+
+
+class Shortsighted(Named):
+    def domain_scores(self, request: Any, domains: Any) -> FloatArray:
+        return np.zeros(1)
+
+
+class Fickle(Named):
+    def __init__(self) -> None:
+        self.asked = 0.0
+
+    def domain_scores(self, request: Any, domains: Any) -> FloatArray:
+        self.asked += 1
+        return np.full(len(domains.allocatable("cpu")), self.asked)
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [(Shortsighted(), "one number for each domain"), (Fickle(), "otherwise the second time")],
+)
+def test_what_is_said_of_domains(policy: object, words: str) -> None:
+    with pytest.raises(BrokenPromise, match=words):
+        check(policy)

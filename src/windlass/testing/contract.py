@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.deltas import NodeUpserted, TaskUpserted
+from windlass.engine.domains import DomainSums, Tree
 from windlass.engine.engine import Engine
 from windlass.engine.view import TableView
 from windlass.spi import plugins as spi
 from windlass.spi.objects import Group, Needs, Node, Task, TaskState
+from windlass.spi.topology import Level
 
 GIB = 1 << 30
 GPU = "nvidia.com/gpu"
@@ -45,6 +47,7 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
             spi.TaskOrder,
             spi.Domain,
             spi.RelativeScore,
+            spi.DomainScore,
         )
         if isinstance(policy, protocol)
     ]
@@ -56,6 +59,8 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
         engine = _cluster(random)
         needs = _needs(random, labels)
         _check_nodes(policy, engine, needs)
+        if isinstance(policy, spi.DomainScore):
+            _check_domains(policy, engine, needs)
         if isinstance(policy, spi.Admits):
             _check_admits(policy, engine, needs)
         if isinstance(policy, spi.TaskOrder):
@@ -63,6 +68,20 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
 
 
 _OTHER_METHODS = ("claims", "spares", "victim_key", "validates", "divide", "victims", "admit", "starving")
+
+
+def _check_domains(policy: spi.DomainScore, engine: Engine, needs: Needs) -> None:
+    """One number for each domain, the same at the second time."""
+    table = engine.world.table
+    tree = Tree(table, (Level("kubernetes.io/hostname"),), nested=True)
+    codes = np.arange(1, len(tree.names[0]), dtype=np.int64)
+    first, second = (
+        policy.domain_scores(dict(needs.request), DomainSums(table, tree, 0, codes)) for _ in range(2)
+    )
+    if first.shape != codes.shape or not np.isfinite(first).all():
+        raise BrokenPromise(f"{_name(policy)}: domain_scores gives one number for each domain, for {needs}")
+    if (first != second).any():
+        raise BrokenPromise(f"{_name(policy)}: domain_scores answers otherwise the second time, for {needs}")
 
 
 def _check_nodes(policy: object, engine: Engine, needs: Needs) -> None:
