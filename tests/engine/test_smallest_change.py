@@ -48,3 +48,42 @@ def test_a_minimum_above_that_of_its_roles_is_not_lowered(least: int, proposed: 
     c.cycle()
     found = [change.wanted for change in c.explain("g").changes if change.kind is ChangeKind.MIN_MEMBER]
     assert found == proposed
+
+
+@pytest.mark.parametrize(
+    ("nodes", "parts", "wanted"),
+    [
+        (["n1 gpu=2"], "a:2=2 b:2=3", "2"),
+        (["n1 gpu=2"], "a:1=1 b:2=2 c:2=2", "3"),
+        (["n1 gpu=2"], "a:1=1 b:2/0>a=2", "2"),
+        (["n1 gpu=3", "n2 gpu=1"], "top:0=0 a:3>top=3 b:2>top=2", "3"),
+    ],
+)
+def test_nodes_for_a_gang_of_parts(nodes: list[str], parts: str, wanted: str) -> None:
+    """With as many more it starts, with one fewer it does not."""
+    c = Cluster().queues("default").nodes(*nodes).parted("g", parts)
+    found = change(c, "g", ChangeKind.ADD_NODES)
+    assert found.wanted == wanted
+    name = found.target
+    spec = next(text for text in nodes if text.startswith(name)).removeprefix(name)
+    for number in range(int(wanted) - int(found.current)):
+        assert c.placed("g") == 0
+        c.nodes(f"more{number}{spec}")
+        c.cycle()
+    assert c.placed("g") > 0
+
+
+def test_nodes_uncordoned_for_a_gang_of_parts() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=2", "n2 gpu=2 cordoned").parted("g", "a:2=2 b:2=2")
+    assert change(c, "g", ChangeKind.UNCORDON).target == "n2"
+    c.nodes("n2 gpu=2")
+    c.cycle()
+    assert c.placed("g") == 4
+
+
+@pytest.mark.parametrize("needed", [1, 2])
+def test_nothing_is_said_where_some_parts_would_do(needed: int) -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=1").parted("g", "a:2=2 b:3=3", needed=needed)
+    c.cycle()
+    kinds = {change.kind for change in c.explain("g").changes}
+    assert (ChangeKind.ADD_NODES in kinds) is (needed == 2)

@@ -24,7 +24,7 @@ from windlass.engine.groups import GroupEntry
 from windlass.engine.nodes_verdict import room_for
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
-from windlass.engine.steps import Run, Shortage, Step, runs_of, whole_step
+from windlass.engine.steps import Part, Run, Shortage, Step, runs_of, whole_step
 from windlass.engine.table import PODS
 from windlass.engine.view import TableView
 from windlass.engine.world import World
@@ -168,11 +168,27 @@ class SmallestChange:
 
     # ------------------------------------------------------------------ the nodes
 
+    def _for_parts(self, group: GroupEntry, step: Step) -> list[Change | None]:
+        """Nodes that would do for a gang of parts, where all of them are needed: then numbers alone count."""
+        (cls,) = group.pending_classes
+        root = step.root
+        if root is None or not _all_needed(root) or any(spec.topology for spec in group.spec.subgroups):
+            return []
+        if group.near or self._placer.constraints(cls) or not self._world.policies.countable:
+            return []
+        if self._allocation.refusals_of(group, whole_step(group, step)):
+            return []
+        cls.refresh()
+        lacking = max(step.members, root.least()) - cls.total
+        return [self._more_nodes(cls, lacking), *self._lifted(cls, lacking)] if lacking > 0 else []
+
     def _with_nodes(self, group: GroupEntry, step: Step) -> list[Change | None]:
         """Changes that rest on counting what each node holds: for one class that may be counted."""
         world = self._world
-        if len(group.pending_classes) != 1 or group.spec.subgroups:
+        if len(group.pending_classes) != 1:
             return []
+        if group.spec.subgroups:
+            return self._for_parts(group, step)
         domains = self._allocation.nearness.domains(group) if group.near else None
         (cls,) = group.pending_classes
         if self._placer.constraints(cls) or not world.policies.countable:
@@ -328,6 +344,10 @@ class SmallestChange:
     def _rows(self, cls: TaskClass) -> NDArray[np.int64]:
         live = np.flatnonzero(self._world.table.live[: self._world.table.height])
         return live[cls.static[live]]
+
+
+def _all_needed(part: Part) -> bool:
+    return part.needed >= len(part.parts) and all(_all_needed(below) for below in part.parts)
 
 
 def _members(step: Step) -> int:
