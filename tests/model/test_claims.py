@@ -311,6 +311,40 @@ def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
     }
 
 
+def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew() -> None:
+    stale = claim("c", exactly())
+    stale["status"] = {
+        "allocation": {
+            "devices": {"results": [{"request": "gpu", "driver": "d", "pool": "m", "device": "x"}]}
+        },
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": "uid-default-a"}],
+    }
+    world = World(("node", gpu_node("n")), ("claim", stale), ("pod", claimer(claim="c")))
+    assert world.needs()
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
+    first, second = world.model.claim_writes(bind)
+    assert first.body["status"] == {"allocation": None, "reservedFor": None}
+    assert first.body["metadata"] == {"resourceVersion": "7"}
+    status: Any = second.body["status"]
+    assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
+    assert "metadata" not in second.body
+
+
+def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
+    taken = claim("c", exactly())
+    taken["status"] = {
+        "allocation": {"devices": {"results": []}},
+        "reservedFor": [{"resource": "pods", "name": "a", "uid": "uid-default-a"}],
+    }
+    first = claimer("a", claim="c", node="n", phase="Running")
+    world = World(("node", gpu_node("n")), ("claim", taken), ("pod", first), ("pod", claimer("b", claim="c")))
+    assert world.tasks()
+    (write,) = world.model.claim_writes(Bind("default/b", "uid-default-b", "default/pod:b", "n"))
+    status: Any = write.body["status"]
+    assert [one["uid"] for one in status["reservedFor"]] == ["uid-default-a", "uid-default-b"]
+    assert "allocation" not in status
+
+
 def resource_slice(node_name: str, *devices: dict[str, Any], generation: int = 1) -> dict[str, Any]:
     return {
         "metadata": {"name": f"{node_name}-{generation}"},

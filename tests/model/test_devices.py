@@ -147,6 +147,17 @@ def test_whole_cards_beside_a_part_of_the_same_kind() -> None:
     assert dict(found.request)[GPU] == 1250
 
 
+def test_a_container_that_the_pod_does_not_have() -> None:
+    notes = {"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"}
+    assert World(gpu_node(), asking(notes)).needs().devices
+    notes["gpu-fraction-container-name"] = "trainer"
+    world = World(gpu_node(), asking(notes))
+    assert world.tasks == {}
+    told = world.model.explanation("default/pod:a")
+    assert told is not None
+    assert "the pod has no such container; it has main" in told.message
+
+
 def test_no_two_pods_of_a_group_on_one_card() -> None:
     found = World(
         gpu_node(), asking({"volcano.sh/vgpu-podgroup-policy": "spread"}, **{"volcano.sh/vgpu-memory": "9"})
@@ -293,6 +304,14 @@ def test_units_that_a_device_plug_in_made_of_cards_are_given_whole_only(
     found = cards_of(node_view(obj))
     assert {(card.mode, card.memory_mib) for card in found} == {(CardMode.WHOLE, memory)}
     assert len(found) == 8
+
+
+def test_hamis_slots_are_no_cards() -> None:
+    obj = gpu_node(gpus=20, **{"nvidia.com/gpu.count": "2"})
+    obj["metadata"]["annotations"] = {"hami.io/node-nvidia-register": "[]"}
+    found = World(obj).nodes["n"]
+    assert found.allocatable[GPU] == 2000
+    assert len(found.devices) == 2
 
 
 REGISTER = "GPU-a,10,16384,NVIDIA-A10,true,hami-core:GPU-b,10,16384,NVIDIA-A10,false,hami-core:"

@@ -27,6 +27,8 @@ MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
 REGISTERED = VOLCANO_VGPU.number
 """The resource of cards that Volcano's vGPU device plug-in hands out."""
+HAMI_REGISTER = "hami.io/node-nvidia-register"
+"""On a node: HAMi's device plug-in has registered its cards. What it says of each is not read."""
 RENAMED = "nvidia.com/gpu.shared"
 """What replicas of cards are called where the device plug-in renames them."""
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
@@ -44,7 +46,7 @@ def cards_of(view: views.Node) -> tuple[Device, ...]:
     """All devices of a node, numbered from 0 per resource."""
     told = _records(view)
     found: tuple[Device, ...] = ()
-    for resource, units in sorted(view.allocatable.items()):
+    for resource, units in sorted(amounts_of(view).items()):
         if resource == REGISTERED or not is_device(resource) or units < WHOLE:
             continue
         if resource in told:
@@ -58,7 +60,11 @@ def cards_of(view: views.Node) -> tuple[Device, ...]:
 
 
 def amounts_of(view: views.Node) -> Mapping[str, int]:
-    """What a node has, devices as whole cards: Volcano's plug-in lists them by the number of their slots."""
+    """What a node has, devices as whole cards: Volcano's plug-in and HAMi's list them by the number of their
+    slots; HAMi's under the name of the cards themselves, whose number feature discovery tells."""
+    slots = _hami_cards(view)
+    if slots:
+        return {**view.allocatable, GPU: min(slots * WHOLE, view.allocatable.get(GPU, 0))}
     if REGISTERED not in view.allocatable:
         return view.allocatable
     cards = registered(view)
@@ -66,6 +72,13 @@ def amounts_of(view: views.Node) -> Mapping[str, int]:
     if cards:
         found[REGISTERED] = len(cards) * WHOLE
     return found
+
+
+def _hami_cards(view: views.Node) -> int:
+    """How many cards a node of HAMi's device plug-in has; 0 for other nodes."""
+    if HAMI_REGISTER not in view.annotations:
+        return 0
+    return _number(view.labels.get("nvidia.com/gpu.count", ""))
 
 
 def whole(devices: Iterable[Device]) -> dict[str, int]:

@@ -244,17 +244,22 @@ class ClaimBook:
     # ------------------------------------------------------------------ what is written
 
     def allocation(
-        self, pod: views.Pod, node: str, devices: Sequence[tuple[str, int]]
+        self,
+        pod: views.Pod,
+        node: str,
+        devices: Sequence[tuple[str, int]],
+        pods: Mapping[str, views.Pod],
     ) -> Iterator[tuple[views.DeviceClaim, list[dict[str, str]]]]:
-        """The claims of a pod that is about to be bound, and the devices that each gets (none for one that is
-        allocated already). ``devices``: resource and index of its cards, in the order of :meth:`asked`."""
+        """The claims of a pod that is about to be bound, and the devices that each gets (none for one that
+        another pod carries). ``devices``: resource and index of its cards, in the order of :meth:`asked`."""
         left = list(devices)
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             if claim is None:
                 continue
             results: list[dict[str, str]] = []
-            if not claim.allocated:
+            carrier = self._carrier(pod, reference, pods)
+            if carrier is None or carrier.key == pod.key:
                 for request in claim.requests:
                     name, count = self._chosen(request)
                     own, left = left[:count], left[count:]
@@ -291,23 +296,31 @@ class ClaimWrite:
     body: Mapping[str, object]
 
 
-def writes_for(book: ClaimBook, pod: views.Pod, bind: Bind) -> list[ClaimWrite]:
+def writes_for(
+    book: ClaimBook, pod: views.Pod, bind: Bind, pods: Mapping[str, views.Pod]
+) -> list[ClaimWrite]:
     """Allocation where there is none yet, and the pod as one that may use the devices."""
     cards = [(share.resource, share.index) for share in bind.devices]
     writes = []
-    for claim, results in book.allocation(pod, bind.node, cards):
-        if pod.uid in claim.reserved:
-            continue
+    for claim, results in book.allocation(pod, bind.node, cards, pods):
+        version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}
         consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
-        status: dict[str, object] = {"reservedFor": [*claim.consumers, consumer]}
-        if not claim.allocated:
-            field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
-            status["allocation"] = {
-                "devices": {"results": results},
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-            }
-        body = {"metadata": {"resourceVersion": claim.resource_version}, "status": status}
-        writes.append(ClaimWrite(claim.namespace, claim.name, body))
+        if not results:
+            if pod.uid not in claim.reserved:
+                status: dict[str, object] = {"reservedFor": [*claim.consumers, consumer]}
+                writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
+            continue
+        if claim.allocated:  # for a binding that failed, or by somebody who is gone
+            nothing = {"allocation": None, "reservedFor": None}
+            writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": nothing}))
+            version = {}
+        field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
+        allocation = {
+            "devices": {"results": results},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        }
+        status = {"allocation": allocation, "reservedFor": [consumer]}
+        writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
     return writes
 
 

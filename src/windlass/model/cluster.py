@@ -562,12 +562,11 @@ class ClusterModel(Observed):
         mates = group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
         kai = dialect is Dialect.KAI
         carries, avoids = neighbours.of_pod(pod, self._exclusive)
-        if pod.shape.claims:
-            asked, pinned = self.claims.asked(pod, self.pods)
-            return devices.Context(words, kai, mates, asked, pinned, carries=carries, avoids=avoids)
-        if not (words or kai or carries or avoids):
+        named = pod.containers if any(name in devices.CONTAINER_WORDS for name, _ in words) else ()
+        asked, pinned = self.claims.asked(pod, self.pods) if pod.shape.claims else (devices.NO_CLAIMS, "")
+        if not (words or kai or carries or avoids or pod.shape.claims):
             return None
-        return devices.Context(words, kai, mates, carries=carries, avoids=avoids)
+        return devices.Context(words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids)
 
     def _tell_kinds(self) -> None:
         """Claims choose among the cards that nodes tell of; nobody else needs them by kind."""
@@ -585,7 +584,7 @@ class ClusterModel(Observed):
         pod = self.pods.get(bind.task)
         if pod is None or not pod.shape.claims:
             return []
-        return writes_for(self.claims, pod, bind)
+        return writes_for(self.claims, pod, bind, self.pods)
 
     def _implicit_queue(self, pod: views.Pod) -> str:
         """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""

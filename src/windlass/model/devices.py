@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from windlass.api import annotations as names
 from windlass.api import devicewords
 from windlass.api.deviceasks import MIG
 from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part
@@ -23,6 +24,9 @@ from windlass.api.errors import FieldError
 from windlass.api.quantities import is_device
 from windlass.api.views import PodShape
 from windlass.spi.devices import DeviceNeed
+
+CONTAINER_WORDS = (names.FRACTION_CONTAINER_KAI, names.CARD_CONTAINER)
+"""Annotations that name a container of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class Context:
     kai: bool = False
     group: str = ""
     claims: Claims = NO_CLAIMS
+    containers: tuple[str, ...] = ()
+    """The pod's containers, where an annotation names one."""
     pinned: str = ""
     """The node where a claim that it shares with others is."""
     carries: tuple[str, ...] = ()
@@ -96,7 +102,7 @@ def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
     if not shape.devices and not context.words and context.claims is NO_CLAIMS:
         return Parts(shape.request)
     asked = devicewords.read(shape.devices, context.words)
-    problems = (*asked.problems, *context.claims.problems)
+    problems = (*asked.problems, *context.claims.problems, *_strangers(context))
     request = _ordinary(shape.request, asked)
     if problems:
         return Parts(request, problems=problems)
@@ -119,6 +125,18 @@ def parts_of(shape: PodShape, context: Context, facts: CardFacts) -> Parts:
             for need in needs
         ]
     return Parts(building.request(), tuple(needs), tuple(sorted(building.by_card)))
+
+
+def _strangers(context: Context) -> Iterable[FieldError]:
+    """Containers that annotations name and the pod does not have."""
+    if not context.containers:
+        return
+    for name, text in context.words:
+        if name in CONTAINER_WORDS and text.strip() not in context.containers:
+            known = ", ".join(context.containers)
+            yield FieldError.invalid(
+                f"metadata.annotations[{name}]", text, f"the pod has no such container; it has {known}"
+            )
 
 
 def plain_amounts(shape: PodShape, words: tuple[tuple[str, str], ...]) -> Mapping[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -79,6 +80,8 @@ class Pod(msgspec.Struct, gc=False):
     scheduling_group: str = ""
     claims: tuple[str, ...] = ()
     """The names of the PersistentVolumeClaims that it uses."""
+    containers: tuple[str, ...] = ()
+    """The names of its containers, init containers left out."""
     claim_names: tuple[tuple[str, str], ...] = ()
     """The pod's name of a claim for devices → the ResourceClaim that was made for it."""
 
@@ -187,10 +190,17 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         run_limit=spec.active_deadline_seconds,
         scheduling_group=scheduling_group(spec),
         claims=claims_of(spec, meta.name),
+        containers=_shared_names(tuple(one.name for one in spec.containers or ())),
         claim_names=tuple((one.name, one.resource_claim_name or "") for one in status.resource_claim_statuses)
         if status.resource_claim_statuses
         else (),
     )
+
+
+@lru_cache(maxsize=4096)
+def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One tuple for all pods whose containers are called alike."""
+    return tuple(map(intern, names))
 
 
 def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool, bool]:
