@@ -74,3 +74,14 @@ async def test_one_that_no_hypernode_holds_says_so_until_the_tree_changes(api: S
         await running.settle(8.0)
         assert len(api.bound()) == 5
         assert {api.node_of(f"g{at}") for at in range(5)} == {"n0", "n1", "n2"}
+
+
+async def test_hypernodes_that_contradict_one_another_are_told_so_once(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        api.put(HYPERNODES, hypernode("leaf1", "n0", "n1"))
+        gang(api, "g", 1)
+        await running.settle(8.0)
+        assert running.reasons("leaf1") == ["Contradiction"]
+        api.put(HYPERNODES, hypernode("leaf2", "n3"))
+        await running.settle(8.0)
+        assert running.reasons("leaf1") == ["Contradiction"]

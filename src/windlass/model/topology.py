@@ -38,7 +38,8 @@ class _Tree:
     nodes: dict[str, frozenset[str]] = field(default_factory=dict)
     """HyperNode → the nodes that it has, directly or by way of others."""
     parents: dict[str, str] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()
+    """HyperNode → what is wrong with it."""
 
 
 class TopologyBook:
@@ -105,17 +106,22 @@ class TopologyBook:
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with HyperNodes and Topologies, in words."""
-        fields = [
-            f"HyperNode {item.name}: {problem.field}: {problem.message}"
-            for item in self.hypernodes.values()
-            for problem in item.problems
-        ]
-        fields += [
+        fields = sorted(
             f"Topology {item.name}: {problem.field}: {problem.message}"
             for item in self.topologies.values()
             for problem in item.problems
-        ]
-        return (*sorted(fields), *self._tree.problems)
+        )
+        return (*fields, *(text for _, text in self.hypernode_problems))
+
+    @property
+    def hypernode_problems(self) -> tuple[tuple[str, str], ...]:
+        """Each HyperNode of which something is wrong, with what it is, in words."""
+        fields = sorted(
+            (item.name, f"HyperNode {item.name}: {problem.field}: {problem.message}")
+            for item in self.hypernodes.values()
+            for problem in item.problems
+        )
+        return (*fields, *self._tree.problems)
 
     def labels_of(self, node: str) -> Mapping[str, str]:
         """What a node carries inside the engine for its HyperNodes."""
@@ -306,16 +312,16 @@ def _shown(level: views.TopologyLevel) -> str:
 
 
 def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.Node]) -> _Tree:
-    problems: list[str] = []
+    problems: list[tuple[str, str]] = []
     members = {name: _members(hypernodes[name], hypernodes, problems) for name in sorted(hypernodes)}
     parents: dict[str, str] = {}
     for name, below in members.items():
         for child in below:
             if child in parents:
-                problems.append(
-                    f"HyperNode {child} is a member of both {parents[child]} and {name}; it counts as one of "
-                    f"{parents[child]}"
+                words = (
+                    f"is a member of both {parents[child]} and {name}; it counts as one of {parents[child]}"
                 )
+                problems.append((name, f"HyperNode {child} {words}"))
             else:
                 parents[child] = name
     found: dict[str, frozenset[str]] = {}
@@ -337,7 +343,7 @@ def _build(hypernodes: Mapping[str, views.HyperNode], nodes: Mapping[str, views.
 
 
 def _members(
-    hypernode: views.HyperNode, hypernodes: Mapping[str, views.HyperNode], problems: list[str]
+    hypernode: views.HyperNode, hypernodes: Mapping[str, views.HyperNode], problems: list[tuple[str, str]]
 ) -> list[str]:
     """The HyperNodes directly below one. Every member lies in a lower tier, so there is no cycle."""
     found: dict[str, None] = {}
@@ -345,15 +351,17 @@ def _members(
         if member.type != KIND_HYPERNODE:
             continue
         if member.name and member.name not in hypernodes:
-            problems.append(f"HyperNode {hypernode.name} has a member {member.name} that does not exist")
+            words = f"HyperNode {hypernode.name} has a member {member.name} that does not exist"
+            problems.append((hypernode.name, words))
         for name in _matching(member, hypernodes):
             if hypernodes[name].tier < hypernode.tier:
                 found[name] = None
             elif member.name or name != hypernode.name:
-                problems.append(
+                words = (
                     f"HyperNode {hypernode.name} (tier {hypernode.tier}) has {name} (tier "
                     f"{hypernodes[name].tier}) as a member, which is left out: members are of lower tiers"
                 )
+                problems.append((hypernode.name, words))
     return sorted(found)
 
 
@@ -404,7 +412,7 @@ def _matching(member: views.HyperNodeMember, there: Mapping[str, object]) -> lis
 
 def _labels(
     hypernodes: Mapping[str, views.HyperNode], found: Mapping[str, frozenset[str]]
-) -> tuple[dict[str, dict[str, str]], list[str]]:
+) -> tuple[dict[str, dict[str, str]], list[tuple[str, str]]]:
     """What the nodes carry; and of which HyperNodes one node is claimed twice."""
     labels: dict[str, dict[str, str]] = {}
     doubles: dict[tuple[str, str], int] = {}
@@ -421,8 +429,11 @@ def _labels(
             path = carried.get(HYPERNODE_PATH)
             carried[HYPERNODE_PATH] = f"{path},{tier}" if path else tier
     problems = [
-        f"HyperNodes {first} and {second} (both tier {hypernodes[first].tier}) have {count} "
-        f"{'node' if count == 1 else 'nodes'} in common; {first} keeps {'it' if count == 1 else 'them'}"
+        (
+            second,
+            f"HyperNodes {first} and {second} (both tier {hypernodes[first].tier}) have {count} "
+            f"{'node' if count == 1 else 'nodes'} in common; {first} keeps {'it' if count == 1 else 'them'}",
+        )
         for (first, second), count in sorted(doubles.items())
     ]
     return labels, problems

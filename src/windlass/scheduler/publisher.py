@@ -100,6 +100,7 @@ class Publisher:
         self._moments: Moments = {}
         self._transition = "0"
         self._topology_seen = 0
+        self._problems_told: frozenset[tuple[str, str]] = frozenset()
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
 
     async def run(self) -> None:
@@ -126,6 +127,18 @@ class Publisher:
             for name, view in topology.hypernodes.items():
                 if view.node_count != len(topology.nodes_of(name)):
                     self._queue.wish(f"hypernode {name}")
+            self._tell_problems()
+
+    def _tell_problems(self) -> None:
+        """What contradicts itself among HyperNodes, once, as an event on each."""
+        found = self._model.topology.hypernode_problems
+        for name, words in found:
+            view = self._model.topology.hypernodes.get(name)
+            if view is not None and (name, words) not in self._problems_told:
+                resource = resources.HYPERNODES
+                ref = ObjectRef(resource.api_version, resource.kind, "", name, view.uid)
+                self._recorder.event(ref, "Warning", "Contradiction", words)
+        self._problems_told = frozenset(found)
 
     def group(
         self, key: str, admitted: bool, explanation: Explanation | None, blocked: bool, members: Members
