@@ -155,6 +155,37 @@ class TestMig:
             box.windlass("delete", "pod", "refused")
 
 
+def test_slices_that_others_made_are_handed_out_as_they_are(tmp_path: Path) -> None:
+    made = [
+        {
+            "id": number,
+            "profileId": 19,
+            "profile": "1g.5gb",
+            "start": start,
+            "size": 1,
+            "compute": 1,
+            "uuid": f"MIG-{number}",
+            "computeProfile": 0,
+        }
+        for number, start in ((1, 2), (2, 5))
+    ]
+    with gpu_box(tmp_path, [card(A100_40, 0, migMode=True, instances=made)]) as (box, script):
+        assert node(box)["status"]["allocatable"]["nvidia.com/mig-1g.5gb"] == "2"
+        assert node(box)["metadata"]["labels"]["nvidia.com/mig.strategy"] == "mixed"
+        names = ["a", "b", "c"]
+        apply(box, *(gpu_pod(name, {"nvidia.com/mig-1g.5gb": "1"}, STAY) for name in names))
+        box.wait_for("two run", lambda: len(those_running(box, names)) == 2)
+        held = those_running(box, names)
+        assert {said(box, name) for name in held} == {"CUDA=MIG-1\n", "CUDA=MIG-2\n"}
+        kill_agent(box)
+        owners = {s["uuid"]: s["pod"] for row in gpu_table(box) for s in row["slices"]}
+        assert set(owners.values()) == {f"default/{name}" for name in held}
+        box.windlass("delete", "pod", held[0])
+        (last,) = [name for name in names if name not in held]
+        running(box, last)
+        assert script.cards[0]["instances"] == made
+
+
 class TestSharesAndHealth:
     """Two cards with an MPS control daemon."""
 

@@ -18,7 +18,6 @@ from windlass.api.quantities import is_device
 from windlass.node import mps
 from windlass.node.mps import Daemon
 
-
 _NO_DAEMON = "/nonexistent/nvidia-mps"
 """A pipe directory without a daemon: CUDA then works without MPS."""
 
