@@ -43,9 +43,9 @@ def learns(policy: SchedulerConfig) -> bool:
 class RunTimes:
     """What one scheduler has learned. ``enabled``: whether it learns and tells anything."""
 
-    def __init__(self, client: Client, model: ClusterModel, *, clock: Clock) -> None:
+    def __init__(self, client: Client, model: ClusterModel, *, clock: Clock, enabled: bool = True) -> None:
         self.history = History()
-        self.enabled = True
+        self.enabled = enabled
         self._client = client
         self._model = model
         self._clock = clock
