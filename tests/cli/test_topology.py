@@ -181,3 +181,33 @@ def test_a_hypernode_that_cannot_be_read_is_no_dump(windlass: Any, tmp_path: Pat
     done = windlass("plan", "-f", str(file))
     assert done.code == 65
     assert "spec.members[0].selector.regexMatch.pattern" in done.err
+
+
+def test_an_island_asked_for_in_kueues_words(windlass: Any, tmp_path: Path) -> None:
+    """Nodes of one NVLink domain, of which one holds the gang; on the larger one is a pod already."""
+    notes = {"kueue.x-k8s.io/podset-required-topology": "nvidia.com/gpu.clique"}
+    nodes = [kube_node(f"n{at}", gpus=4) for at in range(5)]
+    for at, item in enumerate(nodes):
+        item["metadata"].setdefault("labels", {})["nvidia.com/gpu.clique"] = f"cluster.{at % 2}"
+    objects = [
+        *nodes,
+        waiting("busy", requests={"nvidia.com/gpu": 4}, node="n0"),
+        group("g", 2),
+        *(
+            waiting(f"p{at}", group="g", requests={"nvidia.com/gpu": 4}, annotations=dict(notes))
+            for at in range(2)
+        ),
+        group("h", 3),
+        *(
+            waiting(f"q{at}", group="h", requests={"nvidia.com/gpu": 4}, annotations=dict(notes))
+            for at in range(3)
+        ),
+    ]
+    file = tmp_path / "dump.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    plan = json.loads(windlass("plan", "-f", str(file), "-o", "json").out)
+    places = {bind["node"] for bind in plan["binds"]}
+    assert places in ({"n1", "n3"}, {"n2", "n4"})
+    (entry,) = plan["pending"]
+    assert (entry["podGroup"], entry["code"]) == ("h", "InsufficientResources")
+    assert "3 pods must lie in one domain of nvidia.com/gpu.clique" in entry["message"]
