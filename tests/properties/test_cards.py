@@ -155,7 +155,7 @@ def test_counts_are_those_of_a_plain_restatement(history: list[Op]) -> None:
             node = table.nodes[row]
             if node is None or table.planes[row, 2:].any() or need.listed in node.allocatable:
                 continue
-            whole = {i for e in table.tasks[row].values() for _, mask in e.masks for i in bits(mask)}
+            whole = {(r, i) for e in table.tasks[row].values() for r, mask in e.masks for i in bits(mask)}
             anonymous = not node.devices
             if anonymous:
                 continue
@@ -186,9 +186,13 @@ def _within(caps: dict[Device, int], books: dict, row: int, budget: dict[str, in
     return sum(caps.values())
 
 
-def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[int]) -> int:
+def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[tuple[str, int]]) -> int:
     cuts: list[Cut] = list(book.held) if book is not None else []  # type: ignore[attr-defined]
-    if not device.healthy or device.index in whole or need.resource not in ("", device.resource):
+    if (
+        not device.healthy
+        or (device.resource, device.index) in whole
+        or need.resource not in ("", device.resource)
+    ):
         return 0
     name = device.model.lower()
     if (need.models and not any(m.lower() in name for m in need.models)) or any(

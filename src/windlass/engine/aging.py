@@ -14,13 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation
+from windlass.engine.cards import Cuts
 from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry
+from windlass.engine.keptcards import parts_by_row
 from windlass.engine.positions import hopeless
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
 
 _PRUNE_AT_LEAST = 4096
+
+
+Holding = tuple[dict[int, NDArray[np.int64]], dict[int, Cuts]]
+"""Row → amounts, row → parts of cards."""
 
 
 class Aging:
@@ -69,8 +75,8 @@ class Aging:
         moments = (since + self._seconds for since in self.since.values())
         return next((moment for moment in moments if moment > now), None)
 
-    def rows(self, statement: Statement, group: GroupEntry) -> dict[int, NDArray[np.int64]] | None:
-        """The nodes to empty: row → what the group will hold there; ``None`` if none would do.
+    def rows(self, statement: Statement, group: GroupEntry) -> Holding | None:
+        """The nodes to empty, and what the group will hold there; ``None`` if none would do.
 
         Nodes are taken from the one with most room on, as few as hold the group once all that runs there
         has ended (bisected: more nodes never hold less).
@@ -101,9 +107,7 @@ class Aging:
         live = np.flatnonzero(fits & table.live[: table.height]).tolist()
         return sorted(live, key=lambda row: (-room[row], len(table.tasks[row]), table.names[row]))
 
-    def _placed(
-        self, statement: Statement, group: GroupEntry, rows: list[int]
-    ) -> dict[int, NDArray[np.int64]] | None:
+    def _placed(self, statement: Statement, group: GroupEntry, rows: list[int]) -> Holding | None:
         """What the group would hold by row if all that runs on ``rows`` were leaving."""
         step = group.step
         if step is None:
@@ -116,8 +120,9 @@ class Aging:
         before = statement.checkpoint()
         done = self._allocation.attempt(statement, group, step, future=True).done
         placements = statement.placements(before) if done else []
+        parts = parts_by_row(statement.seats(before)) if done else {}
         statement.rollback(mark)
-        return by_row(placements) if done else None
+        return (by_row(placements), parts) if done else None
 
 
 def by_row(placements: Iterable[tuple[TaskEntry, int]]) -> dict[int, NDArray[np.int64]]:

@@ -157,6 +157,7 @@ class Document(msgspec.Struct, frozen=True):
     nodes_reshaped: bool
     reviews: list[Any]
     holds: list[HoldRecord] = []
+    reserved_parts: dict[str, dict[str, tuple[Cut, ...]]] = {}
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
     claims: dict[str, ClaimsRecord] = {}
@@ -180,6 +181,7 @@ def dump(engine: Core) -> bytes:
         tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
         buckets=[_bucket_record(b, table.names) for b in engine.lot.buckets.values() if _living(b)],
         reservations=engine.reservations.as_records(),
+        reserved_parts=engine.reservations.parts_as_records(),
         waiting_since=engine.reservations.aging.since,
         dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
@@ -439,7 +441,7 @@ def _load_waiting(engine: Core, document: Document) -> None:
 def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
-    engine.reservations.restore(document.reservations)
+    engine.reservations.restore(document.reservations, document.reserved_parts)
     engine.reservations.aging.since = dict(document.waiting_since)
     world.ledger.dirty = {key: world.groups[key] for key in document.dirty}
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}

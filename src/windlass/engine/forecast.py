@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from windlass.engine.allocate import Allocation
+from windlass.engine.cards import Cuts
 from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry, run_time
+from windlass.engine.keptcards import parts_by_row
 from windlass.engine.statement import Statement
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
@@ -37,6 +39,8 @@ class Forecast:
     start: float
     after: tuple[str, ...]
     placements: tuple[tuple[TaskEntry, int], ...]
+    parts: dict[int, Cuts] = field(default_factory=dict)
+    """Row → what they would have of cards there."""
 
 
 def end_of(entry: TaskEntry, now: float) -> float | None:
@@ -111,8 +115,9 @@ class Forecaster:
         before = statement.checkpoint()
         self._allocation.attempt(statement, group, step, future=True)
         placements = tuple(statement.placements(before))
+        parts = parts_by_row(statement.seats(before))
         planning.note(group, placements)
-        return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements)
+        return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
 
     def _fits(self, planning: _Planning, group: GroupEntry) -> bool:
         mark = planning.statement.checkpoint()

@@ -15,7 +15,7 @@ nodes as they are.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,8 +25,11 @@ from numpy.typing import NDArray
 
 from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
+from windlass.engine.cards import KEPT, Cut, Cuts
+from windlass.engine.devices import WHOLE
 from windlass.engine.forecast import Forecaster, end_of
-from windlass.engine.groups import GroupEntry, passing_time
+from windlass.engine.groups import GroupEntry, TaskEntry, passing_time
+from windlass.engine.keptcards import CardKeeper
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
 from windlass.engine.table import PROMISED
@@ -50,7 +53,10 @@ class Reservation:
     rows: dict[int, Amounts]
     nodes: dict[int, str]
     """Row → the name of the node there, by which a row that now is another node's is recognised."""
+    parts: dict[int, Cuts] = field(default_factory=dict)
+    """Row → what the group will hold of cards there."""
     kept: dict[int, Amounts] = field(default_factory=dict)
+    kept_parts: dict[int, Cuts] = field(default_factory=dict)
 
 
 class Reservations:
@@ -155,12 +161,23 @@ class Reservations:
             for key, r in self.slots.items()
         ]
 
-    def restore(self, records: Iterable[tuple[str, float, dict[str, dict[str, int]]]]) -> None:
-        """The inverse of :meth:`as_records`."""
+    def parts_as_records(self) -> dict[str, dict[str, tuple[Cut, ...]]]:
+        """Group key → by node, what it will hold of cards there."""
+        names = self._world.table.names
+        found = {key: {names[row]: cuts for row, cuts in r.parts.items()} for key, r in self.slots.items()}
+        return {key: parts for key, parts in found.items() if parts}
+
+    def restore(
+        self,
+        records: Iterable[tuple[str, float, dict[str, dict[str, int]]]],
+        parts: Mapping[str, Mapping[str, tuple[Cut, ...]]],
+    ) -> None:
+        """The inverse of :meth:`as_records` and :meth:`parts_as_records`."""
         table = self._world.table
         for key, start, rows in records:
             amounts = {table.row(name): table.request_vector(request) for name, request in rows.items()}
-            self.slots[key] = self._reservation(key, start, amounts)
+            cuts = {table.row(name): held for name, held in parts.get(key, {}).items()}
+            self.slots[key] = self._reservation(key, start, amounts, cuts)
 
     # ------------------------------------------------------------------ parts
 
@@ -173,7 +190,9 @@ class Reservations:
         forecasts = self._forecaster.plan(statement, ranked, now) if self._world.timed else {}
         for key, forecast in forecasts.items():
             if forecast.start > now:
-                self.slots[key] = self._reservation(key, forecast.start, by_row(forecast.placements))
+                self.slots[key] = self._reservation(
+                    key, forecast.start, by_row(forecast.placements), forecast.parts
+                )
         aged = {group.key for group in self.aging.due(now)}
         waiting = next((one for one in ranked if one.key in aged and one.key not in forecasts), None)
         if waiting is not None:
@@ -185,15 +204,17 @@ class Reservations:
     def _empty(self, statement: Statement, group: GroupEntry, before: Reservation | None) -> None:
         """Have nodes emptied for a group; those that are being emptied for it already, if they stand."""
         if before is not None and before.start == UNKNOWN and self._stands(before):
-            self.slots[group.key] = self._reservation(group.key, UNKNOWN, before.rows)
+            self.slots[group.key] = self._reservation(group.key, UNKNOWN, before.rows, before.parts)
             return
-        rows = self.aging.rows(statement, group)
-        if rows is not None:
-            self.slots[group.key] = self._reservation(group.key, UNKNOWN, rows)
+        held = self.aging.rows(statement, group)
+        if held is not None:
+            self.slots[group.key] = self._reservation(group.key, UNKNOWN, *held)
 
-    def _reservation(self, key: str, start: float, rows: dict[int, Amounts]) -> Reservation:
+    def _reservation(
+        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts]
+    ) -> Reservation:
         nodes = {row: self._world.table.names[row] for row in rows}
-        return Reservation(self._world.groups[key], start, rows, nodes)
+        return Reservation(self._world.groups[key], start, rows, nodes, parts)
 
     def _stands(self, reservation: Reservation) -> bool:
         rows = self._world.table.rows
@@ -211,11 +232,21 @@ class Reservations:
     def _book(self, reservations: Iterable[Reservation], now: float) -> None:
         """Book what has to be kept. What leaves a node covers what is kept there only once."""
         covered: dict[int, Amounts] = {}
+        keeper = CardKeeper(self._world.table)
         for reservation in sorted(reservations, key=lambda r: r.start):
-            reservation.kept = {}
+            reservation.kept, reservation.kept_parts = {}, {}
             for row, amounts in reservation.rows.items():
                 before = covered.get(row, 0)
-                cover = np.maximum(self._leaving(row, len(amounts), reservation.start, now) - before, 0)
+                ending = self._ending(row, reservation.start, now)
+                leaving = _held(ending, len(amounts))
+                parts = keeper.parts(row, reservation.parts.get(row, ()), ending)
+                parts += keeper.closed(row, amounts, ending, leaving)
+                if parts:
+                    reservation.kept_parts[row] = parts
+                for resource, indices in keeper.vacated(row, ending).items():
+                    column = self._world.table.resources.codes[resource]
+                    leaving[column : column + 1] += WHOLE * len(indices)
+                cover = np.maximum(leaving - before, 0)
                 kept = np.maximum(amounts - cover, 0)
                 covered[row] = before + amounts - kept
                 if kept.any():
@@ -225,7 +256,7 @@ class Reservations:
     def _unbook(self, reservations: Iterable[Reservation]) -> None:
         for reservation in reservations:
             self._change(reservation, -1)
-            reservation.kept = {}
+            reservation.kept, reservation.kept_parts = {}, {}
 
     @contextmanager
     def _lifted(self, reservations: Iterable[Reservation]) -> Iterator[None]:
@@ -243,17 +274,28 @@ class Reservations:
         for row, amounts in reservation.kept.items():
             table.planes[row, PROMISED, : len(amounts)] += sign * amounts
             table.touch(row)
+        for row, parts in reservation.kept_parts.items():
+            table.cards.put(row, f"reservation {reservation.group.key}", parts, KEPT, sign)
+            table.touch(row)
 
-    def _leaving(self, row: int, width: int, start: float, now: float) -> Amounts:
-        """What those who end by ``start`` hold of a node; what terminates covers promises already."""
-        sums = np.zeros(width, dtype=np.int64)
+    def _ending(self, row: int, start: float, now: float) -> list[TaskEntry]:
+        """Those on a node who end by ``start``; what terminates covers promises already."""
+        found = []
         for entry in self._world.table.tasks[row].values():
             if entry.state is not TaskState.RELEASING:
                 end = end_of(entry, now)
                 if end is not None and end <= start:
-                    entry.cls.fit_vector()
-                    sums += entry.cls.vector[:width]
-        return sums
+                    found.append(entry)
+        return found
+
+
+def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:
+    """What tasks hold of a node together, but for parts of cards."""
+    sums = np.zeros(width, dtype=np.int64)
+    for entry in entries:
+        entry.cls.fit_vector()
+        sums += entry.cls.vector[:width]
+    return sums
 
 
 def _rank(group: GroupEntry) -> tuple[Any, ...]:
