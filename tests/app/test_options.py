@@ -25,7 +25,15 @@ from windlass.kits.state import StateFolder
 
 
 @pytest.mark.parametrize(
-    "text", ["auto", "none", "simulated:4", "simulated:8xH100-80GB", "simulated:2xA100-40GB+mig,1xT4:15Gi"]
+    "text",
+    [
+        "auto",
+        "none",
+        "auto:single",
+        "simulated:4",
+        "simulated:8xH100-80GB",
+        "simulated:2xA100-40GB+mig,1xT4:15Gi",
+    ],
 )
 def test_gpus(text: str):
     check_gpus(text)
@@ -33,7 +41,18 @@ def test_gpus(text: str):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "4", "simulated", "simulated:", "simulated:0", "simulated:-1", "simulated:1xNobody", "all"],
+    [
+        "",
+        "4",
+        "auto:",
+        "auto:both",
+        "simulated",
+        "simulated:",
+        "simulated:0",
+        "simulated:-1",
+        "simulated:1xNobody",
+        "all",
+    ],
 )
 def test_gpus_that_cannot_be_meant(text: str):
     with pytest.raises(WindlassError) as caught:

@@ -354,3 +354,31 @@ def test_cards_of_other_makers_are_handed_out_by_their_own_words() -> None:
             apply(box, gpu_pod(name, {resource: count}, f'echo "{words}"'))
         for name, (_, _, _, expected) in wanted.items():
             assert said(box, name) == expected
+
+
+def test_slices_as_cards(tmp_path: Path) -> None:
+    """MIG strategy *single*."""
+    made = [
+        {
+            "id": number,
+            "profileId": 9,
+            "profile": "3g.20gb",
+            "start": start,
+            "size": 4,
+            "compute": 3,
+            "uuid": f"MIG-{number}",
+            "computeProfile": 2,
+        }
+        for number, start in ((1, 0), (2, 4))
+    ]
+    cut = card(A100_40, 0, migMode=True, instances=made)
+    with gpu_box(tmp_path, [cut], gpus="auto:single") as (box, script):
+        found = node(box)
+        assert found["status"]["allocatable"]["nvidia.com/gpu"] == "2"
+        assert found["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-MIG-3g.20gb"
+        assert found["metadata"]["labels"]["nvidia.com/mig.strategy"] == "single"
+        apply(box, gpu_pod("both", {"nvidia.com/gpu": "2"}, STAY))
+        running(box, "both")
+        assert said(box, "both") == "CUDA=MIG-1,MIG-2\n"
+        script.xid(0, 79)  # of the card below: both are gone
+        box.wait_for("both are marked", lambda: [c.healthy for c in card_records(box)] == [False, False])

@@ -242,6 +242,14 @@ class TestSimulated:
             discover(option)
 
 
+def test_the_way_of_handing_out_slices_is_part_of_the_option() -> None:
+    assert devices.split_option("auto") == ("auto", "")
+    assert devices.split_option("auto:single") == ("auto", "single")
+    assert devices.split_option("simulated:1:24GiB") == ("simulated:1:24GiB", "")
+    with pytest.raises(DeviceOptionError, match="auto:dynamic"):
+        devices.split_option("auto:both")
+
+
 def test_switched_off() -> None:
     assert not discover("none").cards
 

@@ -18,10 +18,12 @@ SHADOW = Path(__file__).resolve().parent / "nvmlshadow"
 
 
 @contextlib.contextmanager
-def gpu_box(folder: Path, cards: list[dict[str, Any]], **more: Any) -> Iterator[tuple[Box, Script]]:
+def gpu_box(
+    folder: Path, cards: list[dict[str, Any]], *, gpus: str = "auto", **more: Any
+) -> Iterator[tuple[Box, Script]]:
     """``windlass up`` on these cards; the box and the script that its agent's NVML answers from."""
     script = Script.write(folder / "nvml.json", cards, **more)
-    with Box("--gpus", "auto", environment=gpu_environment(folder, script)) as box:
+    with Box("--gpus", gpus, environment=gpu_environment(folder, script)) as box:
         yield box, script
 
 

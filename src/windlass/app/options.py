@@ -71,7 +71,7 @@ class RemoteOptions:
 
 def check_gpus(text: str) -> None:
     """Raises :class:`WindlassError` on anything but ``auto``, ``none`` and ``simulated:…``."""
-    if text in ("auto", "none"):
+    if text in ("auto", "none", "auto:dynamic", "auto:mixed", "auto:single"):
         return
     kind, colon, _ = text.partition(":")
     why = "it takes auto, none, or simulated:N (also simulated:8xH100-80GB, simulated:2xA100-40GB+mig,1xT4)"

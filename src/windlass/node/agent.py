@@ -263,14 +263,15 @@ class NodeAgent:
     def _find_cards(self, name: str) -> CardKeeper:
         """The machine's cards, and who looks after them. NVML stays open as long as the agent lives."""
         options = self._options
+        gpus, mig = devices.split_option(options.gpus)
         made = Records(self._paths.slices)
-        self._nvml = devices.open_nvml() if options.gpus == devices.AUTO else None
+        self._nvml = devices.open_nvml() if gpus == devices.AUTO else None
         keeper = CardKeeper(Inventory(), DeviceLedger(self._paths.ledger))
         memory = CardMemory(self._paths.card_memory, linux.boot_id())
 
         def wishes() -> Wishes:
             return Wishes(
-                options.mig,
+                mig or devices.MIG_AUTO,
                 frozenset(made.made),
                 may_carve=os.geteuid() == 0,
                 refused=keeper.refused,
@@ -279,7 +280,7 @@ class NodeAgent:
             )
 
         keeper.daemon = mps.find_daemon(os.environ)
-        keeper.inventory = devices.discover(options.gpus, wishes(), machine=name, nvml=self._nvml)
+        keeper.inventory = devices.discover(gpus, wishes(), machine=name, nvml=self._nvml)
         if keeper.inventory.simulated:
             keeper.slicer = SimulatedSlicer(made)
         elif self._nvml is not None:

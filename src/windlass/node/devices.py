@@ -91,6 +91,19 @@ class Wishes:
     """UUID → index of the cards that are known already (:mod:`windlass.node.cardmemory`)."""
 
 
+def split_option(option: str) -> tuple[str, str]:
+    """``auto:mixed`` → (``auto``, ``mixed``): what is found, and how cards in MIG mode are handed out.
+
+    The second is empty where the option does not say. Raises :class:`DeviceOptionError`.
+    """
+    kind, colon, mig = option.partition(":")
+    if kind != AUTO or not colon:
+        return option, ""
+    if mig not in (MIG_DYNAMIC, MIG_MIXED, MIG_SINGLE):
+        raise DeviceOptionError(f"auto:{mig} means nothing: auto:dynamic, auto:mixed or auto:single")
+    return AUTO, mig
+
+
 def open_nvml(loaded: Callable[[], Nvml] = load) -> Nvml | None:
     """NVML, open; None where there is no binding or no driver. Whoever asked closes it."""
     try:

@@ -34,11 +34,11 @@ class AgentOptions:
     node_name: str = ""
     """Empty: the machine's hostname, in lower case."""
     gpus: str = "auto"
-    """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.simulatedcards`)."""
-    mig: str = "auto"
-    """How cards in MIG mode are handed out: carved as pods ask (``dynamic``), or in the slices they have, counted
-    as ``nvidia.com/mig-…`` (``mixed``) or as ``nvidia.com/gpu`` (``single``). ``auto``: carved where that is
-    allowed and nobody else has cut the card, else mixed."""
+    """``auto``, ``none`` or ``simulated:…`` (:mod:`windlass.node.simulatedcards`).
+
+    How cards in MIG mode are handed out: ``auto:dynamic`` carves them as pods ask; else the slices that they
+    have count as ``nvidia.com/mig-…`` (``auto:mixed``) or as ``nvidia.com/gpu`` (``auto:single``). Plain ``auto``
+    carves where that is allowed and nobody else has cut the card."""
     card_period_seconds: float = 15.0
     """How often the cards are looked at; an error that the driver tells is dealt with at once."""
     topology_manager_policy: str = "none"
