@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Task, TaskState
+from windlass.spi.topology import Level, TopologyNeed
 
 
 def zoned(name: str, gpus: int, zones: int = 2, policy: str = "single-numa-node") -> Node:
@@ -146,3 +147,17 @@ def test_a_part_of_a_card_takes_the_card_from_its_zone() -> None:
     cluster.finish("parts")
     cluster.cycle()
     assert cluster.placed("pair") == 2
+
+
+def test_a_rack_whose_zones_never_hold_a_gang_is_told_so() -> None:
+    cluster = Cluster().queues("default")
+    for name in ("a1", "b1"):
+        spec = zoned(name, 3)
+        cluster.nodes(replace(spec, labels={**spec.labels, "rack": name[0]}))
+    cluster.gang("three", 3, asking(2))  # by amounts each node holds three, by its zones two
+    cluster.change_group("three", topology=TopologyNeed("racks", (Level("rack"),), required=0))
+    cluster.cycle()
+    said = cluster.explain("three")
+    assert said.code == "ExceedsEveryDomain"
+    assert said.waiting_helps == "no"
+    assert "a would hold 2" in said.message

@@ -14,7 +14,7 @@ from windlass.api.reasons import Blocker, NearMiss, Reason
 from windlass.engine.classes import TaskClass
 from windlass.engine.domains import DomainSums, Tree
 from windlass.engine.groups import GroupEntry
-from windlass.engine.nodes_verdict import room_for
+from windlass.engine.nodes_verdict import held_empty
 from windlass.engine.steps import Part, Step
 from windlass.engine.table import PODS
 from windlass.engine.topology import Demand, Nearness, held_rows
@@ -91,6 +91,8 @@ class _Judge:
         level = need.required
         codes = self._codes(level)
         room = self._nearness.room(tree, level, demand)
+        if any(cls.needs.zones is not None for cls in demand.classes):  # counted by amounts alone so far
+            room = np.minimum(room, self._ever(level))
         if len(codes) and int(room[codes].max()) >= demand.members:
             return None
         ever = self._ever(level)
@@ -132,7 +134,7 @@ class _Judge:
         return np.flatnonzero(table.live[: self._tree.height] & cls.static[: self._tree.height])
 
     def _empty(self, cls: TaskClass) -> IntArray:
-        return room_for(self._world, cls.needs, self._matching(cls), empty=True)
+        return held_empty(self._world, cls, self._matching(cls))
 
     # ------------------------------------------------------------------ words
 

@@ -19,7 +19,6 @@ from windlass.engine.placing import Placer
 from windlass.engine.table import NodeTable
 from windlass.engine.view import view_of
 from windlass.engine.world import World
-from windlass.spi.numa import ZoneBooks
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Finding
 from windlass.spi.quantities import from_units, is_device
@@ -82,10 +81,8 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     domains = placer.constraints(cls)
     mask = placer.domain_mask(cls, domains) if domains else None
     count = cls.count[live] if mask is None else cls.count[live] * mask[live]
-    ever = room_for(world, cls.needs, matching, empty=True)
-    by_amounts = int(ever.sum())
-    if world.policies.zone_books is not None and cls.needs.zones is not None:
-        ever = np.minimum(ever, _zones_hold(world.policies.zone_books, cls, matching))
+    by_amounts = int(room_for(world, cls.needs, matching, empty=True).sum())
+    ever = held_empty(world, cls, matching)
     verdict = NodesVerdict(
         cls,
         wanted.tasks,
@@ -114,10 +111,15 @@ def judge_nodes(world: World, placer: Placer, cls: TaskClass, wanted: Wanted) ->
     return verdict
 
 
-def _zones_hold(books: ZoneBooks, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many tasks of the class each row's NUMA zones would serve if they were empty."""
+def held_empty(world: World, cls: TaskClass, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many tasks of the class each row would hold if it were empty, by amounts and by NUMA zones."""
+    found = room_for(world, cls.needs, rows, empty=True)
+    books = world.policies.zone_books
+    if books is None or cls.needs.zones is None:
+        return found
     most = [books.most(cls.number, row) for row in rows.tolist()]
-    return np.array([UNLIMITED if count is None else count for count in most], dtype=np.int64)
+    by_zones = np.array([UNLIMITED if count is None else count for count in most], dtype=np.int64)
+    return np.minimum(found, by_zones)
 
 
 def room_for(

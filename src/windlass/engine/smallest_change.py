@@ -21,7 +21,7 @@ from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
 from windlass.engine.groups import GroupEntry
-from windlass.engine.nodes_verdict import room_for
+from windlass.engine.nodes_verdict import held_empty, room_for
 from windlass.engine.placing import Placer
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Part, Run, Shortage, Step, runs_of, whole_step
@@ -277,7 +277,7 @@ class SmallestChange:
             rows = np.intersect1d(rows, inside)
         if not len(rows):
             return None
-        holds = room_for(self._world, cls.needs, rows, empty=True)
+        holds = held_empty(self._world, cls, rows)
         each = int(holds.max())
         if each <= 0:
             return None
