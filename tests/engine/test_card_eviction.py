@@ -114,3 +114,33 @@ def test_a_promise_of_a_part_is_kept_from_others() -> None:
     c.remove_task("old-0")
     c.cycle()
     assert (c.placed("first"), c.placed("second"), c.placed("third")) == (1, 0, 1)
+
+
+def test_the_largest_part_that_would_start_now_is_told() -> None:
+    c = one_node(1)
+    c.gang("a", 1, part("cpu=1", gpu(milli=600, memory_milli=600)))
+    c.cycle()
+    c.gang("b", 1, part("cpu=1", gpu(milli=700, memory_milli=700)))
+    c.cycle()
+    (change,) = [one for one in c.explain("b").changes if one.field == f"devices[{GPU}]"]
+    assert (change.current, change.wanted) == ("0.7 of a gpu card", "0.4 of a gpu card")
+
+
+def test_a_profile_that_no_card_has_place_for_is_named() -> None:
+    c = one_node(1, CardMode.SLICED)
+    c.gang("a", 1, part("cpu=1", gpu(profile="1g.10gb")))
+    c.cycle()
+    c.gang("b", 1, part("cpu=1", gpu(profile="7g.80gb")))
+    c.cycle()
+    told = c.explain("b")
+    assert "a 7g.80gb slice" in told.message
+    assert "no card has a place for it" in told.message
+    assert told.nearest is not None
+
+
+def test_a_kind_of_card_that_no_node_has_is_said_so() -> None:
+    c = one_node(1)
+    c.gang("b", 1, part("cpu=1", gpu(milli=500, models=("MI300X",))))
+    c.cycle()
+    assert c.code("b") == "ExceedsEveryNode"
+    assert "0.5 of a MI300X card" in c.explain("b").message

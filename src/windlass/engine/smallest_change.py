@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Change, ChangeKind, Reason
 from windlass.engine.allocate import Allocation, Attempt
+from windlass.engine.cardwords import wish
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
 from windlass.engine.groups import GroupEntry
@@ -28,6 +29,8 @@ from windlass.engine.steps import Part, Run, Shortage, Step, runs_of, whole_step
 from windlass.engine.table import PODS
 from windlass.engine.view import TableView
 from windlass.engine.world import World
+from windlass.spi.devices import DeviceNeed
+from windlass.spi.objects import Needs
 from windlass.spi.plugins import Finding, StepView
 from windlass.spi.quantities import from_units, is_device
 from windlass.spi.topology import TopologyNeed
@@ -194,7 +197,9 @@ class SmallestChange:
         if self._placer.constraints(cls) or not world.policies.countable:
             return []
         cls.refresh()
-        found: list[Change | None] = [self._smaller_request(group, cls, step, name) for name, _ in cls.items]
+        found = [self._smaller_request(group, cls, step, name) for name, _ in cls.node_items]
+        if cls.needs.devices:
+            found.append(self._smaller_part(group, cls, step))
         members = _members(step)
         if self._allocation.refusals_of(group, whole_step(group, step)):
             return found
@@ -228,30 +233,70 @@ class SmallestChange:
         added.sort(key=lambda change: (change.size, change.target))
         return [*added[:1], *lifted.values()]
 
+    def _would_do(self, group: GroupEntry, cls: TaskClass, step: Step, needs: Needs) -> bool:
+        """Whether the step would start now if its tasks had other needs, of the same nodes."""
+        rows = self._rows(cls)
+        members = _members(step)
+        domains = self._allocation.nearness.domains(group) if group.near else None
+        holds = np.minimum(room_for(self._world, needs, rows), members)
+        if domains is not None:
+            sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
+            np.add.at(sums, domains[rows], holds)
+            if int(sums[1:].max(initial=0)) < members:
+                return False
+        elif int(holds.sum()) < members:
+            return False
+        whole = {name: each * members for name, each in needs.request}
+        view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
+        return not self._allocation.refusals_of(group, view)
+
+    def _smaller_part(self, group: GroupEntry, cls: TaskClass, step: Step) -> Change | None:
+        """The largest part of a card with which the step would do, all else as it is: of its compute, and of
+        its memory where both are one share; or of its memory where that alone is asked for."""
+        need = cls.needs.devices[0]
+        now = need.milli or need.memory_mib or need.memory_milli
+        if len(cls.needs.devices) > 1 or need.whole or now <= 1:
+            return None
+
+        def with_part(n: int) -> DeviceNeed:
+            if not need.milli:
+                return replace(need, memory_mib=n) if need.memory_mib else replace(need, memory_milli=n)
+            same = need.memory_milli == need.milli
+            return replace(need, milli=n, memory_milli=n if same else need.memory_milli)
+
+        def needs_with(n: int) -> Needs:
+            charged = {need.resource: need.milli * need.count} if need.milli else {}
+            request = [
+                (name, n * need.count if charged.get(name) == units else units)
+                for name, units in cls.request.items()
+            ]
+            return replace(cls.needs, request=tuple(sorted(request)), devices=(with_part(n),))
+
+        most = _largest(lambda n: self._would_do(group, cls, step, needs_with(n)), now - 1)
+        if not most:
+            return None
+        before, after = wish(need), wish(with_part(most))
+        return Change(
+            ChangeKind.REQUEST,
+            group.key,
+            f"devices[{need.resource}]",
+            before,
+            after,
+            (now - most) / now,
+            f"With {after} per pod instead of {before} it would start now.",
+        )
+
     def _smaller_request(self, group: GroupEntry, cls: TaskClass, step: Step, resource: str) -> Change | None:
         """The largest request of one resource with which the step would do, all else as it is."""
         units = cls.request[resource]
         unit = WHOLE if is_device(resource) else 1
         if resource == PODS or units <= unit:
             return None
-        rows = self._rows(cls)
-        members = _members(step)
-        domains = self._allocation.nearness.domains(group) if group.near else None
 
         def does(n: int) -> bool:
             request = {**cls.request, resource: n * unit}
             needs = replace(cls.needs, request=tuple(sorted(request.items())))
-            holds = np.minimum(room_for(self._world, needs, rows), members)
-            if domains is not None:
-                sums = np.zeros(int(domains.max(initial=0)) + 1, dtype=np.int64)
-                np.add.at(sums, domains[rows], holds)
-                if int(sums[1:].max(initial=0)) < members:
-                    return False
-            elif int(holds.sum()) < members:
-                return False
-            whole = {name: each * members for name, each in request.items()}
-            view = StepView(group.spec, whole, members, step.extra, needs=(needs,))
-            return not self._allocation.refusals_of(group, view)
+            return self._would_do(group, cls, step, needs)
 
         most = _largest(does, (units - 1) // unit)
         if not most:
