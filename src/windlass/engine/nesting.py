@@ -8,7 +8,7 @@ it can be had at all. A gang of very many parts is placed without second thought
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry
@@ -33,11 +33,11 @@ class Trial(Protocol):
     @property
     def future(self) -> bool: ...
 
-    def mark(self) -> object:
+    def mark(self) -> Any:
         """The state of the try, to come back to."""
         ...
 
-    def undo(self, mark: object) -> None:
+    def undo(self, mark: Any) -> None:
         """Come back to a state."""
         ...
 
