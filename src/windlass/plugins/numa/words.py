@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.plugins.numa.books import RowBook, Service, counted
-from windlass.plugins.numa.hints import hints_of
-from windlass.plugins.numa.serving import is_memory, sums, unit_of
+from windlass.plugins.numa.hints import hints_of, sets_by_size, sums
+from windlass.plugins.numa.serving import is_memory, unit_of
 from windlass.spi.numa import CPU, AlignmentPolicy, ContainerKind, NodeZones, ZoneNeed
 from windlass.spi.quantities import from_units
 
@@ -24,7 +24,7 @@ def lacking(book: RowBook, asked: Service) -> str:
             if not _aligned(book, name, amounts[name], free, asked.policy):
                 return f"{asked.policy}: {_one(book, name, amounts[name], free, asked.policy)}"
         if len(amounts) > 1 and not _together(book, amounts, asked.policy):
-            return f"{asked.policy}: {_told(amounts)} not together in {_where(asked.policy)}: {_left(book, amounts)}"
+            return f"{asked.policy}: {_apart(book, amounts, asked.policy)}"
     if len(_pieces(asked.need, node)) > 1:
         return f"{asked.policy}: its containers do not fit into the zones side by side"
     return f"{asked.policy}: the zones do not serve it together"
@@ -83,6 +83,27 @@ def _one(book: RowBook, name: str, wanted: int, free: Sequence[int], policy: Ali
     if policy is AlignmentPolicy.SINGLE_NUMA_NODE and wanted > most:
         return f"{amount} in one zone: no zone has more than {from_units(name, most)}"
     return f"{amount} in {_where(policy)}: {_left(book, {name: wanted})}"
+
+
+def _apart(book: RowBook, amounts: Mapping[str, int], policy: AlignmentPolicy) -> str:
+    """Each of the amounts could be had, but not of the same zones."""
+    least = {name: _least(book, name, wanted) for name, wanted in amounts.items()}
+    if policy is not AlignmentPolicy.SINGLE_NUMA_NODE and len(set(least.values())) > 1:
+        needed = ", ".join(
+            f"{from_units(name, amounts[name])} {name} by {count} zone{'s' * (count > 1)}"
+            for name, count in sorted(least.items(), key=lambda item: (item[1], item[0]))
+        )
+        return f"all of it from the same zones, but the fewest that would do differ: {needed}"
+    return f"{_told(amounts)} not together in {_where(policy)}: {_left(book, amounts)}"
+
+
+def _least(book: RowBook, name: str, wanted: int) -> int:
+    """Of how few zones the amount could be had if they were empty."""
+    layout = book.layout
+    total = layout.allocatable[name] if is_memory(name) else layout.capacity[name]
+    in_all = sums(total)
+    fitting = [mask.bit_count() for mask in sets_by_size(layout.size) if in_all[mask] >= wanted]
+    return min(fitting, default=layout.size)
 
 
 def _where(policy: AlignmentPolicy) -> str:
