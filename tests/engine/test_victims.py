@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import pytest
 from arena import ALL, Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windlass.engine.config import EngineConfig
+from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
+from windlass.engine.engine import Engine
+from windlass.engine.running import RunningGroups
+from windlass.engine.victims import Candidates
 from windlass.plugins.defaults import default_plugins
+from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, Task, TaskState
 from windlass.spi.plugins import QueueView
-from windlass.spi.victims import Claim, VictimUnit
+from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
 
 
 class Watcher:
@@ -62,3 +70,41 @@ def test_of_a_core_one_task_may_move_the_last_first() -> None:
     assert a.promised == {"mine-0": "n1", "pair-1": "n0"}
     a.rest()
     assert a.running() == {"pair": 2, "mine": 1}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=6, max_size=6), st.booleans())
+def test_asked_by_branches_the_same_queues_give(leaves: list[tuple[int, int]], kai: bool) -> None:
+    dialect = Dialect.KAI if kai else Dialect.VOLCANO
+    engine = Engine(EngineConfig(actions=("allocate",)), default_plugins())
+    deltas: list[Delta] = [NodeUpserted(Node("n", {GPU: 64_000, "pods": 99}))]
+    deltas += [QueueUpserted(Queue(top, dialect=dialect)) for top in ("a", "b")]
+    for at, (deserved, pods) in enumerate(leaves):
+        name = f"{'ab'[at % 2]}{at}"
+        quota = {GPU: 1000 * deserved}
+        deltas.append(QueueUpserted(Queue(name, name[0], deserved=quota, dialect=dialect)))
+        deltas.append(GroupUpserted(Group(name, name, uid=name, dialect=dialect)))
+        needs = Needs(request=((GPU, 1000),), dialect=dialect)
+        running = [
+            Task(f"{name}-{i}", f"{name}-{i}", name, needs, state=TaskState.RUNNING, node="n")
+            for i in range(pods)
+        ]
+        deltas += [TaskUpserted(task) for task in running]
+    engine.apply(deltas)
+    engine.cycle(1.0)
+    world = engine.world
+    running_groups = RunningGroups(world.groups)
+    running_groups.update(())
+    plain = copy.copy(world.policies)
+    plain.branch_filters, plain.queue_filters = [], plain.victim_filters
+    for at in range(len(leaves)):
+        path = world.queues.get(f"{'ab'[at % 2]}{at}").path
+        for scope in Scope:
+            claim = Claim(
+                "reclaim", Group("new", path[0].name, dialect=dialect), {GPU: 1000}, 1, path, False, 1.0
+            )
+            found = [
+                [q.name for q in Candidates(world, running_groups, p, claim, Terms(scope)).queues()]
+                for p in (world.policies, plain)
+            ]
+            assert found[0] == found[1]

@@ -75,6 +75,10 @@ class Policies:
         self.admissions = [p for p in plugins if isinstance(p, spi.Admits)]
         self.claims = [p for p in plugins if isinstance(p, victims.Claims)]
         self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
+        sparing = [p for p in self.victim_filters if not getattr(p, "spares_no_queue", False)]
+        self.branch_filters = [p for p in sparing if isinstance(p, victims.SparesBranches)]
+        """Those that spare all queues of a branch of the tree, or none of them."""
+        self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.shares_rows = not any(

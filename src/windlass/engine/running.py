@@ -39,7 +39,8 @@ class RunningGroups:
 
     def any_of(self, queue: QueueEntry, below: int | None = None) -> bool:
         """Whether :meth:`within` has any."""
-        return next(self.within(queue, below), None) is not None
+        levels = (self._by_queue or {}).get(queue.name, ())
+        return bool(levels) if below is None else any(priority < below for priority in levels)
 
     def queues(self) -> list[str]:
         """The names of the queues in which something runs, sorted."""

@@ -22,7 +22,7 @@ from windlass.engine.queues import QueueEntry
 from windlass.engine.running import RunningGroups
 from windlass.engine.units import extras_and_core
 from windlass.engine.world import World
-from windlass.spi.victims import Claim, Scope, Terms, VictimUnit
+from windlass.spi.victims import Claim, Scope, Terms, VictimUnit, parting
 
 
 @dataclass(slots=True, eq=False)
@@ -82,15 +82,37 @@ class Candidates:
             if self._terms.scope is Scope.OTHER_QUEUES:
                 names = [name for name in names if name != own]
         found = []
+        above = {queue.name for queue in claim.path}
+        branches: dict[str, bool] = {}
+        noted: set[str] = set()
         for name in names:
             queue = world.queues.get(name)
-            if self._running.any_of(queue, self._terms.below) and not any(
-                plugin.spares_queue(claim, queue.path) for plugin in self._policies.victim_filters
-            ):
-                found.append(queue)
-                for ancestor in queue.path:
-                    claim.held(ancestor)
+            if not self._running.any_of(queue, self._terms.below):
+                continue
+            branch = name
+            for ancestor in queue.path:
+                if ancestor.name in above:
+                    break
+                branch = ancestor.name
+            spared = branches.get(branch)
+            if spared is None:
+                spared = branches[branch] = self._spares_branch(queue)
+            if spared or any([p.spares_queue(claim, queue.path) for p in self._policies.queue_filters]):
+                continue
+            found.append(queue)
+            for ancestor in queue.path:
+                if ancestor.name in noted:
+                    break
+                noted.add(ancestor.name)
+                claim.held(ancestor)
         return found
+
+    def _spares_branch(self, queue: QueueEntry) -> bool:
+        """Whether nothing may be taken of the queue nor of any other below the same sibling of the claimer's."""
+        ours, theirs = parting(self._claim.path, queue.path)
+        return any(
+            plugin.spares_branch(self._claim, ours, theirs) for plugin in self._policies.branch_filters
+        )
 
     def units_of(self, group: GroupEntry) -> Iterator[Unit]:
         """The units of a group that may go, in order; the core only if all extras before it may."""

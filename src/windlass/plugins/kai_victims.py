@@ -111,9 +111,11 @@ class KaiVictims:
     # ------------------------------------------------------------------ who is spared
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return self.spares_branch(claim, *parting(claim.path, path))
+
+    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool:
         if not _speaks(claim) or claim.action != RECLAIM:
             return False
-        ours, theirs = parting(claim.path, path)
         held = claim.held(theirs)
         if not _within_deserved(claim, ours, {}):
             return not any(held.get(name, 0) > _allocatable(theirs, name) for name in SHARED)

@@ -24,6 +24,8 @@ MOVABLE = "windlass.dev/movable"
 class SparedUntil(ABC):
     """A protection that ends at a certain moment for each unit, and speaks of no queue as a whole."""
 
+    spares_no_queue = True
+
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return False
 
@@ -112,6 +114,7 @@ class DisruptionBudget:
     (rounded up). Work that is moved is away for a while, so it counts too."""
 
     name = "budget"
+    spares_no_queue = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return False
@@ -131,6 +134,7 @@ class OnlyMovable:
     group; KAI's queues mean agreement. Moving is stopping and starting anew, elsewhere."""
 
     name = "only-movable"
+    spares_no_queue = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return False

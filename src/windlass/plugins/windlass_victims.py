@@ -71,9 +71,11 @@ class WindlassVictims:
     dialect = Dialect.VOLCANO
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return self.spares_branch(claim, *parting(claim.path, path))
+
+    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool:
         if not _speaks(claim) or claim.action != RECLAIM:
             return False
-        _, theirs = parting(claim.path, path)
         return not _over(claim, theirs, {})
 
     def spares(self, claim: Claim, unit: VictimUnit) -> bool:

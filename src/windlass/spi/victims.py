@@ -150,6 +150,8 @@ class Claims(Protocol):
 class VictimFilter(Protocol):
     """What is spared. Answers for a claim must not depend on other victims.
 
+    An attribute ``spares_no_queue`` that is true promises that ``spares_queue`` never is.
+
     A plugin whose answer changes with time alone also has a method ``spared_until(claim, unit)``, which
     says when a unit that it spares is to be looked at again (Unix seconds, or ``None``).
     """
@@ -161,6 +163,15 @@ class VictimFilter(Protocol):
         ...
 
     def spares(self, claim: Claim, unit: VictimUnit) -> bool: ...
+
+
+@runtime_checkable
+class SparesBranches(Protocol):
+    """A :class:`VictimFilter` whose ``spares_queue`` looks at no more than the two queues at which the paths
+    of claimer and victim part (:func:`parting`). Optional, and a matter of speed alone: it is then asked
+    once for all queues below."""
+
+    def spares_branch(self, claim: Claim, ours: QueueView, theirs: QueueView) -> bool: ...
 
 
 @runtime_checkable
