@@ -162,6 +162,15 @@ def test_numbers_stay_as_they_are(seen: list[set[str]]) -> None:
         assert max(known.values()) < 6
 
 
+async def test_nothing_is_listed_while_an_instance_is_being_made(scene: Scene) -> None:
+    async with scene.keeper.carving:
+        looking = asyncio.ensure_future(scene.watch.look())
+        await asyncio.sleep(0.05)
+        assert not scene.told
+    await looking
+    assert scene.told
+
+
 async def test_a_driver_that_is_loaded_anew_is_opened_anew(scene: Scene) -> None:
     with scene.script.open() as state:
         state["driver"] = False

@@ -45,7 +45,8 @@ class CardKeeper:
         self.daemon = daemon or Daemon()
         self.refused: set[str] = set()
         """UUIDs of cards that the driver does not let us carve."""
-        self._carving = asyncio.Lock()
+        self.carving = asyncio.Lock()
+        """Held while instances are made or removed, and while what exists is listed."""
         self._changed: list[Callable[[], None]] = []
         self.released: Callable[[], None] = lambda: None
         """Called when a pod has given back what it had: its slices can go."""
@@ -190,7 +191,7 @@ class CardKeeper:
         if self.slicer is None:
             raise SliceRefused(f"card {card.index} cannot be carved here", lasting=True)
         slicer = self.slicer
-        async with self._carving:
+        async with self.carving:
             try:
                 await in_thread(slicer.remove, self._owners())
                 number = await in_thread(slicer.carve, card, claim.profile, claim.start, uid)
@@ -223,7 +224,7 @@ class CardKeeper:
             made.owner not in self._owners() for made in slicer.records.made.values()
         ):
             return
-        async with self._carving:
+        async with self.carving:
             before = set(slicer.records.made)
             await in_thread(slicer.remove, self._owners())
             gone = before - set(slicer.records.made)

@@ -136,7 +136,14 @@ class CardWatch:
     async def prime(self) -> None:
         """Know of faults before anything is told of the cards."""
         if self._keeper.inventory.cards:
-            self._take(await in_thread(self._ask))
+            await self._list()
+
+    async def _list(self) -> tuple[Use, ...]:
+        """Bring what is known up to date; the processes on the cards."""
+        async with self._keeper.carving:  # an instance that is being made would seem to be somebody else's
+            seen = await in_thread(self._ask)
+            self._take(seen)
+        return seen.uses
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -208,10 +215,9 @@ class CardWatch:
         """Look once, tell what changed, evict what is due."""
         pods = self.pods()
         await self._keeper.sweep()
-        seen = await in_thread(self._ask)
-        self._take(seen)
+        uses = await self._list()
         held = self._keeper.ledger.held
-        self._findings = tuple(cardusage.judge(seen.uses, held))
+        self._findings = tuple(cardusage.judge(uses, held))
         for finding in self._findings:
             mark = (finding.device, finding.pod, finding.reason, finding.message)
             if mark not in self._reported:
