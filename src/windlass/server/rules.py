@@ -35,6 +35,7 @@ _FIRST_STATUS: dict[Resource, dict[str, Any]] = {
     resources.NAMESPACES: {"phase": "Active"},
     resources.PERSISTENT_VOLUMES: {"phase": "Pending"},
     resources.PERSISTENT_VOLUME_CLAIMS: {"phase": "Pending"},
+    resources.RESOURCE_CLAIMS: {},
 }
 _SERVER_ONLY = ("managedFields", "selfLink", "resourceVersion", "uid", "creationTimestamp")
 _DELETION = ("deletionTimestamp", "deletionGracePeriodSeconds")

@@ -104,7 +104,7 @@ def _distinct(
         out.checked(f"{at}.name", name, names.dns_label)
         check(item, at, out)
         if name in seen:
-            out.duplicate(f"{at}.name", name)
+            out.duplicate(at, name)
         seen.add(name)
 
 
