@@ -11,7 +11,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.allocate import Allocation
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.nodes import NodeView
-from windlass.spi.objects import Expression, HostPort, PodTerm, TaskState
+from windlass.spi.objects import Expression, HostPort, PodTerm, SpreadTerm, TaskState
 from windlass.spi.plugins import QueueView, Refusal, StepView
 
 
@@ -490,3 +490,12 @@ def test_a_gang_of_one_class_waits_for_room_for_all_of_it() -> None:
     assert (waits["plain"].any_room, waits["plain"].domains) == (set(), set())
     assert waits["apart"].room == {}
     assert waits["apart"].any_room == waits["apart"].domains != set()
+
+
+@pytest.mark.parametrize("order", [("n2", "n1", "n3"), ("n3", "n2", "n1")])
+def test_of_nodes_that_wishes_rank_alike_the_first_by_name_is_taken(order: tuple[str, ...]) -> None:
+    wish = SpreadTerm("kubernetes.io/hostname", 1, False, (Expression("app", "In", ("x",)),))
+    c = Cluster().queues("default").nodes(*(f"{name} gpu=4" for name in order))
+    c.gang("g", 1, needs("gpu=1", spread=(wish,), labels={"app": "x"}))
+    c.cycle()
+    assert c.where("g") == {"n1": 1}

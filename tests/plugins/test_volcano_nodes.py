@@ -541,3 +541,17 @@ def test_arguments_of_usage_out_of_range_keep_their_defaults() -> None:
     assert plugin._rules == usage.UsageRules(
         (80.0, 70.0), (3.0, 1.0), usage.Estimator(0.7, 1.0, 1.2, (100, 10 << 20))
     )
+
+
+def test_what_weighs_how_much_unless_it_is_said() -> None:
+    assert usage.Usage().weight == 5.0
+    assert binpack.Binpack({}).weight == 1.0
+    parts = nodeorder.build({}, Counting().affinity, Counting().spread)
+    assert {part.name: part.weight for part in parts} == {
+        "leastrequested": 1,
+        "balancedresource": 1,
+        "nodeaffinity": 2,
+        "tainttoleration": 3,
+        "podaffinity": 2,
+        "podtopologyspread": 2,
+    }
