@@ -39,6 +39,18 @@ def test_gibibytes_of_a_shared_card_are_told(world: World) -> None:
     ]
 
 
+def test_words_that_cannot_be_meant_are_told_when_the_pod_is_made(world: World) -> None:
+    wrong = pod({})
+    wrong["metadata"]["annotations"] = {"gpu-fraction": "2"}
+    (told,) = world.create(wrong).warnings
+    assert told.startswith("advice: metadata.annotations[gpu-fraction]: Invalid value")
+    assert told.endswith("the pod waits until it is made again without that")
+    both = world.create(
+        pod({"nvidia.com/gpu": "1", "volcano.sh/vgpu-memory": "1", "aliyun.com/gpu-mem": "1"})
+    )
+    assert any("in the words of Volcano vGPU and aliyun.com" in words for words in both.warnings)
+
+
 def test_the_users_own_file_gets_the_promised_warning(world: World) -> None:
     (document,) = acceptance.documents(3)
     warnings = world.create(document).warnings

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from windlass.api import quantities
+from windlass.api.devicewords import amounts_of, annotation_words, read
 from windlass.api.pod_amounts import pod_requests, qos_class
 from windlass.api.resources import PODS
 from windlass.server.admission.plugin import Review
@@ -60,6 +61,7 @@ def finish(review: Review) -> None:
     if review.creating:
         _say_gated(review.object, spec)
         _advise(review, spec)
+        _advise_parts(review, spec)
     if isinstance(review.object.get("status"), dict) and "qosClass" not in review.object["status"]:
         try:
             review.object["status"]["qosClass"] = qos_class(spec)
@@ -112,6 +114,19 @@ def _advise(review: Review, spec: dict[str, Any]) -> None:
         review.warn(
             f"advice: required anti-affinity on {HOSTNAME} spreads the pods, at most one to a host; to place "
             "pods close together use podAffinity"
+        )
+
+
+def _advise_parts(review: Review, spec: dict[str, Any]) -> None:
+    """Words for parts of cards that cannot be meant: the pod would wait for ever, and says so at once."""
+    notes = review.object["metadata"].get("annotations") or {}
+    words = annotation_words(notes)
+    amounts = amounts_of(spec)
+    if not words and not amounts:
+        return
+    for problem in read(amounts, words).problems:
+        review.warn(
+            f"advice: {problem.field}: {problem.message}; the pod waits until it is made again without that"
         )
 
 
