@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from windlass.api import annotations as names
 from windlass.api.deviceasks import (
@@ -59,10 +60,13 @@ ANNOTATIONS = frozenset((*_WISHES, *_PARTS))
 
 def annotation_words(annotations: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Those annotations of a pod that speak of cards, sorted; mostly none."""
-    found = [
-        (name, text) for name, text in annotations.items() if name in ANNOTATIONS or name.startswith(MIG)
-    ]
-    return tuple(sorted(found)) if found else ()
+    found = [name for name in annotations if _speaks(name)]
+    return tuple(sorted((name, annotations[name]) for name in found)) if found else ()
+
+
+@lru_cache(maxsize=4096)
+def _speaks(name: str) -> bool:
+    return name in ANNOTATIONS or name.startswith(MIG)
 
 
 def read_annotations(containers: Sequence[ContainerAmounts], reader: Reader) -> None:
