@@ -82,6 +82,8 @@ class TestMig:
         self, sliced: tuple[Box, Script]
     ) -> None:
         box, script = sliced
+        up = box.windlass("up", "--detach").stdout
+        assert "GPUs:       2 × NVIDIA-A100-SXM4-40GB (1 in MIG mode)\n" in up
         labels = node(box)["metadata"]["labels"]
         assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
         assert labels["windlass.dev/mig"] == "dynamic"

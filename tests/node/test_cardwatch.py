@@ -238,6 +238,13 @@ def test_questions_about_cards_that_are_well_have_no_answer(scene: Scene) -> Non
     assert asked(scene.nvml, ["GPU-none"]) == {"GPU-none": "it has fallen off the bus"}
 
 
+def test_what_only_root_may_ask_is_no_fault(scene: Scene) -> None:
+    scene.script.change(0, migMode=True)
+    with scene.script.open() as state:
+        state["root"] = False
+    assert asked(scene.nvml, [scene.uuid(0)]) == {}
+
+
 class TestMovingAway:
     async def test_after_its_grace(self, scene: Scene) -> None:
         scene.pod("patient", Claim("0", 300), "100")

@@ -187,6 +187,8 @@ class TestMig:
         assert not cut.dynamic
         assert [(i.profile, i.uuid) for i in cut.instances] == [("1g.5gb", "MIG-0")]
         assert cut.instances[0].start < 0
+        assert cut.healthy
+        assert cut.memory_mib == 40960  # of the model: only root may ask the card
         assert inventory.amounts["nvidia.com/mig-1g.5gb"] == 1
 
 

@@ -309,6 +309,10 @@ def _name(lib: Library, handle: Any, buffer: Any, _size: Any) -> None:
 
 def _memory(lib: Library, handle: Any, reference: Any) -> None:
     with lib.card(handle) as each:
+        sliced = each["migMode"]
+    if sliced:
+        lib.privileged()  # of all slices together only root may ask
+    with lib.card(handle) as each:
         info = reference._obj
         info.total = each["memoryMib"] * 2**20
         info.used = sum(process["mib"] for process in each["processes"]) * 2**20

@@ -86,7 +86,7 @@ def _ask(nvml: Nvml, card: str) -> str:
     lib = nvml.library
     try:
         handle = lib.nvmlDeviceGetHandleByUUID(card)
-        lib.nvmlDeviceGetMemoryInfo(handle)
+        nvml.unknown(lambda: lib.nvmlDeviceGetMemoryInfo(handle), None)
         remapped = nvml.unknown(lambda: tuple(lib.nvmlDeviceGetRemappedRows(handle)), (0, 0, 0, 0))
         errors = nvml.unknown(
             lambda: int(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from windlass.api.accelerators import find_model
 from windlass.api.cards import ProfilePlacement
 
 T = TypeVar("T")
@@ -122,6 +123,7 @@ class Nvml:
         """All that is told about one card. Raises the library's error where the card itself does not answer."""
         lib, handle = self.library, self.handle(index)
         mode = self.unknown(lambda: bool(lib.nvmlDeviceGetMigMode(handle)[0]), None)
+        product = text(lib.nvmlDeviceGetName(handle))
         geometry = Geometry() if mode is None else self.geometry(handle)
         instances: tuple[GpuInstance, ...] = ()
         if mode:
@@ -129,8 +131,8 @@ class Nvml:
         return CardFacts(
             index=index,
             uuid=text(lib.nvmlDeviceGetUUID(handle)),
-            product=text(lib.nvmlDeviceGetName(handle)),
-            memory_mib=int(lib.nvmlDeviceGetMemoryInfo(handle).total) // _MIB,
+            product=product,
+            memory_mib=self._memory(handle, product),
             compute=self.unknown(lambda: _pair(lib.nvmlDeviceGetCudaComputeCapability(handle)), (0, 0)),
             pci=self.unknown(lambda: text(lib.nvmlDeviceGetPciInfo(handle).busId).lower(), ""),
             numa=self._numa(handle),
@@ -142,6 +144,12 @@ class Nvml:
             peers=self._peers(handle),
             clique=self._clique(handle),
         )
+
+    def _memory(self, handle: Any, product: str) -> int:
+        """MiB; of a card in MIG mode only root may ask: then what its model is known to have."""
+        told = self.unknown(lambda: int(self.library.nvmlDeviceGetMemoryInfo(handle).total) // _MIB, 0)
+        model = None if told else find_model(product)
+        return model.memory_mib if model is not None else told
 
     def _numa(self, handle: Any) -> int:
         """The NUMA node nearest to the card; −1 where that is none or several."""
