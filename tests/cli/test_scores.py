@@ -61,7 +61,6 @@ def test_weights_of_the_policy_in_force_stand_in_the_table(cluster, windlass):
     header = next(line for line in text.splitlines() if line.startswith("NODE"))
     assert header.split()[:3] == ["NODE", "FITS", "TOTAL"]
     for title in (
-        "binpack ×1",
         "gpu-aware.gpuMemory ×1",
         "gpu-aware.gpuCompute ×0.8",
         "gpu-aware.interGPUComms ×0.5",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.cardview import CardArrays
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.devices import CardView
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Taint
 
@@ -133,8 +135,10 @@ class TableView:
             return self._table.names[: self.size]
         return [self._table.names[row] for row in self._rows.tolist()]
 
-    def cards(self) -> CardArrays:
-        return CardArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
+    def cards(self) -> CardView:
+        return cast(
+            CardView, CardArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
+        )  # to checkers a cached property is none
 
     def unschedulable(self) -> BoolArray:
         return self._table.unschedulable[self._pick]

@@ -6,7 +6,8 @@ pods that exist (:mod:`windlass.plugins.mix`), unless a mix is given. A pod that
 the fewest pods are.
 
 Learned, it stays silent as long as no pod asks for a part of a card: whole cards of one size are packed as
-well without it. It also is where any card can be cut into slices: it knows shares alone. A node with cards of several models counts as one of the first card's model.
+well without it. It also is where any card can be cut into slices: it knows shares alone. A node with cards of
+several models counts as one of the first card's model.
 """
 
 from __future__ import annotations
