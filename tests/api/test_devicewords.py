@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from windlass.api import devicewords
+from windlass.api.devicenotes import ANNOTATIONS
 from windlass.api.devicewords import GPU, Ask, Asked
 
 
@@ -360,3 +363,43 @@ def test_which_container_asks_for_cards(pod: dict[str, Any], asking: dict[str, i
 )
 def test_in_words(ask: Ask, words: str) -> None:
     assert devicewords.described(ask) == words
+
+
+_AMOUNTS = st.sampled_from(["0", "1", "2", "50", "100", "150", "1.5", "-1", "4Gi", "x", "", "1e30"])
+_RESOURCES = st.sampled_from(
+    [
+        *sorted(devicewords.WORDS),
+        GPU,
+        "nvidia.com/mig-1g.5gb",
+        "nvidia.com/mig-x",
+        "huawei.com/Ascend910B3-memory",
+    ]
+)
+_NOTES = st.sampled_from([*sorted(ANNOTATIONS), "nvidia.com/mig-1g.5gb", "nvidia.com/mig-x", "other.com/x"])
+_TEXTS = st.sampled_from(
+    ["0.5", "1", "2", "10Gi", "A100,H100", "spread", "mig", "slices", "8.0", "", "x", "9" * 40]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.dictionaries(_RESOURCES, _AMOUNTS, max_size=4), max_size=3),
+    st.dictionaries(_NOTES, _TEXTS, max_size=5),
+)
+def test_whatever_is_written_is_read_or_told(
+    containers: list[dict[str, str]], annotations: dict[str, str]
+) -> None:
+    spec = {
+        "containers": [
+            {"name": f"c{at}", "resources": {"limits": amounts}} for at, amounts in enumerate(containers)
+        ]
+    }
+    asked = read(spec, **annotations)
+    for ask in asked.asks:
+        assert devicewords.described(ask)
+        assert ask.count >= 1
+        assert 0 <= ask.milli <= 1000
+        assert 0 <= ask.memory_milli <= 1000
+        assert ask.memory_mib >= 0
+    if not asked.problems:
+        devicewords.containers_asking({"metadata": {"annotations": annotations}, "spec": spec})

@@ -261,7 +261,7 @@ def test_a_record_that_cannot_be_meant_is_not_believed(text: str) -> None:
 
 
 def test_a_record_says_the_same_when_it_is_read_back() -> None:
-    told = (wire.Card(1, "b", numa=1), wire.Card(0, "a", compute="10.0", mps=True, shares=4))
+    told = (wire.Card(1, "b", numa=1), wire.Card(0, "a", compute="10.0", mps=True))
     assert wire.read({wire.CARDS: wire.write(told)}).cards == (told[1], told[0])
     assert told[1].capability == (10, 0)
     assert wire.Card(0, compute="new").capability == (0, 0)
@@ -379,6 +379,23 @@ def test_volcanos_device_plug_in_is_told_by_container() -> None:
     assert words["volcano.sh/vgpu-node"] == "n"
     assert words["volcano.sh/vgpu-time"] == words["volcano.sh/bind-time"] == "12"
     assert words["volcano.sh/bind-phase"] == "allocating"
+
+
+def test_volcanos_older_words_read_and_write_an_index() -> None:
+    world = World(gpu_node(), asking(**{"volcano.sh/gpu-memory": "1024"}))
+    bind = Bind("default/a", "u", "default/pod:a", "n", (DeviceShare(1, GPU, 0, 1024, card_mib=16384),))
+    assert world.model.binding_words(bind, 0.0)["volcano.sh/gpu-index"] == "1"
+    running = pod(
+        "a",
+        node="n",
+        phase="Running",
+        annotations={"volcano.sh/gpu-index": "1"},
+        requests={"volcano.sh/gpu-memory": "1024"},
+    )
+    assert World(gpu_node(), running).tasks["default/a"].devices == (1,)
+    sick = gpu_node()
+    sick["metadata"]["annotations"] = {"volcano.sh/gpu-unhealthy-ids": "1"}
+    assert [card.healthy for card in cards_of(node_view(sick))] == [True, False]
 
 
 def test_what_running_pods_report() -> None:

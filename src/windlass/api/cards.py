@@ -75,8 +75,6 @@ class Card(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="ca
     healthy: bool = True
     reason: str = ""
     """Why it is not healthy (``XID 79``, ``uncorrectable ECC errors``)."""
-    shares: int = 0
-    """At most how many pods share it at once; 0: no such bound."""
     mps: bool = False
     """An MPS daemon serves it: limits of memory and compute are enforced, not only accounted."""
 

@@ -11,6 +11,7 @@ hands out by itself: each is a device of its own and is given whole only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from windlass.api import annotations as names
@@ -29,6 +30,8 @@ REGISTERED = VOLCANO_VGPU.number
 """The resource of cards that Volcano's vGPU device plug-in hands out."""
 HAMI_REGISTER = "hami.io/node-nvidia-register"
 """On a node: HAMi's device plug-in has registered its cards. What it says of each is not read."""
+UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
+"""On a node: cards that Volcano's older device plug-in found unhealthy, by index."""
 RENAMED = "nvidia.com/gpu.shared"
 """What replicas of cards are called where the device plug-in renames them."""
 _STRATEGY = "nvidia.com/gpu.sharing-strategy"
@@ -200,7 +203,16 @@ def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]
     memory = _number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
     if mode is CardMode.WHOLE and labels.get(_STRATEGY) == "mps":
         memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
-    return _devices(resource, count, labels.get(f"{described}.product", ""), memory, compute, mode)
+    found = _devices(resource, count, labels.get(f"{described}.product", ""), memory, compute, mode)
+    sick = view.annotations.get(UNHEALTHY_VOLCANO, "") if resource == GPU else ""
+    return _without(found, sick) if sick else found
+
+
+@lru_cache(maxsize=1024)
+def _without(found: tuple[Device, ...], sick: str) -> tuple[Device, ...]:
+    """``sick``: indices of cards that are not healthy, ``"0,3"``."""
+    indices = {word.strip() for word in sick.split(",")}
+    return tuple(replace(card, healthy=False) if str(card.index) in indices else card for card in found)
 
 
 def _mode(resource: str, labels: Mapping[str, str]) -> CardMode:

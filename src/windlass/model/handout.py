@@ -16,7 +16,7 @@ from functools import lru_cache
 from windlass.api import annotations as names
 from windlass.api import deviceparts, devicewords, views
 from windlass.api.deviceasks import WHOLE
-from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part, profile_of
+from windlass.api.devicefamilies import VOLCANO, VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.zones import PLACEMENT
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model import cards, numa
@@ -26,7 +26,10 @@ _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 _POSITION = re.compile(r"spec\.containers\[(\d+)\]")
 _VOLCANO_TYPE = "NVIDIA"
 """What Volcano's scheduler writes as the type of every card of this plug-in."""
-WRITTEN = frozenset((deviceparts.DEVICES, deviceparts.SHARES, deviceparts.SLICES, PLACEMENT))
+INDEX_VOLCANO = "volcano.sh/gpu-index"
+"""On a bound pod: its cards by index, in the older words of Volcano."""
+_INDEX_WORDS = (VOLCANO.memory, VOLCANO.number)
+WRITTEN = frozenset((INDEX_VOLCANO, deviceparts.DEVICES, deviceparts.SHARES, deviceparts.SLICES, PLACEMENT))
 """Annotations that tell what a pod was given: another incarnation of it starts without them."""
 
 
@@ -70,6 +73,8 @@ def words_of(
     if dialect is Dialect.KAI:
         parts = any(share.milli < WHOLE and not share.profile for share in bind.devices)
         found[names.RECEIVED_KAI] = "Fraction" if parts else "Regular"
+    if any(name in _INDEX_WORDS for one in pod.shape.devices for name, _ in one.amounts):
+        found[INDEX_VOLCANO] = found[deviceparts.DEVICES]
     registered = cards.registered(node) if node is not None else ()
     if registered and any(share.resource == cards.REGISTERED for share in bind.devices):
         found |= _volcano(bind, pod, {card.index: card.uuid for card in registered}, now)
@@ -124,9 +129,9 @@ def slices_of(text: str) -> tuple[HeldSlice, ...]:
 
 
 def held_devices(annotations: Mapping[str, str], node: views.Node | None) -> str:
-    """The indices that a running pod reports; of one that Volcano's own scheduler placed, those of the UUIDs
-    that it wrote."""
-    own = annotations.get(names.DEVICES, "")
+    """The indices that a running pod reports; of one that Volcano's own scheduler placed, those that it wrote, or
+    those of the UUIDs."""
+    own = annotations.get(names.DEVICES, "") or annotations.get(INDEX_VOLCANO, "")
     theirs = annotations.get(names.VGPU_IDS_VOLCANO, "")
     if own or not theirs or node is None:
         return own
