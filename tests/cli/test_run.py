@@ -120,6 +120,11 @@ class TestWithoutGpus:
         assert "windlass up --detach --gpus simulated:2\n" in done.err
         assert not cluster.requests
 
+    def test_a_part_of_a_gpu_is_no_other(self, windlass):
+        done = windlass("submit", "--gpu-memory", "10Gi", "--", "true")
+        assert done.code == 6
+        assert "1 GPU was asked for, and this box has none" in done.err
+
     def test_nothing_is_started_for_it(self, windlass, monkeypatch):
         monkeypatch.setattr(starting, "is_running", lambda _state: False)
         monkeypatch.setattr(devices, "has_files", lambda: False)
@@ -311,6 +316,43 @@ def job(*words: str, environ: dict[str, str] | None = None, **wish: Any) -> dict
 
 def pod_spec(made: dict[str, Any]) -> dict[str, Any]:
     return made["spec"]["tasks"][0]["template"]["spec"]
+
+
+def notes(made: dict[str, Any]) -> dict[str, str]:
+    return made["spec"]["tasks"][0]["template"].get("metadata", {}).get("annotations", {})
+
+
+def test_a_part_of_each_gpu_is_asked_for_instead_of_whole_ones():
+    made = job(gpus=2, gpu_memory="10Gi", gpu_model="H100")
+    assert "resources" not in pod_spec(made)["containers"][0]
+    assert notes(made) == {
+        "windlass.dev/gpu-memory": "10Gi",
+        "windlass.dev/gpu-count": "2",
+        "windlass.dev/gpu-model": "H100",
+    }
+    assert notes(job(gpu_memory="4Gi")) == {"windlass.dev/gpu-memory": "4Gi"}
+    assert notes(job(gpus=1)) == {}
+
+
+def test_ranks_lie_near_one_another_and_in_zones():
+    assert notes(job(near="rack", numa=True)) == {
+        "kueue.x-k8s.io/podset-required-topology": "rack",
+        "volcano.sh/numa-topology-policy": "single-numa-node",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (("--gpu-memory", "many"), "--gpu-memory many"),
+        (("--gpu-memory", "0"), "not more than nothing"),
+        (("--gpu-model", "H100"), "--gpu-model H100 without a GPU"),
+    ],
+)
+def test_parts_of_gpus_that_cannot_be_meant_are_refused(windlass, flags, word):
+    done = windlass("submit", *flags, "--", "true")
+    assert done.code != 0
+    assert word in done.err
 
 
 def test_the_environment_is_the_callers_without_secrets():

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from windlass.api import quantities
+from windlass.api import annotations as names
+from windlass.api import cards, quantities
 from windlass.api.annotations import HOST_IMAGE, SIMULATED, TASK_INDEX
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
@@ -53,14 +54,34 @@ class Wish:
     workdir: str = ""
     time_seconds: int = 0
     image: str = ""
+    gpu_memory: str = ""
+    """Of each of ``gpus`` cards (of one, if that is 0) so much memory instead of the whole card."""
+    gpu_model: str = ""
+    near: str = ""
+    """A label of nodes: all ranks on nodes of one value of it."""
+    numa: bool = False
+    """Each rank from one NUMA zone."""
     followed: bool = False
     """Its output is awaited, so that on a box it goes only to nodes that run processes (not to simulated ones)."""
 
     @property
     def request(self) -> dict[str, str]:
         """Resources of one pod."""
-        wanted = {"cpu": self.cpus, "memory": self.memory, GPU: str(self.gpus) if self.gpus else ""}
+        whole = str(self.gpus) if self.gpus and not self.gpu_memory else ""
+        wanted = {"cpu": self.cpus, "memory": self.memory, GPU: whole}
         return {name: amount for name, amount in wanted.items() if amount}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What is asked of cards and of neighbours."""
+        wanted = {
+            names.CARD_MEMORY: self.gpu_memory,
+            names.CARD_COUNT: str(self.gpus) if self.gpu_memory and self.gpus > 1 else "",
+            names.CARD_MODEL: self.gpu_model,
+            names.PODSET_REQUIRED: self.near,
+            names.NUMA_POLICY_VOLCANO: "single-numa-node" if self.numa else "",
+        }
+        return {name: text for name, text in wanted.items() if text}
 
 
 def job_of(
@@ -87,7 +108,7 @@ def job_of(
         "minAvailable": wish.nodes,
         "queue": wish.queue,
         "schedulerName": "windlass" if on_box else "volcano",
-        "tasks": [{"name": TASK, "replicas": wish.nodes, "template": {"spec": pod}}],
+        "tasks": [{"name": TASK, "replicas": wish.nodes, "template": {**_notes(wish), "spec": pod}}],
         # An eviction is not the job's fault: it runs again. A failed rank ends the others.
         "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
     }
@@ -102,6 +123,10 @@ def job_of(
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+
+
+def _notes(wish: Wish) -> dict[str, Any]:
+    return {"metadata": {"annotations": wish.annotations}} if wish.annotations else {}
 
 
 def rendezvous(name: str, nodes: int) -> list[dict[str, Any]]:
@@ -203,7 +228,19 @@ def check_command(wish: Wish, environ: Mapping[str, str]) -> None:
 
 def check_amounts(wish: Wish) -> None:
     """Raises :class:`WindlassError` on amounts that are no quantities."""
-    for flag, name, text in (("--cpus", "cpu", wish.cpus), ("--memory", "memory", wish.memory)):
+    flags = (
+        ("--cpus", "cpu", wish.cpus),
+        ("--memory", "memory", wish.memory),
+        ("--gpu-memory", "memory", wish.gpu_memory),
+    )
+    if wish.gpu_model and not (wish.gpus or wish.gpu_memory):
+        raise WindlassError(
+            "WL-USE-400",
+            f"--gpu-model {wish.gpu_model} without a GPU",
+            evidence="it says of which model the GPUs are that --gpus or --gpu-memory asks for",
+            remedies=(f"--gpus 1 --gpu-model {wish.gpu_model}",),
+        )
+    for flag, name, text in flags:
         if not text:
             continue
         try:
@@ -238,8 +275,10 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
     if nodes != everywhere and not nodes:
         raise _only_simulated(len(everywhere))
     have = {node["metadata"]["name"]: amounts.allocatable(node) for node in nodes}
-    if wish.gpus and not any(amounts.devices(free) for free in have.values()):
-        raise no_gpus(wish.gpus)
+    if (wish.gpus or wish.gpu_memory) and not any(
+        amounts.devices(amounts.allocatable(node)) or cards.read(notes_of(node)).cards for node in nodes
+    ):
+        raise no_gpus(max(1, wish.gpus))
     for name, units in need.items():
         largest = max(have, key=lambda node: have[node].get(name, 0), default=None)
         most = have[largest].get(name, 0) if largest is not None else 0
@@ -261,6 +300,11 @@ def check_capacity(invocation: Invocation, wish: Wish) -> None:
             evidence=f"each needs {_words(need) or 'a place'}; all nodes together, empty, hold {places}",
             remedies=(f"windlass run --nodes {places} …" if places else "ask for less", "windlass node ls"),
         )
+
+
+def notes_of(node: Mapping[str, Any]) -> Mapping[str, str]:
+    """The annotations of an object."""
+    return node["metadata"].get("annotations") or {}
 
 
 def is_simulated(node: Mapping[str, Any]) -> bool:

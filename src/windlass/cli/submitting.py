@@ -36,6 +36,20 @@ def job_flags(function: Function) -> Function:
             click.option(
                 "-n", "--nodes", type=click.IntRange(1), default=1, help="Ranks; they start together or not."
             ),
+            click.option(
+                "--gpu-memory",
+                default="",
+                metavar="AMOUNT",
+                help="So much memory of each GPU, beside others, instead of whole ones: 10Gi.",
+            ),
+            click.option("--gpu-model", default="", metavar="MODEL", help="GPUs of this model: H100,H200."),
+            click.option(
+                "--near",
+                default="",
+                metavar="LABEL",
+                help="All ranks on nodes of one value of this label: rack, nvidia.com/gpu.clique.",
+            ),
+            click.option("--numa", is_flag=True, help="Each rank from one NUMA zone of its node."),
             click.option("--cpus", default="", metavar="AMOUNT", help="CPUs per rank: 4, 500m."),
             click.option("--memory", default="", metavar="AMOUNT", help="Memory per rank: 16Gi."),
             queue_flag("Queue (default: default)."),
@@ -100,8 +114,8 @@ def _ensure_running(invocation: Invocation, wish: Wish, progress: Callable[[str]
     running = is_running(state)
     if running and is_ready(state):
         return
-    if not running and wish.gpus and not devices.has_files():
-        raise no_gpus(wish.gpus, running=False)
+    if not running and (wish.gpus or wish.gpu_memory) and not devices.has_files():
+        raise no_gpus(max(1, wish.gpus), running=False)
     progress("starting the control plane")
     start(state, progress=progress)  # one that is being started already is waited for
 
