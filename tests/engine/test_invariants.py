@@ -138,3 +138,13 @@ def test_a_bucket_that_forgot_to_move_is_found() -> None:
     bucket.parked = False
     with pytest.raises(InvariantViolation, match="watched for but not parked"):
         invariants.check(c.engine)
+
+
+def test_groups_that_are_only_named_count_nowhere_and_hide_nobody() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4")
+    c.add_tasks("unknown", 1, "gpu=1").gang("g", 2, "gpu=1")
+    c.cycle()  # checks the sums
+    assert c.where("g") == {"n1": 2}
+    c.engine.world.queues.get("default").allocated[GPU] = 1000
+    with pytest.raises(InvariantViolation, match="the sums of queue default"):
+        invariants.check(c.engine)

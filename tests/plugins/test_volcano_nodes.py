@@ -308,6 +308,9 @@ def test_groups_are_scored_by_how_they_are_wanted() -> None:
     points = ordered.score(want(node_groups=groups), view) * nodegroup.POINTS - 1
     assert points.round(6).tolist() == [150, 25, -1, 0]
     assert ordered.score(want(), view) is None
+    for part in (plugin, ordered):
+        assert part.weight == 1.51
+        assert all(0 <= score <= 100 for score in part.score(want(node_groups=groups), view).tolist())
 
 
 def test_a_queue_inherits_where_the_hierarchy_is_on() -> None:
