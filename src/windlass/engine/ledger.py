@@ -111,12 +111,14 @@ class Ledger:
         self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], planned: ZoneHolding | None = None
     ) -> None:
         devices = self.table.devices
-        devices.stale.add(row)
         home = devices.rows[row]
+        chosen = self.seats.chooses(cls.needs)
         for resource, count in cls.device_requests:
             slots = home[resource]
             for entry in entries:
                 mask = self.zones.choose(row, resource, count, slots.free, planned) if planned else 0
+                if not mask and chosen:
+                    mask = self.seats.pick_whole(row, resource, count, cls.needs)
                 mask = mask or slots.pick(count)
                 if not mask:
                     raise RuntimeError(f"{self.table.names[row]} has fewer free {resource} than booked")
@@ -125,6 +127,7 @@ class Ledger:
                 held, shares = devices.holding(resource, mask)
                 entry.masks += held
                 entry.devices += shares
+        devices.stale.add(row)
 
     def _seat(self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], cuts: Cuts | None) -> None:
         names = [entry.key for entry in entries]

@@ -272,7 +272,7 @@ class Seats:
         """The parts that one task gets on the row; ``None`` if the cards do not hold it. ``heard``: policies
         that look at the whole node have a word."""
         devices = needs.devices
-        ranked = heard and bool(self._policies.card_ranks)
+        ranked = heard and bool(self._policies.card_ranks) and any(need.pack is None for need in devices)
         if later or ranked:
             choose = self._choice(needs, row if ranked else -1, later=later)
             return self._seating(row, devices, choose, later=later).seat(devices, self._plan(row, devices))
@@ -466,6 +466,30 @@ class Seats:
             name: planes[:, codes[name]].tolist() if name in codes else [0, 0, 0, 0] for name in sorted(names)
         }
 
+    def chooses(self, needs: Needs) -> bool:
+        """Whether a policy may have a word on the cards of such tasks."""
+        return bool(self._policies.card_ranks) or bool(self._choosers(needs))
+
+    def pick_whole(self, row: int, resource: str, count: int, needs: Needs) -> int:
+        """The free cards that policies would rather give to a plain pod, as a bit set; 0 if all are the same
+        to them, or there are too few."""
+        slots = self._table.devices.rows[row][resource]
+        free = bits(slots.free & ~slots.kept)
+        choose = self._choice(needs, row if self._policies.card_ranks else -1)
+        if choose is None or len(free) <= count:
+            return 0
+        kit = self._cards.row(row).kit
+        devices = [kit.cards[kit.slots[resource, index]].device for index in free]
+        cards = [
+            CardState(resource, d.index, d.model, d.memory_mib, WHOLE, d.memory_mib, 0, d.numa, d.link_group)
+            for d in devices
+        ]
+        said = choose(DeviceNeed(resource, count, WHOLE), cards)
+        if said is None or len(set(said)) == 1:
+            return 0
+        order = sorted(range(len(cards)), key=lambda at: (-said[at], cards[at].index))
+        return sum(1 << cards[at].index for at in order[:count])
+
     def _choosers(self, needs: Needs) -> list[CardChoice]:
         """The policies that may have a word on single cards for such tasks."""
         found = []
@@ -485,6 +509,8 @@ class Seats:
         slots = self._cards.row(row).kit.slots if ranks else {}
 
         def choose(need: DeviceNeed, cards: Sequence[CardState]) -> Sequence[float] | None:
+            if need.pack is not None:
+                return None  # the pod's own word counts
             total = [0.0] * len(cards)
             any_said = False
             for plugin in plugins:

@@ -187,9 +187,9 @@ class CardChoice(Protocol):
     """A policy that chooses among the cards of a node. Asked once per need of a pod, after its node is known;
     also asked of cards that are imagined to be fuller, to count how many pods a node takes.
 
-    A higher sum of what the policies say, times their weights, is better; then what the need's ``pack``
-    says; then the lowest index. ``None``: no opinion. The answer may depend on nothing but the arguments. A
-    plugin with an attribute ``dialects`` is asked for pods of these alone.
+    Not asked where the need's own ``pack`` says it. Else a higher sum of what the policies say, times their
+    weights, is better; then the fullest card; then the lowest index. ``None``: no opinion. The answer may depend on nothing
+    but the arguments. A plugin with an attribute ``dialects`` is asked for pods of these alone.
     """
 
     name: str
