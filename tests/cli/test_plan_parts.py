@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given as over
+from hypothesis import settings
+from hypothesis import strategies as st
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import node, pod, queue
 
 from windlass.cli import planning
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
+from windlass.model.ledger import Ledger
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
 
 GPU = "nvidia.com/gpu"
@@ -28,12 +32,17 @@ def asking(name: str, annotations: dict[str, str] | None = None, **limits: str) 
 
 
 def plan(*objects: dict[str, Any]) -> dict[str, Any]:
+    return planned(*objects)[0]
+
+
+def planned(*objects: dict[str, Any]) -> tuple[dict[str, Any], ClusterModel]:
+    """The plan, and the cluster as it is afterwards."""
     parsed = scheduler_config.parse("actions: enqueue, allocate, backfill, preempt, reclaim")
     model = ClusterModel(EVERY_SCHEDULER)
     counted = Counted()
     load(model, ((str(at), obj) for at, obj in enumerate(objects)), strict=True, counted=counted)
     request = planning.Request(files=(), now=1_800_000_000.0, cycles=1, until_stable=True)
-    return planning.run(model, parsed, request, lambda _text: None, counted)
+    return planning.run(model, parsed, request, lambda _text: None, counted), model
 
 
 def given(*objects: dict[str, Any]) -> dict[str, list[Any]]:
@@ -197,6 +206,28 @@ def test_kais_quota_counts_claims_and_slices() -> None:
     assert len(found) == 2  # 3 of 7 compute slices each
 
 
+def test_devices_of_claims_count_for_quota_like_ordinary_ones() -> None:
+    poor = kai_queue("q", gpus=1)
+    poor["spec"]["resources"]["gpu"]["limit"] = 1
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {
+            "spec": {
+                "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+            }
+        },
+    }
+    objects = [gpu_node(gpus=4), poor, template]
+    for name in "ab":
+        claimer = kai_pod(name, f"g{name}", requests={"cpu": "1"})
+        claimer["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "t"}]
+        objects += [kai_group(f"g{name}", 1, "q"), claimer]
+    assert given(*objects) == {"a": [(0, 1.0)]}
+    assert "quota" in why("gb", *objects).lower() or "limit" in why("gb", *objects).lower()
+
+
 def test_what_waits_says_what_it_lacks() -> None:
     told = why("a", gpu_node(mib=8192), asking("a", **GIB))
     assert "10240 MiB of its memory" in told
@@ -211,3 +242,48 @@ def test_the_same_claim_as_a_resource_and_as_a_claim() -> None:
         {"name": "gpu-claim", "deviceClassName": "nvidia.com/gpu"}
     ]
     assert given(gpu_node(gpus=2), fragment) == given(gpu_node(gpus=2), asking("a", **{GPU: "1"}))
+
+
+_WORDS = st.sampled_from(
+    [
+        ({"gpu-fraction": "0.3"}, {}),
+        ({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, {}),
+        ({"gpu-memory": "9000"}, {}),
+        ({"windlass.dev/gpu-memory": "9Gi"}, {}),
+        ({"windlass.dev/gpu-memory": "30Gi", "windlass.dev/gpu-sharing": "slices"}, {}),
+        ({"windlass.dev/gpu-compute": "70"}, {}),
+        ({}, GIB),
+        (
+            {},
+            {"volcano.sh/vgpu-number": "2", "volcano.sh/vgpu-memory": "7000", "volcano.sh/vgpu-cores": "40"},
+        ),
+        ({}, {"volcano.sh/vgpu-cores": "100"}),
+        ({}, {"nvidia.com/gpumem-percentage": "60"}),
+        ({}, {"nvidia.com/mig-2g.20gb": "1"}),
+        ({}, {"nvidia.com/mig-1g.10gb": "2"}),
+        ({}, {GPU: "1"}),
+        ({"windlass.dev/gpu-model": "A100"}, {GPU: "2"}),
+    ]
+)
+
+
+@settings(max_examples=40, deadline=None)
+@over(st.lists(_WORDS, min_size=1, max_size=14), st.booleans())
+def test_no_card_is_given_beyond_what_it_has(
+    wished: list[tuple[dict[str, str], dict[str, str]]], carved: bool
+) -> None:
+    """By the ledger, which knows nothing of the engine."""
+    nodes = [gpu_node("n", 2), gpu_node("m", 2, 81920, **{"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})]
+    if carved:
+        nodes.append(carved_node())
+        nodes[-1]["metadata"]["name"] = "c"
+    pods = [asking(f"p{at}", notes, **limits) for at, (notes, limits) in enumerate(wished)]
+    found, model = planned(*nodes, *pods)
+    ledger = Ledger()
+    for one in model.pods.values():
+        ledger.change(None, one)
+    for one in model.pods.values():
+        if one.node_name:
+            assert ledger.overflow(one, model.nodes[one.node_name]) is None
+    waiting = {name for entry in found["pending"] for name in entry["pods"]}
+    assert len(waiting) + len(found["binds"]) == len(pods)
