@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ from scriptednvml import A100_40, Script, binding, card
 
 from windlass.api.deviceparts import Part, to_annotations
 from windlass.api.resources import EVENTS, NODES, PODS
+from windlass.node.leftovers import end_all
 from windlass.node.options import AgentOptions
 
 PLACES = [("1g.5gb", start) for start in range(4, 7)] + [("2g.10gb", 0), ("2g.10gb", 2), ("3g.20gb", 4)]
@@ -100,6 +102,23 @@ async def test_a_slice_in_use_is_waited_for(cards: Cards) -> None:
     cards.script.change(0, processes=[])
     await cards.box.phase("second", "Running")
     assert cards.present == {("2g.10gb", 0)}
+
+
+async def test_a_stop_in_order_leaves_no_slices(cards: Cards) -> None:
+    await cards.start("one", "2g.10gb", 0)
+    await cards.box.phase("one", "Running")
+    assert cards.box.agent is not None
+    await cards.box.agent.stop_pods(0.0)
+    assert cards.present == set()
+
+
+async def test_nor_does_a_clean_up_without_an_agent(cards: Cards) -> None:
+    await cards.start("one", "2g.10gb", 0)
+    await cards.box.phase("one", "Running")
+    await cards.box.kill_agent()
+    assert cards.present
+    await asyncio.to_thread(end_all, cards.box.state, 0.0)
+    assert cards.present == set()
 
 
 async def test_the_node_tells_of_its_card(cards: Cards) -> None:

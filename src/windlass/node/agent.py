@@ -197,6 +197,7 @@ class NodeAgent:
         except TimeoutError:
             _log.warning("some pods did not end, or the server did not take their status, in time")
         if self.host is not None:
+            await self.host.cards.sweep()  # what is not removed now would be nobody's when the folder is gone
             await self.host.network.take_down()
 
     async def _set_up(self) -> Host:

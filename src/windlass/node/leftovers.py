@@ -18,8 +18,9 @@ from typing import Any
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock, unlink_if_there, write_atomic
 from windlass.kits.state import StateFolder
-from windlass.node import box, network, outbound, records, sandbox
+from windlass.node import box, devices, network, outbound, records, sandbox
 from windlass.node.paths import NodePaths, numbers
+from windlass.node.slices import NvmlSlicer, Records
 
 _SLACK_SECONDS = 3.0
 _LOOK_SECONDS = 0.02
@@ -62,7 +63,19 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
             _signal(record, signal.SIGKILL)
             _wait([record], _SLACK_SECONDS)
     _end_translation(paths.root)
+    _remove_slices(paths)
     return ended
+
+
+def _remove_slices(paths: NodePaths) -> None:
+    """Remove the MIG instances that the agent made, those that something runs in excepted."""
+    made = Records(paths.slices)
+    nvml = devices.open_nvml() if made.made else None
+    if nvml is not None:
+        try:
+            NvmlSlicer(nvml, made).remove(())
+        finally:
+            nvml.close()
 
 
 def _end_translation(root: Path) -> None:
