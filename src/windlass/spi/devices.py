@@ -188,8 +188,9 @@ class CardChoice(Protocol):
     also asked of cards that are imagined to be fuller, to count how many pods a node takes.
 
     Not asked where the need's own ``pack`` says it. Else a higher sum of what the policies say, times their
-    weights, is better; then the fullest card; then the lowest index. ``None``: no opinion. The answer may depend on nothing
-    but the arguments. A plugin with an attribute ``dialects`` is asked for pods of these alone.
+    weights, is better; then the fullest card; then the lowest index. ``None``: no opinion. The answer may
+    depend on nothing but the arguments. A plugin with an attribute ``dialects`` is asked for pods of these
+    alone.
     """
 
     name: str
