@@ -10,6 +10,7 @@ import pytest
 from cardscenes import GPU, Box, Cards, part, plain, whole
 
 from windlass.engine.deltas import NodeUpserted
+from windlass.engine.view import TableView
 from windlass.plugins.cards import free_milli
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights_of
@@ -157,6 +158,36 @@ class Untouched:
 
     def __getattr__(self, name: str) -> object:
         pytest.fail("asked too soon")
+
+
+def test_cpu_counts_for_pods_that_ask_for_more_than_is_usual():
+    cards = Cards(Box("a", 4, cpu=16, **H100), Box("b", 4, cpu=64, **T4))
+    for _ in range(9):
+        cards.ask(whole(1, cpu=8))
+    plugin = learned(cards)
+    for needs, heavy in ((whole(1, cpu=8), False), (whole(2, cpu=17), True), (plain(0.1), True)):
+        assert (CPU in points(plugin, needs, cards)) is heavy
+        assert plugin.trend(needs) is (Trend.ANY if heavy else Trend.RISES)
+    cards.ask(part(300))
+    assert CPU in points(learned(cards), whole(1, cpu=8), cards)
+    assert learned(cards).trend(whole(1, cpu=8)) is Trend.ANY
+
+
+def test_a_node_is_judged_alike_alone_and_among_others():
+    cards = Cards(Box("a", 2, **H100), Box("b", 4, **T4), Box("c", 0), policies=[])
+    cards.put("b", part(300), 1)
+    cards.ask(part(700, models=("T4",)))
+    table = cards.engine.world.table
+    for plugin in (Scarcity(), Fgd(), GpuAware()):
+        if not isinstance(plugin, GpuAware):
+            plugin.take_stock(0.0, cards.stock)
+        for needs in (plain(4), whole(1), whole(3), part(700), part(memory_mib=4096)):
+            every = plugin.score(needs, cards.view)
+            for row in range(3):
+                alone = plugin.score(needs, TableView(table, np.array([row])))
+                assert (every is None) is (alone is None)
+                if every is not None and alone is not None:
+                    assert alone[0] == every[row], (plugin.name, needs, row)
 
 
 def test_a_mix_is_taken_over_when_it_is_another_one():

@@ -6,8 +6,10 @@ Two parts of 50 points each, on clusters with more than one model of cards; else
   against the most valuable one of the cluster) and how much it is *wanted*: of the pods that exist, how many
   cards those ask for that take only some of the models, over the cards of these models. The dearer of the two
   counts. So a pod that could go anywhere keeps off what others cannot do without.
-* **cpu**: the part of a node's idle cards that keeps enough CPU once the pod is there, by the CPU that pods of
-  the cluster usually ask for beside a card. A node without cards has all points for a pod without any.
+* **cpu**: for pods that ask for more CPU than is usual here beside their cards, those without any card among
+  them (and for all pods, where cards are shared): the part of a node's idle cards that keeps enough CPU once
+  the pod is there, by the CPU that pods of the cluster usually ask for beside a card. A node without cards
+  has all points for a pod without any.
 """
 
 from __future__ import annotations
@@ -48,9 +50,16 @@ class Scarcity(Learner):
         self._cpu_per_card = cpu_per_card(moment)
 
     def trend(self, needs: Needs) -> Trend:
-        if self.silent or not self._cpu_per_card:
-            return Trend.RISES
-        return Trend.ANY
+        return Trend.ANY if self._heavy(needs) else Trend.RISES
+
+    def _heavy(self, needs: Needs) -> bool:
+        """Whether it asks for more CPU beside its cards than is usual here; without cards, for any. Where cards
+        are shared, every pod is looked at: there, gangs are not placed by counting anyway."""
+        if self._moment.shared and self._cpu_per_card:
+            return True
+        cpu = next((units for name, units in needs.request if name == "cpu"), 0)
+        cards = sum(need.count * max(need.milli, 1) for need in asked_of(needs))
+        return bool(self._cpu_per_card) and cpu * WHOLE > cards * self._cpu_per_card
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
         found = self.parts(needs, nodes)
@@ -65,7 +74,7 @@ class Scarcity(Learner):
         if asked_of(needs):
             cost = np.array([self._costs.get(name, 0.0) for name in cards.models])
             found[MODEL] = (self.weight, POINTS * (1.0 - cost[cards.model[:, 0]]))
-        if self._cpu_per_card:
+        if self._heavy(needs):
             cpu = next((units for name, units in needs.request if name == "cpu"), 0)
             idle = free_milli(nodes, cards).sum(axis=1) - sum(
                 need.count * max(need.milli, 1) for need in asked_of(needs)
