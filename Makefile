@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine docs chaos gpu-check mutate lock clean
+.PHONY: help demo test check bench bench-engine docs chaos gpu-check mutate lock clean cards
 
 PYTHON ?= python3
 VENV := .venv
@@ -36,6 +36,9 @@ bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its 
 
 chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 rounds; writes docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
+
+cards: $(STAMP)  ## a random walk of a million steps over the books of cards: none above one, none both shared and whole
+	@cd tests/support && ../../$(BIN)/python card_walk.py --steps 1000000
 
 gpu-check: $(STAMP)  ## what Windlass does with this machine's GPUs, recorded; OUT=FILE keeps the transcript
 	@$(BIN)/python tools/gpu_check.py $(if $(OUT),--out $(OUT))

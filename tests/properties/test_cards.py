@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from card_fuzz import PARTS, CardPlayer, start_with_cards
+from card_walk import Walk
 from cluster_dsl import Cluster
 from engine_fuzz import Op, ops
 from hypothesis import HealthCheck, given, settings
@@ -257,3 +259,11 @@ def test_a_node_without_cards_has_none() -> None:
     cluster.gang("g", 1, PARTS[0])
     cluster.cycle()
     assert cluster.placed("g") == 0
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_random_walk_over_the_books_of_cards(seed: int) -> None:
+    """A short one; ``make cards`` is a million steps."""
+    walk = Walk(seed)
+    walk.run(1_500)
+    assert walk.placed > 200
