@@ -161,3 +161,13 @@ def test_a_rack_whose_zones_never_hold_a_gang_is_told_so() -> None:
     assert said.code == "ExceedsEveryDomain"
     assert said.waiting_helps == "no"
     assert "a would hold 2" in said.message
+
+
+def test_the_nearest_node_has_the_amounts_even_if_not_in_one_zone() -> None:
+    cluster = Cluster().queues("default").nodes(zoned("big", 4), node("none cpu=64 mem=256"))
+    cluster.gang("wide", 1, asking(5))
+    cluster.cycle()
+    nearest = cluster.explain("wide").nearest
+    assert nearest is not None
+    assert nearest.node == "big"
+    assert nearest.lacks == "single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than 4"

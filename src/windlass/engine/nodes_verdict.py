@@ -24,6 +24,8 @@ from windlass.spi.plugins import Finding
 from windlass.spi.quantities import from_units, is_device
 
 PODS = "pods"
+ASTRIDE = 0.5
+"""What a node lacks whose amounts would do, but not from the zones that have to serve a pod: less than all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,8 @@ def _nearest(
         if finding.resource and finding.available is not None and finding.needed:
             lack = np.where(finding.blocked, finding.needed - finding.available, 0)
             missing += lack / finding.needed
+        elif finding.code is Reason.NUMA_ALIGNMENT_FAILED:
+            missing += finding.blocked * ASTRIDE  # the amounts are there, but not in one zone
         else:
             obstacles += finding.blocked
     blocked = np.zeros(len(live), dtype=np.bool_)
