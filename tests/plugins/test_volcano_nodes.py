@@ -144,6 +144,13 @@ def test_balanced_is_one_less_the_deviation_of_the_shares_in_use() -> None:
     assert scores(plugin, want("cpu=2 mem=2 gpu=1"), view)[1] == np.floor(100 * (1 - shares.std()))
 
 
+def test_a_resource_that_is_used_beyond_all_there_is_counts_as_full() -> None:
+    view = nodes("n1 cpu=10 mem=10")
+    use(view, 0, "cpu", 30000)
+    use(view, 0, "memory", 4 << 30)
+    assert scores(order({})["balancedresource"], want("cpu=1 mem=1"), view) == [75.0]
+
+
 def test_preferred_nodes_are_scaled_to_the_best_candidate() -> None:
     view = nodes("n1 zone=a disk=ssd", "n2 zone=a", "n3 disk=ssd")
     prefers = tuple(
@@ -558,3 +565,11 @@ def test_what_weighs_how_much_unless_it_is_said() -> None:
         "podaffinity": 2,
         "podtopologyspread": 2,
     }
+
+
+def test_one_core_and_one_gibibyte_are_kept_for_a_device_unless_it_is_said() -> None:
+    arguments = {"resourceStrategyFitWeight": 0, "proportional": {"enable": True, "resources": GPU}}
+    (plugin,) = resource_strategy_fit.build(arguments)
+    view = nodes("n1 gpu=8 cpu=10 mem=10")
+    assert plugin.capacity(want("cpu=1"), view).tolist() == [2]
+    assert plugin.capacity(want("mem=1"), view).tolist() == [2]
