@@ -82,6 +82,8 @@ def stripped(source: str) -> str:
             node.returns = None
             every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             node.args.posonlyargs, node.args.kwonlyargs, node.args.args = [], [], every
+            node.args.defaults += [default for default in node.args.kw_defaults if default is not None]
+            node.args.kw_defaults = []
             for argument in every:
                 argument.annotation = None
         elif isinstance(node, ast.ClassDef):
