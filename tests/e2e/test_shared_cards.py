@@ -160,6 +160,36 @@ def test_18_as_an_extended_resource_and_as_a_claim(box: Box, tool: str) -> None:
     box.wait_for("its claim goes with it", lambda: not box.items("resourceclaims"))
 
 
+def test_two_pods_use_the_card_of_one_claim(box: Box) -> None:
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "ours"},
+        "spec": {
+            "devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
+        },
+    }
+    pods = []
+    for name in ("a", "b"):
+        pod = shared(name)
+        pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "ours"}]
+        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+        pods.append(pod)
+    apply(box, "windlass", claim, *pods)
+    box.wait_for("both run", lambda: running(box) == {"a", "b"})
+    box.wait_for("both have printed", lambda: all("cards" in printed(box, name) for name in "ab"))
+    assert printed(box, "a") == printed(box, "b")
+    (found,) = box.items("resourceclaims")
+    assert {consumer["name"] for consumer in found["status"]["reservedFor"]} == {"a", "b"}
+    box.windlass("delete", "pods", "a")
+    box.wait_for(
+        "it is off the claim",
+        lambda: [c["name"] for c in box.items("resourceclaims")[0]["status"]["reservedFor"]] == ["b"],
+    )
+    box.windlass("delete", "pods", "b")
+    box.wait_for("the claim is free", lambda: not box.items("resourceclaims")[0]["status"].get("allocation"))
+
+
 def test_18_strict_refuses_the_aliases(box: Box) -> None:
     done = box.windlass("apply", "--strict", "-f", "-", stdin=yaml.safe_dump(fragment(1)), check=False)
     assert done.returncode != 0

@@ -95,6 +95,19 @@ def test_slices_of_one_card_lie_beside_one_another() -> None:
     assert ledger.overflow(slices[2], card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
 
 
+def test_pods_of_one_claim_use_a_card_together() -> None:
+    ledger = Ledger()
+    notes = {"windlass.dev/devices": "0"}
+    claims = [{"name": "g", "resourceClaimName": "ours"}]
+    for name in "ab":
+        one = view(name, node="n", requests={"cpu": "1"}, annotations=notes, resourceClaims=claims)
+        ledger.change(None, one)
+        assert ledger.overflow(one, card_node()) is None
+    other = view("c", node="n", annotations=notes)
+    ledger.change(None, other)
+    assert ledger.overflow(other, card_node()) == "device 0 (nvidia.com/gpu) of node n is given twice"
+
+
 def test_words_for_parts_are_no_amounts_of_the_node() -> None:
     ledger = Ledger()
     one = view("a", node="n", requests={"aliyun.com/gpu-mem": "10", "cpu": "1"})

@@ -125,3 +125,15 @@ def test_never_more_than_there_is(
             assert sum(c.memory_mib for c in shares) <= 1000
             taken = [place for c in slices for place in range(c.start, c.start + c.size)]
             assert len(taken) == len(set(taken))
+
+
+def test_pods_of_one_claim_use_a_card_together(tmp_path: Path) -> None:
+    ledger = DeviceLedger(tmp_path / "ledger")
+    ours = Claim("0", together="default/ours")
+    ledger.claim("u1", "default/a", [ours])
+    ledger.claim("u2", "default/b", [ours])
+    for other in (Claim("0"), Claim("0", together="default/theirs"), Claim("0", milli=10)):
+        with pytest.raises(DeviceBusy):
+            ledger.claim("u3", "default/c", [other])
+    ledger.release("u1")
+    assert DeviceLedger(tmp_path / "ledger").of("u2") == (ours,)

@@ -22,6 +22,8 @@ from windlass.spi.objects import Device
 PODS = "pods"
 Slot = tuple[str, int]
 """Resource and index of a card."""
+Use = tuple[Part, str]
+"""A part of a card, and the ResourceClaim through which others may use it together (or "")."""
 
 
 class Ledger:
@@ -29,7 +31,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._used: dict[str, dict[str, int]] = {}
-        self._cards: dict[str, dict[Slot, list[Part]]] = {}
+        self._cards: dict[str, dict[Slot, list[Use]]] = {}
 
     def change(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """Book the change of one pod from ``old`` to ``new`` (None: absent)."""
@@ -65,14 +67,14 @@ class Ledger:
         used = self._used.setdefault(pod.node_name, {})
         _add(used, _amounts(pod), sign)
         _add(used, {PODS: 1}, sign)
-        for slot, part in _parts(pod):
+        for slot, use in _parts(pod):
             held = self._cards.setdefault(pod.node_name, {})
-            parts = held.setdefault(slot, [])
+            uses = held.setdefault(slot, [])
             if sign > 0:
-                parts.append(part)
+                uses.append(use)
             else:
-                parts.remove(part)
-                if not parts:
+                uses.remove(use)
+                if not uses:
                     del held[slot]
         if not used.get(PODS):
             self._used.pop(pod.node_name, None)
@@ -83,8 +85,10 @@ def _slot_resource(card: Device) -> str:
     return GPU if card.resource == cards.REGISTERED else card.resource
 
 
-def _too_much(parts: list[Part], memory_mib: int) -> str:
+def _too_much(uses: list[Use], memory_mib: int) -> str:
     """What is wrong with what is held of one card; empty if nothing is."""
+    claims = {claim: part for part, claim in uses if claim}
+    parts = [*claims.values(), *(part for part, claim in uses if not claim)]
     slices = [(part.profile, part.start) for part in parts if part.profile]
     if len(slices) != len(set(slices)) or (slices and len(slices) < len(parts)):
         return "is given twice"
@@ -117,7 +121,7 @@ def _amounts(pod: views.Pod) -> Mapping[str, int]:
     return amounts
 
 
-def _parts(pod: views.Pod) -> list[tuple[Slot, Part]]:
+def _parts(pod: views.Pod) -> list[tuple[Slot, Use]]:
     """What it was given of which cards. With cards of several kinds, an index stands for the first of them."""
     if deviceparts.DEVICES not in pod.annotations:
         return []
@@ -126,7 +130,10 @@ def _parts(pod: views.Pod) -> list[tuple[Slot, Part]]:
     except deviceparts.PartsError:
         return []  # amounts alone count then
     resource = next((name for name in sorted(_amounts(pod)) if is_device(name)), GPU)
-    return [((resource, part.index), part) for part in parts]
+    claims = pod.shape.claims
+    named = claims[0].claim if len(claims) == 1 and not pod.shape.devices else ""
+    together = f"{pod.namespace}/{named}" if named else ""
+    return [((resource, part.index), (part, together)) for part in parts]
 
 
 def _add(sums: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace as altered
 from windlass.api.cards import Card, SliceInstance
 from windlass.api.deviceparts import DEVICES, Part, PartsError, from_annotations
 from windlass.node.devices import Inventory, key_of
-from windlass.node.handout import Draw, Given, draws, resource_of, wanted_slices, whole_cards
+from windlass.node.handout import Draw, Given, draws, resource_of, shared_claim, wanted_slices, whole_cards
 from windlass.node.ledger import Claim, DeviceBusy, DeviceLedger
 from windlass.node.mps import Daemon
 from windlass.node.slices import Slicer, SliceRefused
@@ -102,7 +102,9 @@ class CardKeeper:
             static = []
         self._check_counts(pod, wanted, parts, text)
         resource = resource_of(pod, self.inventory.kinds[0] if self.inventory.kinds else "")
-        return [*(self._claim(part, resource) for part in parts), *static]
+        together = shared_claim(pod)
+        found = [replace(self._claim(part, resource), together=together) for part in parts]
+        return [*found, *static]
 
     def _split(
         self, pod: Mapping[str, Any], parts: Sequence[Part], slices: Mapping[str, int]

@@ -64,6 +64,15 @@ def draws(pod: Mapping[str, Any]) -> dict[str, list[Draw]]:
     return found | _claimed(pod, found)
 
 
+def shared_claim(pod: Mapping[str, Any]) -> str:
+    """The ResourceClaim (``namespace/name``) that a pod may use together with others: one that it names itself
+    and has all its cards from. Empty for all other pods."""
+    claims = [claim.get("resourceClaimName") for claim in pod["spec"].get("resourceClaims") or ()]
+    if len(claims) != 1 or not claims[0] or containers_asking(pod):
+        return ""
+    return f"{pod['metadata'].get('namespace', 'default')}/{claims[0]}"
+
+
 def _claimed(pod: Mapping[str, Any], found: Mapping[str, list[Draw]]) -> dict[str, list[Draw]]:
     """The container that uses the pod's claims for devices: how many they come to is said by the binding alone."""
     spec = pod["spec"]

@@ -30,7 +30,11 @@ class DeviceBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """All of a card (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices."""
+    """All of a card (``milli`` 1000), a share of it, or a slice at ``start`` of ``size`` memory slices.
+
+    ``together``: the ResourceClaim (``namespace/name``) through which pods use the card together; those of one
+    claim do not stand in one another's way.
+    """
 
     device: str
     milli: int = WHOLE
@@ -38,6 +42,7 @@ class Claim:
     profile: str = ""
     start: int = -1
     size: int = 0
+    together: str = ""
 
     @property
     def whole(self) -> bool:
@@ -131,13 +136,15 @@ def _check(claim: Claim, present: Sequence[Held], memory: Mapping[str, int]) -> 
     """Raises :class:`DeviceBusy` where ``claim`` cannot stand beside ``present``, all on one card."""
     for held in present:
         other = held.claim
+        if claim.together and claim.together == other.together:
+            continue
         if claim.whole or other.whole:
             raise DeviceBusy(claim.device, held.pod)
         if bool(claim.profile) != bool(other.profile):
             raise DeviceBusy(claim.device, held.pod, "a card is either shared or cut into slices")
         if claim.profile and _overlap(claim, other):
             raise DeviceBusy(claim.device, held.pod, f"slice {other.profile} at {other.start} is in the way")
-    if claim.profile or not present:
+    if claim.profile or claim.whole or not present:
         return
     milli = claim.milli + sum(held.claim.milli for held in present)
     if milli > WHOLE:
