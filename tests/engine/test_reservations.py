@@ -281,3 +281,14 @@ def test_owners_and_what_is_learned_are_told_apart() -> None:
     c.cycle()
     basis = "when ns/a and ns/b end, as learned and their owners estimate"
     assert c.explain("big").estimate_basis == f"{basis} (of ns/b by 12 earlier runs of this name)"
+
+
+def test_conservative_backfill_keeps_room_for_the_first_sixteen() -> None:
+    c = cluster("conservative")
+    submit(c, "first", 8, 100)
+    run(c)
+    for number in range(18):
+        submit(c, f"g{number:02}", 8, 100)
+    for _ in range(20):
+        c.cycle(0.1)
+    assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(16)]
