@@ -124,6 +124,7 @@ def published() -> dict[tuple[str, str, int], float]:
     return openb.published()
 
 
+@pytest.mark.timeout(300)
 def test_openb_default_is_as_published():
     """Three seeds; each cell at 100 and at 130 percent arrived within 0.6 points."""
     table = published()

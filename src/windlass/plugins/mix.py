@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from windlass.plugins.cards import WHOLE, asked_of, part_of
+from windlass.plugins.cards import WHOLE, part_of
 from windlass.plugins.fragmentation import Demand
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
+from windlass.spi.quantities import is_device
 from windlass.spi.scoring import Stock
 
 PATIENCE_SECONDS = 60.0
@@ -159,10 +160,10 @@ def demand_of(needs: Needs, memory_mib: int = 0) -> Demand:
     """A pod as fragmentation sees it. Of several needs of cards the first counts. ``memory_mib`` of a card,
     for what is asked in MiB; 0: that then counts as a whole card."""
     cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-    asked = asked_of(needs)
-    if not asked:
-        return Demand(cpu)
-    need = asked[0]
+    if not needs.devices:  # most pods: without looking them up by all that they need
+        whole = [units // WHOLE for name, units in needs.node_request if units >= WHOLE and is_device(name)]
+        return Demand(cpu, WHOLE, whole[0]) if whole else Demand(cpu)
+    need = needs.devices[0]
     return Demand(cpu, milli_of(need, memory_mib), need.count, need.models, need.models_not)
 
 
