@@ -250,3 +250,14 @@ def test_a_policy_of_ones_own_chooses_the_domain() -> None:
     s.gang("h", pods=3, gpu=1, topology=RACK)
     s.cycle()
     assert s.where("h") == {"r1-0": 3}
+
+
+def test_one_of_a_gang_is_not_moved_away_from_the_other() -> None:
+    """The pods of a pair that has to be in one zone may go one by one; only the other zone has room for one."""
+    a = arena("allocate", "consolidation", racks=4, nodes=1, gpus=3)
+    a.runs("firm", "q", "r0-0:3", "r1-0:1", "r3-0:1", preemptible=False, min=3)
+    a.runs("pair", "q", "r2-0:2", "r3-0:2", min=2, topology=ZONE)
+    a.waits("large", "q", 3)
+    a.cycle()
+    assert not a.decision.evictions
+    assert a.rest() == 0

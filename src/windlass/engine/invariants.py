@@ -87,9 +87,11 @@ def _broken_parts(engine: Core, decision: Decision) -> list[str]:
 
 
 def _far_apart(engine: Core, decision: Decision) -> list[str]:
-    """Gangs that were started, or a part of them, further apart than they asked for: told from labels alone."""
+    """Gangs that were started, moved or promised room, or a part of them, further apart than they asked for: told
+    from labels alone."""
     problems = []
-    for key in sorted({bind.group for bind in decision.binds}):
+    promised_to = {engine.world.tasks[nomination.task].task.group for nomination in decision.nominations}
+    for key in sorted({bind.group for bind in decision.binds} | promised_to):
         group = engine.world.groups[key]
         wanted = {part.name: part.topology for part in group.spec.subgroups}
         for part, need in {"": group.spec.topology, **wanted}.items():

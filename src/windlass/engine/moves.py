@@ -95,7 +95,8 @@ class Mover:
         moves = False
         homeless: list[TaskEntry] = []
         for entry in unit.entries:
-            if not packed and self._fits(entry.cls, entry.row) and entry.cls.seats.could_stay(entry):
+            fits = not packed and self._fits(entry.cls, entry.row) and entry.cls.seats.could_stay(entry)
+            if fits and (not unit.group.near or self._is_allowed(entry)):
                 self._statement.spare(entry)
             else:
                 homeless.append(entry)
@@ -132,6 +133,14 @@ class Mover:
             mask = self._placer.domain_mask(cls, domains)
         return mask is None or bool(mask[row])
 
+    def _is_allowed(self, entry: TaskEntry) -> bool:
+        """Whether a task may stay where it is beside those of its group that have a place."""
+        group = entry.group
+        if group is None:
+            return True
+        scope = self._nearness.allowed(group, entry.task.subgroup)
+        return scope is None or bool(scope.mask[entry.row])
+
     def _best_near(self, unit: Unit, homeless: Sequence[TaskEntry]) -> int:
         """:meth:`_best` for the first of those that have no place yet, where its group has to be near."""
         entry, group = homeless[0], unit.group
@@ -141,7 +150,8 @@ class Mover:
             demand = Demand(len(homeless))
             for one in homeless:
                 demand.classes[one.cls] = demand.classes.get(one.cls, 0) + 1
-            scope = next(self._nearness.scopes(need, demand, (), scope, future=True), None)
+            home = self._nearness.home(group, need)
+            scope = next(self._nearness.scopes(home, demand, (), scope, future=True), None)
             if scope is None:
                 return -1
         with self._placer.within(scope):

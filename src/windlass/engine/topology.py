@@ -14,7 +14,7 @@ a candidate places the step in it and takes the next one if that fails.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -288,6 +288,14 @@ class Nearness:
                 found = Scope(np.flatnonzero(tree.codes[need.required] > 0), tree.height)
             scope = found.inside(scope)
         return scope
+
+    def home(self, group: GroupEntry, need: TopologyNeed) -> TopologyNeed:
+        """The need of a group with the domain that its tasks are in, terminating ones included, as the one to be
+        tried first."""
+        tree = self.forest.of(need)
+        rows = [entry.row for entry in group.tasks.values() if entry.row >= 0]
+        code = tree.common(need.required, rows) if rows else 0
+        return replace(need, anchor=tree.names[need.required][code]) if code else need
 
     def requires(self, group: GroupEntry) -> bool:
         """Whether it, or a part of it, has to lie in one domain of anything."""
