@@ -188,3 +188,12 @@ def test_the_default_policies_are_fresh_each_time() -> None:
     assert {p.name for p in default_plugins(placement="spread")} >= {"spread"}  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="binpack or spread"):
         default_plugins(placement="random")
+
+
+@pytest.mark.parametrize(("mixed", "dialect"), [(True, Dialect.VOLCANO), (False, Dialect.KAI)])
+def test_roots_beside_the_other_api_and_queues_of_kais_have_an_order_of_their_own(
+    mixed: bool, dialect: Dialect
+) -> None:
+    found = FakeQueue(replace(queue("q deserved.gpu=4"), dialect=dialect), resources("gpu=1"), {}, 1)
+    found.mixed = mixed
+    assert DominantShare().queue_key(found, None) == 0

@@ -162,3 +162,8 @@ def test_kai_packs_by_what_is_free_or_being_vacated(view) -> None:
     assert len(set(cpus.score(needs("cpu=1"), nodes).tolist())) == 1
     assert kai_scores.NodeKind().score(needs("cpu=1"), nodes).tolist() == [0.0, 0.0, 100.0]
     assert kai_scores.NodeKind().score(needs("gpu=1"), nodes) is None
+
+
+def test_whatever_is_asked_of_a_device_is_spread_by_devices(view) -> None:
+    asks = Needs(request=((GPU, 1),))
+    assert Spread().score(asks, view("n1 gpu=2")).tolist() == [pytest.approx(100 * (1 - 1 / 2000))]
