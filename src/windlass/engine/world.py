@@ -35,6 +35,7 @@ class World:
         self.stamp = 0
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
+        self._task_order = self.task_order  # one for all groups
         self.tasks: dict[str, TaskEntry] = {}
         self.timed: dict[str, GroupEntry] = {}
         """The groups of which it is known how long they run."""
@@ -50,7 +51,7 @@ class World:
         """The group, made now if it is unknown."""
         entry = self.groups.get(key)
         if entry is None:
-            entry = self.groups[key] = GroupEntry(key, self.task_order)
+            entry = self.groups[key] = GroupEntry(key, self._task_order)
         return entry
 
     def note_time(self, entry: GroupEntry) -> None:

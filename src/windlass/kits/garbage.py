@@ -15,11 +15,12 @@ _PAD_BYTES = 2**20
 
 
 def expect_long_lives() -> None:
-    """Set aside what lives now, and look for cycles seldom, a little at a time: a look at ten thousand new
-    objects takes one or two milliseconds, and nobody waits longer. Call once the process has started up."""
+    """Set aside what lives now, and look for cycles seldom, a little at a time: what counts is how many
+    more objects there are, so where as many go as come a look at two thousand more is one at ten thousand new
+    ones, some milliseconds. Call once the process has started up."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 50, 200)
+    gc.set_threshold(2_000, 1_000, 100)
 
 
 def keep_freed_memory() -> bool:
