@@ -167,6 +167,9 @@ def test_what_no_one_may_evict_stays_within_the_deserved_amount() -> None:
     never = asks(view, "gpu=3")
     assert never is not None
     assert (never.permanent, never.code) == (True, Reason.EXCEEDS_QUEUE_LIMIT)
+    over = asks(kai("more-than-its-due", 2, 4, 0, allocated_nonpreemptible={GPU: 3000}), "gpu=1")
+    assert over is not None
+    assert over.available == 0
     fresh = StepView(Group("g", preemptible=False), {GPU: 2001}, 1)
     assert NonPreemptibleQuota().admits(fresh, [kai("none-held", 2, 4, 0)], NODES) is not None
     assert asks(kai("none-held", 2, 4, 0), "gpu=2") is None
