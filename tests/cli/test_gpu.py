@@ -12,7 +12,7 @@ from windlass.api import annotations, cards
 from windlass.api.cards import Card, SliceInstance
 from windlass.api.deviceparts import Part, to_annotations
 from windlass.api.resources import NODES, PODS
-from windlass.cli import cardtable
+from windlass.cli import amounts, cardtable
 from windlass.node.simulatedcards import simulated_cards
 
 
@@ -151,3 +151,14 @@ def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
     assert made["metadata"]["labels"]["windlass.dev/mig"] == "dynamic"
     refused = windlass("node", "add-simulated", "--cards", "1xNobody")
     assert "no model is known by the name Nobody" in refused.err
+
+
+def test_shares_count_by_the_card_that_they_are_of() -> None:
+    """Not by the smallest card of the node."""
+    mixed = node_with("mixed", simulated_cards("simulated:1xA100-40GB,1xT4"), **{"nvidia.com/gpu": "2"})
+    large = pod("large", "mixed", {"aliyun.com/gpu-mem": "10"}, Part(0, 0, 10240))
+    small = pod("small", "mixed", {"aliyun.com/gpu-mem": "5"}, Part(1, 0, 5120))
+    assert amounts.devices(amounts.of_pod(large, mixed)) == 250
+    assert amounts.devices(amounts.of_pod(small, mixed)) == 334
+    waiting = {**large, "metadata": {"name": "waiting"}}
+    assert amounts.devices(amounts.of_pod(waiting, mixed)) == 667

@@ -43,14 +43,33 @@ def of_pod(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vec
     found = {name: units for name, units in request.items() if not devicewords.is_word(name)}
     listed = allocatable(node) if node is not None else {}
     parts = {ask.resource: 0 for ask in asked.asks}
+    given = _given(notes, node) if node is not None else None
     for ask in asked.asks:
         if ask.profile and (node is None or devicewords.resource_of(ask.profile) in listed):
             continue
         for name, units in ask.taken:
             found[name] = found.get(name, 0) - units
-        parts[ask.resource] += ask.count * _part(ask, node)
+        if ask.profile or given is None:
+            parts[ask.resource] += ask.count * _part(ask, node)
+        else:
+            parts[ask.resource], given = parts[ask.resource] + given, 0
     found = quantities.add(found, dict(asked.whole), parts)
     return {name: units for name, units in found.items() if units > 0}
+
+
+def _given(notes: Mapping[str, str], node: Mapping[str, Any]) -> int | None:
+    """What the shares of a bound pod are of the cards that it has, in thousandths; ``None`` where that is not told."""
+    try:
+        shares = [p for p in deviceparts.from_annotations(notes) if not p.whole and not p.profile]
+    except deviceparts.PartsError:
+        return None
+    told = cards.read((node.get("metadata") or {}).get("annotations") or {}).cards
+    sizes = {card.index: card.memory_mib for card in told if card.resource == devicewords.GPU}
+    if not shares or not all(sizes.get(part.index) for part in shares):
+        return None
+    return sum(
+        max(part.milli, -(-part.memory_mib * devicewords.WHOLE // sizes[part.index])) for part in shares
+    )
 
 
 def _part(ask: devicewords.Ask, node: Mapping[str, Any] | None) -> int:
