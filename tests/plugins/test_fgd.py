@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import openb
+import openbtrace as openb
 import pytest
 from cardscenes import Box, Cards, part, plain, whole
 
@@ -121,14 +121,14 @@ def test_published_policies_pack_better_than_chance():
 def published() -> dict[tuple[str, str, int], float]:
     if not (openb.FOLDER / "published_table.csv").exists():
         pytest.skip("the OpenB trace is not here; made-up traces cover the method")
-    return openb.published()
+    return openb.published(openb.FOLDER)
 
 
 @pytest.mark.timeout(300)
 def test_openb_default_is_as_published():
     """Three seeds; each cell at 100 and at 130 percent arrived within 0.6 points."""
     table = published()
-    hosts, pods = openb.hosts(), openb.pods()
+    hosts, pods = openb.hosts(openb.FOLDER), openb.pods(openb.FOLDER)
     found: dict[int, list[float]] = {100: [], 130: []}
     for seed in (42, 43, 44):
         chance = random.Random(seed)

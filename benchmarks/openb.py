@@ -1,4 +1,9 @@
-"""Replaying the OpenB trace through the engine, by the protocol of the published table of FGD (ATC 2023).
+"""The OpenB trace through the engine, by the protocol of the published table of FGD (Weng et al., ATC 2023).
+
+``python -m benchmarks.openb FOLDER --workload default --policy FGD --seeds 42,43,44``
+
+``FOLDER`` holds ``openb_nodes.csv.gz``, ``pods_WORKLOAD.csv.gz`` (columns of the trace as Alibaba publishes it)
+and, to compare with, ``published_table.csv``.
 
 Pods are shuffled, then drawn again with replacement until they ask for 1.3 times what there is (or taken out at
 random where they ask for more). They come one at a time and never leave; what fits nowhere is dropped. After
@@ -8,24 +13,39 @@ moments with that percentage.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gzip
 import random
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.report import add_output, show
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
+from windlass.plugins.fgd import Fgd
 from windlass.plugins.fragmentation import Demand, Mix, typical
+from windlass.plugins.node_policies import packing
+from windlass.plugins.research.published import (
+    BestFit,
+    DotProd,
+    GpuClustering,
+    GpuPacking,
+    Random,
+    TightestCard,
+)
 from windlass.plugins.resources import ResourcesFit
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task
+from windlass.spi.objects import Device, Dialect, Group, Needs, Node, Queue, Task
 
-FOLDER = Path(__file__).resolve().parents[3] / "shared" / "traces" / "openb"
 GPU = "nvidia.com/gpu"
 MIB = 1 << 20
+POINTS = (80, 95, 100, 130)
+"""Percent arrived at which the figure is shown."""
 GOAL = 1.3
 """How much is asked for in the end, as part of the capacity."""
 
@@ -55,14 +75,14 @@ class Pod:
         return self.gpus * self.milli
 
 
-def hosts() -> list[Host]:
+def hosts(folder: Path) -> list[Host]:
     return [
         Host(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
-        for row in _rows("openb_nodes")
+        for row in _rows(folder, "openb_nodes")
     ]
 
 
-def pods(workload: str = "default") -> list[Pod]:
+def pods(folder: Path, workload: str = "default") -> list[Pod]:
     return [
         Pod(
             row["name"],
@@ -72,21 +92,21 @@ def pods(workload: str = "default") -> list[Pod]:
             int(row["gpu_milli"]),
             tuple(filter(None, (row.get("gpu_spec") or "").split("|"))),
         )
-        for row in _rows(f"pods_{workload}")
+        for row in _rows(folder, f"pods_{workload}")
     ]
 
 
-def published() -> dict[tuple[str, str, int], float]:
+def published(folder: Path) -> dict[tuple[str, str, int], float]:
     """(workload, policy, arrived percent) → allocated percent of the capacity."""
-    with (FOLDER / "published_table.csv").open() as lines:
+    with (folder / "published_table.csv").open() as lines:
         return {
             (row["workload"], row["policy"], int(row["arrived_pct"])): float(row["alloc_mean"])
             for row in csv.DictReader(lines)
         }
 
 
-def _rows(name: str) -> list[dict[str, str]]:
-    with gzip.open(FOLDER / f"{name}.csv.gz", "rt") as lines:
+def _rows(folder: Path, name: str) -> list[dict[str, str]]:
+    with gzip.open(folder / f"{name}.csv.gz", "rt") as lines:
         return list(csv.DictReader(lines))
 
 
@@ -181,3 +201,54 @@ def cells(coming: Sequence[Pod], placed: dict[int, str], capacity: int) -> dict[
         allocated += pod.demand if number in placed else 0
         found.setdefault(round(100 * arrived / capacity), []).append(100 * allocated / capacity)
     return {percent: sum(values) / len(values) for percent, values in found.items()}
+
+
+POLICIES: dict[str, Callable[[Sequence[Pod], random.Random], list[object]]] = {
+    "FGD": lambda found, _: [Fgd(mix=mix_of(found))],
+    "Random": lambda _, chance: [Random(chance)],
+    "DotProd": lambda *_: [DotProd(), TightestCard()],
+    "GpuClustering": lambda *_: [GpuClustering(), TightestCard()],
+    "GpuPacking": lambda *_: [GpuPacking(), TightestCard()],
+    "BestFit": lambda *_: [BestFit(), TightestCard()],
+    "windlass": lambda *_: packing(tuple(Dialect)),
+}
+"""Name in the published table → the scores; ``windlass``: those of the default policy, which learn the mix."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--workload", default="default")
+    parser.add_argument("--policy", choices=sorted(POLICIES), default="FGD")
+    parser.add_argument("--seeds", default="42,43,44")
+    parser.add_argument("--batch", type=int, default=64, help="pods that are told at once")
+    add_output(parser)
+    given = parser.parse_args()
+    machines, work = hosts(given.folder), pods(given.folder, given.workload)
+    table = published(given.folder) if (given.folder / "published_table.csv").exists() else {}
+    sums: dict[int, float] = {}
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    decisions, seconds = 0, 0.0
+    for seed in seeds:
+        chance = random.Random(seed)
+        coming = sequence(work, 1000 * sum(host.gpus for host in machines), chance)
+        replay = Replay(machines, POLICIES[given.policy](work, chance), chance)
+        begun = time.perf_counter()
+        found = replay.run(coming, given.batch)
+        seconds += time.perf_counter() - begun
+        decisions += len(coming)
+        for percent in POINTS:
+            sums[percent] = sums.get(percent, 0.0) + found.cells[percent] / len(seeds)
+    record: dict[str, object] = {f"allocated_at_{p}": round(value, 2) for p, value in sums.items()}
+    for percent in POINTS:
+        cell = table.get((given.workload, given.policy, percent))
+        if cell is not None:
+            record[f"published_at_{percent}"] = cell
+    record["seconds_per_run"] = round(seconds / len(seeds), 2)
+    record["decisions_per_second"] = round(decisions / seconds)
+    show(record, given.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
