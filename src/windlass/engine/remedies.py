@@ -103,6 +103,8 @@ def _of_nodes(code: Reason, group: GroupEntry, verdicts: Sequence[NodesVerdict])
                     if units > largest.get(name, 0) > 0
                 ]
                 if verdict.by_zones:
+                    wish = verdict.cls.needs.zones and verdict.cls.needs.zones.policy
+                    found += [f"Ask for another NUMA policy than {wish}, or for none."] if wish else []
                     found.append(
                         "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
                     )

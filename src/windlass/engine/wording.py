@@ -38,6 +38,8 @@ _PER_NODE = {
 
 _SINGULAR = {"do": "does", "have": "has", "are": "is", "lack": "lacks", "hold": "holds"}
 
+_ZONES_TOLD = 3
+
 
 def count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
@@ -155,7 +157,7 @@ def _nodes_sentence(verdict: NodesVerdict, findings: Sequence[Finding]) -> str:
                 if units > most
             ]
             unfit = [finding for finding in findings if finding.code is Reason.NO_SUITABLE_DEVICE]
-            limit = nowhere_together(verdict)
+            limit = nowhere_together(verdict) + (_of_zones(findings) if verdict.by_zones else "")
             if unfit and not largest:
                 limit = f"of {nodes}, {obstacles(unfit)}"
             elif largest:
@@ -176,6 +178,14 @@ def nowhere_together(verdict: NodesVerdict) -> str:
     if verdict.by_zones:
         return "no node's NUMA zones would serve it, even empty"
     return "no node has all of it together"
+
+
+def _of_zones(findings: Sequence[Finding]) -> str:
+    """`` (single-numa-node: 5 nvidia.com/gpu in one zone: no zone has more than 4)``: of most nodes first."""
+    told = [f for f in findings if f.code is Reason.NUMA_ALIGNMENT_FAILED and f.detail and f.blocked.any()]
+    told.sort(key=lambda finding: -int(finding.blocked.sum()))
+    details = dict.fromkeys(finding.detail for finding in told)
+    return f" ({'; '.join(list(details)[:_ZONES_TOLD])})" if details else ""
 
 
 def obstacles(findings: Sequence[Finding]) -> str:

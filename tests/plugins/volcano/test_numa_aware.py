@@ -47,10 +47,11 @@ def test_a_pod_that_names_a_policy_goes_to_nodes_that_follow_it() -> None:
     world.gang("two", 1, wishing(AlignmentPolicy.RESTRICTED))
     world.cycle()
     assert world.where("one") == {"b": 1}
-    assert world.code("two") == "NumaAlignmentFailed"
-    said = world.explain("two").message
-    assert "the pod asks for restricted, and the node's kubelet follows best-effort" in said
-    assert "the pod asks for restricted, and nothing is known of the node's NUMA zones" in said
+    assert world.code("two") == "ExceedsEveryNode"
+    told = world.explain("two")
+    assert "the pod asks for restricted, and the node's kubelet follows best-effort" in told.message
+    assert "the pod asks for restricted, and nothing is known of the node's NUMA zones" in told.message
+    assert "Ask for another NUMA policy than restricted, or for none." in told.remedies
 
 
 def test_without_the_plugin_volcanos_pods_name_nothing() -> None:
