@@ -389,13 +389,32 @@ def test_devices_of_slices_are_cards_of_their_node() -> None:
         (1, "A100", 81920),
     ]
     (task,) = [d.task for d in changes if isinstance(d, deltas.TaskUpserted)]
-    assert task.needs.devices == (DeviceNeed(resource, 1, milli=1000, uuids=("gpu.nvidia.com/n/gpu-1",)),)
+    assert task.needs.devices == (DeviceNeed(resource, 1, milli=1000, models=("A100",)),)
     assert dict(task.needs.request)[GPU] == 1000
     assert dict(task.needs.node_request) == {"cpu": 1000}
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, resource),))
     (write,) = world.model.claim_writes(bind)
     status: Any = write.body["status"]
     assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
+
+
+def test_devices_of_slices_that_no_model_tells_apart_are_named() -> None:
+    index = {"index": {"int": 1}, "type": {"string": "gpu"}, "productName": {"string": "H100"}}
+    other = {**index, "index": {"int": 0}}
+    chosen = selector("device.attributes['gpu.nvidia.com'].index == 1")
+    world = World(
+        ("node", node("n", gpus=0)),
+        (
+            "slice",
+            resource_slice(
+                "n", {"name": "gpu-0", "attributes": other}, {"name": "gpu-1", "attributes": index}
+            ),
+        ),
+        ("claim", claim("c", exactly(selectors=chosen))),
+        ("pod", claimer(claim="c")),
+    )
+    (found,) = world.needs().devices
+    assert found.uuids == ("gpu.nvidia.com/n/gpu-1",)
 
 
 def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left_out() -> None:

@@ -43,6 +43,10 @@ class Listed:
         return resource_of(self.driver)
 
     @property
+    def model(self) -> str:
+        return str(self.subject.attributes.get(self.driver, {}).get("productName", ""))
+
+    @property
     def uuid(self) -> str:
         """What tells it from all others, whatever its driver says of it."""
         return f"{self.driver}/{self.pool}/{self.name}"
@@ -75,6 +79,7 @@ class Shelf:
 
     def __init__(self) -> None:
         self._slices: dict[str, views.ResourceSlice] = {}
+        self._of_node: dict[str, dict[str, views.ResourceSlice]] = {}
         self._listed: dict[str, tuple[Listed, ...]] = {}
         self._told: dict[str, tuple[Kind, ...]] = {}
 
@@ -84,19 +89,23 @@ class Shelf:
         before = self._slices.get(item.name)
         if before == item:
             return False
+        if before is not None:
+            self._of_node.get(before.node, {}).pop(item.name, None)
         self._slices[item.name] = item
+        self._of_node.setdefault(item.node, {})[item.name] = item
         self._relist({item.node, before.node if before is not None else item.node})
         return True
 
     def remove(self, name: str) -> bool:
         before = self._slices.pop(name, None)
         if before is not None:
+            self._of_node[before.node].pop(name, None)
             self._relist({before.node})
         return before is not None
 
     def _relist(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            of_node = [one for one in self._slices.values() if one.node == node and node]
+            of_node = list(self._of_node.get(node, {}).values()) if node else []
             newest: dict[tuple[str, str], int] = {}
             for one in of_node:
                 pool = (one.driver, one.pool)
@@ -117,7 +126,7 @@ class Shelf:
             Device(
                 index=one.index,
                 resource=one.resource,
-                model=str(one.subject.attributes.get(one.driver, {}).get("productName", "")),
+                model=one.model,
                 memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
                 uuid=one.uuid,
                 healthy=one.healthy,
@@ -175,17 +184,26 @@ class Shelf:
                 "selectors to one of them"
             )
         if matched.listed:
-            resources = {one.resource for one in matched.listed}
-            every = all(
-                one in matched.listed
-                for devices in self._listed.values()
-                for one in devices
-                if one.resource in resources
-            )
-            uuids = () if every else tuple(sorted(one.uuid for one in matched.listed))
-            resource = next(iter(resources)) if len(resources) == 1 else ""
-            return DeviceNeed(resource, count, milli=WHOLE, uuids=uuids), ""
+            return self._need_of_listed(matched, count), ""
         return self._need_of_kinds(matched, count)
+
+    def _need_of_listed(self, matched: Matched, count: int) -> DeviceNeed:
+        """By model where that tells them from the others, else one by one."""
+        meant = {one.uuid for one in matched.listed}
+        resources = {one.resource for one in matched.listed}
+        resource = next(iter(resources)) if len(resources) == 1 else ""
+        others = [
+            one
+            for devices in self._listed.values()
+            for one in devices
+            if one.resource in resources and one.uuid not in meant
+        ]
+        if not others:
+            return DeviceNeed(resource, count, milli=WHOLE)
+        models, strangers = {one.model for one in matched.listed}, {one.model for one in others}
+        if models.isdisjoint(strangers) and "" not in models:
+            return _by_model(resource, count, models, strangers)
+        return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
 
     def _need_of_kinds(self, matched: Matched, count: int) -> tuple[DeviceNeed | None, str]:
         every = {kind for told in self._told.values() for kind in told if kind.resource == GPU}
@@ -194,17 +212,7 @@ class Shelf:
             return DeviceNeed(GPU, count, milli=WHOLE), ""
         models = {kind.model for kind in matched.kinds}
         if models.isdisjoint(kind.model for kind in others) and "" not in models:
-            unwanted = {kind.model for kind in others if any(name in kind.model for name in models)}
-            return (
-                DeviceNeed(
-                    GPU,
-                    count,
-                    milli=WHOLE,
-                    models=tuple(sorted(models)),
-                    models_not=tuple(sorted(unwanted)),
-                ),
-                "",
-            )
+            return _by_model(GPU, count, models, {kind.model for kind in others}), ""
         least = min(kind.memory_mib for kind in matched.kinds)
         if all(kind.memory_mib < least for kind in others):
             return DeviceNeed(GPU, count, milli=WHOLE, min_memory_mib=least), ""
@@ -216,6 +224,18 @@ class Shelf:
             if (one.resource, one.index) == (resource, index):
                 return one.driver, one.pool, one.name
         return DRIVER, node, f"gpu-{index}"
+
+
+def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> DeviceNeed:
+    """Any of ``models``; of ``others`` those are named whose names one of them is a part of."""
+    unwanted = {name for name in others if any(model.casefold() in name.casefold() for model in models)}
+    return DeviceNeed(
+        resource,
+        count,
+        milli=WHOLE,
+        models=tuple(sorted(models)),
+        models_not=tuple(sorted(unwanted)),
+    )
 
 
 def _listed(slices: Iterable[views.ResourceSlice]) -> Iterable[Listed]:

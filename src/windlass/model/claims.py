@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+
 from windlass.api import views
 from windlass.api.deviceasks import GPU, WHOLE
 from windlass.api.deviceparts import DEVICES
@@ -53,6 +55,8 @@ class ClaimBook:
         self.templates: dict[str, views.ClaimTemplate] = {}
         self.classes: dict[str, views.DeviceClass] = {}
         self.shelf = Shelf()
+        self._served: dict[views.DeviceRequest, tuple[DeviceNeed | None, str]] = {}
+        """What requests come to, as long as neither classes nor devices change."""
         self.users: dict[str, dict[str, None]] = {}
         """Claim (by key) → the pods that name it."""
 
@@ -60,6 +64,7 @@ class ClaimBook:
 
     def upsert(self, item: Item) -> bool:
         """Take in an object as it is now; whether anything changed that matters."""
+        self._forget(item)
         match item:
             case views.ResourceSlice():
                 return self.shelf.upsert(item)
@@ -70,7 +75,12 @@ class ClaimBook:
             case views.DeviceClaim():
                 return _put(self.claims, item.key, item)
 
+    def _forget(self, item: Item) -> None:
+        if isinstance(item, views.ResourceSlice | views.DeviceClass):
+            self._served.clear()
+
     def remove(self, item: Item) -> bool:
+        self._forget(item)
         match item:
             case views.ResourceSlice():
                 return self.shelf.remove(item.name)
@@ -215,6 +225,13 @@ class ClaimBook:
 
     def _option(self, option: views.DeviceRequest) -> tuple[DeviceNeed | None, str]:
         """What one way to serve a request needs, or why it cannot be."""
+        key = msgspec.structs.replace(option, name="")
+        found = self._served.get(key)
+        if found is None:
+            found = self._served[key] = self._serve(option)
+        return found
+
+    def _serve(self, option: views.DeviceRequest) -> tuple[DeviceNeed | None, str]:
         known = self.classes.get(option.device_class)
         if known is None and option.device_class != DRIVER:
             return None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
@@ -284,7 +301,10 @@ class ClaimBook:
 
     def learn(self, node: str, kinds: Iterable[Kind]) -> bool:
         """The kinds of cards that a node tells of itself; whether that is news."""
-        return self.shelf.learn(node, tuple(kinds))
+        news = self.shelf.learn(node, tuple(kinds))
+        if news:
+            self._served.clear()
+        return news
 
 
 @dataclass(frozen=True, slots=True)
