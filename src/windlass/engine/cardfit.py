@@ -60,10 +60,16 @@ def wishes(need: DeviceNeed, kit: Kit, uuids: Sequence[str]) -> tuple[Wish, ...]
     found = []
     for slot, card in enumerate(kit.cards):
         if card.usable and _suits(need, card, uuids[slot]):
-            share, profile = _share(need, card), _profile(need, card)
+            share, profile = kind_of(need, card)
             if share is not None or profile >= 0:
                 found.append(Wish(slot, share, profile))
     return tuple(found)
+
+
+def kind_of(need: DeviceNeed, card: Card) -> tuple[tuple[int, int] | None, int]:
+    """What a need comes to on a card, whoever has the card: compute and memory of a share, or ``None``; the
+    code of a slice's profile, or -1."""
+    return _share(need, card), _profile(need, card)
 
 
 def _suits(need: DeviceNeed, card: Card, uuid: str) -> bool:

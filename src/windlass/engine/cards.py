@@ -43,6 +43,8 @@ FIELDS = 7
 TAKEN = SIDES * FIELDS
 """The last column: a plain whole pod has the card."""
 COLUMNS = TAKEN + 1
+UNSEEN = -2
+"""The start of a part of a card that nobody has described yet."""
 FREE = 0
 """The state of a card of which nobody has anything."""
 MOST_STATES = 200_000

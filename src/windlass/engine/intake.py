@@ -76,7 +76,9 @@ class Intake:
         queues, table = self._world.queues, self._world.table
         if queues.flavors and (row := table.rows.get(node.name)) is not None:
             queues.recount = queues.recount or labels_at(table, row) != node.labels
-        table.upsert(node)
+        row = table.upsert(node)
+        if table.cards.rows[row] is not None:
+            self._ledger.review_cuts(row)
         self._world.relabel()
 
     def _node_removed(self, name: str) -> None:

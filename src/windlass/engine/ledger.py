@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass.engine.cards import HELD, KEPT, LEAVING, Cuts
+from windlass.engine.cards import HELD, KEPT, LEAVING, UNSEEN, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
 from windlass.engine.flavors import flavored, labels_at, wished
@@ -519,6 +519,16 @@ class Ledger:
             if entry.state is TERMINATING:
                 cards.put(entry.row, entry.key, cuts, LEAVING, -1)
             cards.put(entry.row, entry.key, cuts, HELD, -1)
+
+    def review_cuts(self, row: int) -> None:
+        """The node of the row has told of its cards: what tasks have of those that were unknown is known now."""
+        for entry in list(self.table.tasks[row].values()):
+            if any(cut.start == UNSEEN for cut in entry.cuts):
+                plain = sum(count for _, count in entry.cls.device_requests)
+                named, slices = entry.task.devices[plain:], entry.task.slices
+                self._drop_cuts(entry)
+                self._hold_cuts(entry, self.seats.reported(row, entry.cls.needs, named, slices))
+                self.table.touch(row)
 
     def _rename_cuts(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
         """What the world says of cards and slices counts, as far as it says it."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.cardcounts import is_plain, plain_counts
-from windlass.engine.cardfit import PLENTY, Budgets, Choose, Glance, Seating, Wish, wishes
+from windlass.engine.cardfit import PLENTY, Budgets, Choose, Glance, Seating, Wish, kind_of, wishes
 from windlass.engine.cardmemo import NeedMemo, count, pick
 from windlass.engine.cards import (
     FIELDS,
@@ -22,6 +22,7 @@ from windlass.engine.cards import (
     PLACES,
     SHARES,
     TAKEN,
+    UNSEEN,
     Cut,
     Cuts,
     RowCards,
@@ -380,24 +381,18 @@ class Seats:
             carved.remove(held)
             return Cut(resource, index, 0, 0, held.profile, held.start, need.carries, need.avoids)
         if slot is None:
+            start = UNSEEN
             return Cut(
-                resource, index, need.milli, need.memory_mib, need.profile, 0, need.carries, need.avoids
+                resource, index, need.milli, need.memory_mib, need.profile, start, need.carries, need.avoids
             )
-        plan = wishes(need, kit, self._cards.row(row).uuids)
-        wish = next((wish for wish in plan if wish.slot == slot), None)
-        if wish is None:
-            return Cut(
-                resource, index, need.milli, need.memory_mib, need.profile, 0, need.carries, need.avoids
-            )
-        cards = self._cards.row(row)
-        seating = self._open(row, self._budgets(row, (need,)), None, later=False)
-        seat, card = seating.seats[slot], cards.kit.cards[slot]
-        if wish.profile >= 0 and card.geometry is not None and not seat.shares:
-            start = seat.slice_start(wish.profile)
-            profile = card.geometry.profiles[wish.profile]
-            start = start if start >= 0 else profile.starts[0]
+        card = kit.cards[slot]
+        share, code = kind_of(need, card)
+        if card.geometry is not None and code >= 0 and (share is None or not card.counted):
+            profile = card.geometry.profiles[code]
+            seat = self._open(row, self._budgets(row, (need,)), None, later=False).seats[slot]
+            start = max(seat.slice_start(code), profile.starts[0])
             return Cut(resource, index, 0, 0, profile.name, start, need.carries, need.avoids)
-        milli, mib = wish.share or (need.milli, need.memory_mib)
+        milli, mib = share or (need.milli, need.memory_mib)
         return Cut(resource, index, milli, mib, "", -1, need.carries, need.avoids)
 
     def _guess(self, row: int, needs: Needs, need: DeviceNeed, count: int, *, named_any: bool) -> Cuts:
