@@ -428,3 +428,24 @@ def test_parts_that_fit_alone_but_not_together() -> None:
     found = c.explain("g")
     assert found.code == "TopologyPlacementFailed"
     assert "as near to one another as they have to be" in found.message
+
+
+def test_one_that_waits_is_woken_only_for_room_in_one_domain() -> None:
+    """Room comes in racks one after the other; what waits is tried once some rack has enough."""
+    c = grid()
+    for rack in range(4):
+        gang(c, f"old{rack}", 4, node_selector={"rack": f"r{rack}"})
+    c.cycle()
+    gang(c, "g", 2, near=want("rack"))
+    c.cycle()
+    group = c.engine.world.groups[f"{NAMESPACE}/g"]
+    for rack in range(4):
+        c.remove_task(f"old{rack}-0")
+        c.engine.settle(c.now)
+        assert group.bucket is not None
+        assert group.bucket.parked
+        c.cycle()
+        assert not c.where("g")
+    c.remove_task("old2-1")
+    c.cycle()
+    assert racks(c) == {"r2": 2}

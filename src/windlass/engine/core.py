@@ -58,6 +58,7 @@ class Core:
         self._statement = Statement(self.world.ledger)
         self._allocation = Allocation(self.world.table, policies, self._placer)
         self.lot = ParkingLot(self.world.table, self.world.queues, policies.domains)
+        self.lot.holds = self._allocation.nearness.may_hold
         self._turns = Turns(self.world.queues, policies)
         self.enrolment = Enrolment(self.world, self.lot, self._turns)
         self.reservations = Reservations(self.world, self._allocation)

@@ -14,7 +14,7 @@ What may help: enough room for a class of tasks (``room``), any room for one of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,8 @@ class ParkingLot:
         """The classes of ``by_domain``."""
         self.by_anything: dict[Bucket, None] = {}
         self.by_row: dict[int, dict[Bucket, None]] = {}
+        self.holds: Callable[[GroupEntry], bool] = lambda group: True
+        """Whether, by counting, some domain would hold the step of a group that has to be in one."""
         self._matrix: NDArray[np.int64] | None = None
         self._matrix_classes: list[TaskClass] = []
 
@@ -224,7 +226,9 @@ class ParkingLot:
             for bucket in self.by_class[cls]:
                 needed = bucket.waits.room.get(cls)
                 if cls in bucket.waits.any_room or (needed is not None and total >= needed):
-                    woken[bucket] = None
+                    head = bucket.head()
+                    if head is None or not head.near or self.holds(head):
+                        woken[bucket] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
         """The watched classes of which a task might fit on one of the rows, by amounts alone, now or once

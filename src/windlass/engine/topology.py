@@ -302,6 +302,14 @@ class Nearness:
         needs = (group.spec.topology, *group.near_parts.values())
         return any(need is not None and need.required >= 0 for need in needs)
 
+    def may_hold(self, group: GroupEntry) -> bool:
+        """Whether, by counting, some domain of the required level holds the group's next step, once all that
+        terminates is gone."""
+        step, need = group.step, group.spec.topology
+        if step is None or need is None or need.required < 0 or step.options or group.promises:
+            return True
+        return self.most(group, step, future=True) >= step.members
+
     def most(self, group: GroupEntry, step: Step, *, future: bool) -> int:
         """At most so many of a step's members fit into one domain of the level that is required."""
         need = group.spec.topology
