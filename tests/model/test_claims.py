@@ -439,6 +439,32 @@ def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left
     ]
 
 
+def test_devices_go_with_their_slice() -> None:
+    text = views.encode(resource_slice("n", listed("gpu-0")))
+    world = World(("node", node("n", gpus=0)), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert "no device of the cluster" in world.told()
+    world.model.upsert_claim(views.decode_resource_slice(text))
+    assert world.needs().devices
+    world.model.remove_claim(views.decode_resource_slice(text))
+    changes = world.model.take()
+    (found,) = [d.node for d in changes if isinstance(d, deltas.NodeUpserted)]
+    assert found.devices == ()
+    assert found.quota == {}
+    assert [d.key for d in changes if isinstance(d, deltas.TaskRemoved)] == ["default/a"]
+
+
+def test_claims_templates_and_classes_may_go() -> None:
+    world = World(("node", gpu_node("n")), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert world.needs().devices
+    world.model.remove_claim(world.model.claims.classes["gpu.nvidia.com"])
+    world.model.take()  # the class of the driver is known without an object
+    world.model.remove_claim(world.model.claims.claims["default/c"])
+    world.model.take()
+    told = world.model.explanation("default/pod:a")
+    assert told is not None
+    assert "does not exist" in told.message
+
+
 def test_a_container_may_name_a_class_alone_in_the_words_of_an_article() -> None:
     obj = pod("a", requests={"cpu": "1"})
     obj["spec"]["containers"][0]["resources"]["claims"] = [
