@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from windlass.api.reasons import Explanation
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Resources
@@ -30,8 +32,7 @@ class DeviceShare:
     card_mib: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     task: str
     uid: str
     group: str
@@ -60,8 +61,7 @@ class Nomination:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(msgspec.Struct, frozen=True):
     """Where a group stands after the cycle, only for groups whose standing changed.
 
     ``admitted``: may its controller create pods (Volcano's Inqueue). ``explanation`` is None once

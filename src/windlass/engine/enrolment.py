@@ -113,6 +113,14 @@ def all_confirmed(group: GroupEntry) -> bool:
 
 def closed_reason(queue: QueueEntry) -> str | None:
     """Why the queue takes no new work: ``missing``, ``parent-missing``, ``not-leaf`` or ``closed``."""
+    version, reason = queue.closed
+    if version != queue.version:
+        reason = _closed_reason(queue)
+        queue.closed = queue.version, reason
+    return reason
+
+
+def _closed_reason(queue: QueueEntry) -> str | None:
     if queue.missing:
         return "missing"
     if any(not child.missing for child in queue.children.values()):

@@ -31,6 +31,7 @@ class QueueEntry:
         "_tree",
         "allocated",
         "children",
+        "closed",
         "firm",
         "flavored",
         "groups",
@@ -77,6 +78,8 @@ class QueueEntry:
         """What its capability says of single device models."""
         self.groups: dict[str, GroupEntry] = {}
         self.reported: object = None
+        self.closed: tuple[int, str | None] = (-1, None)
+        """Why it takes no new work, and the version of the tree for which that was found (``enrolment``)."""
         self._cluster = cluster
         self._tree = tree
         self._demand: tuple[int, dict[str, int]] = (-1, {})

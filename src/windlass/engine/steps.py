@@ -7,7 +7,7 @@ where they are placed apart (``GroupEntry.apart``).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from windlass.engine.classes import TaskClass
@@ -61,8 +61,8 @@ class Step:
     roles: dict[str, int]
     extra: bool = False
     root: Part | None = None
-    options: list[Part] = field(default_factory=list)
-    pool: list[Part] = field(default_factory=list)
+    options: Sequence[Part] = ()
+    pool: Sequence[Part] = ()
 
     @property
     def alone(self) -> bool:
