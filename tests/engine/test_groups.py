@@ -157,3 +157,9 @@ def test_a_group_that_is_only_named_has_no_spec() -> None:
 
 def test_needs_of_the_language_of_these_tests() -> None:
     assert needs("gpu=1").namespace == "ns"
+
+
+def test_a_group_that_nobody_has_defined_has_no_minimum() -> None:
+    c = Cluster().queues("default").add_tasks("x", 1, "gpu=1")
+    c.cycle()
+    assert c.engine.world.groups["ns/x"].minimum == 0
