@@ -197,7 +197,7 @@ class Device:
 class HeldSlice(NamedTuple):
     """A MIG instance that a task has: on which card, of which profile, from which memory slice on."""
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     profile: str
     start: int
 
