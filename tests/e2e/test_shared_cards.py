@@ -155,6 +155,7 @@ def test_18_as_an_extended_resource_and_as_a_claim(box: Box, tool: str) -> None:
     assert consumer["name"] == name
     box.wait_for("it has printed", lambda: "cards" in printed(box, name))
     assert printed(box, name).strip() == f"cards {annotations(box, name)['windlass.dev/devices']}"
+    assert acceptance.all_there(apply(box, tool, fragment(1)), acceptance.expected_warnings(18))
     assert "allocated,reserved" in box.windlass("get", "resourceclaims").stdout
     box.windlass("delete", "pods", name)
     box.wait_for("its claim goes with it", lambda: not box.items("resourceclaims"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import acceptance
@@ -72,6 +73,10 @@ def test_a_class_inside_a_containers_claim_becomes_a_claim_of_the_pod() -> None:
         {"name": "gpu-claim", "resourceClaimTemplateName": "windlass-class.gpu.nvidia.com"}
     ]
     assert claims.rewrite(obj) == []
+    before = copy.deepcopy(obj)
+    obj["spec"]["containers"][0]["resources"]["claims"][0]["deviceClassName"] = "nvidia.com/gpu"
+    assert len(claims.rewrite(obj)) == 2  # applied once more: told once more, and nothing changes
+    assert obj == before
 
 
 def test_a_claim_that_the_pod_has_already_stays_as_it_is() -> None:

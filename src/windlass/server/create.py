@@ -71,8 +71,6 @@ def inbound(call: Call, validation: str) -> dict[str, Any]:
     target = call.target
     body = call.request.body
     obj = decode.decode_body(target.resource, call.content_type, body)
-    if target.resource is PODS:
-        call.warnings.extend(claims.rewrite(obj))
     return reviewed(call, obj, validation)
 
 
@@ -90,6 +88,8 @@ def reviewed(
     """
     target = call.target
     shape = target.resource
+    if shape is PODS and (touched is None or "spec" in touched):
+        call.warnings.extend(claims.rewrite(obj))
     if shape is EVENTS_V1:
         report = fields.review(shape, obj)
         call.warnings.extend(fields.enforce(shape, report, validation, patch=patch))

@@ -30,13 +30,18 @@ def rewrite(pod: dict[str, Any]) -> list[str]:
 def _claim(spec: dict[str, Any], claim: dict[str, Any]) -> list[str]:
     written = claim.pop("deviceClassName")
     name = str(claim.get("name") or "")
+    device_class = class_name(written)
+    template = f"{CLASS_TEMPLATE}{device_class}"
     known = spec.setdefault("resourceClaims", [])
-    if not isinstance(known, list) or any(isinstance(one, dict) and one.get("name") == name for one in known):
+    entries = known if isinstance(known, list) else []
+    before = next((one for one in entries if isinstance(one, dict) and one.get("name") == name), None)
+    again = before is not None and before.get("resourceClaimTemplateName") == template
+    if not isinstance(known, list) or (before is not None and not again):
         return [
             f"alias: deviceClassName inside a container claim -> left out, pod.spec.resourceClaims has an entry {name}"
         ]
-    device_class = class_name(written)
-    known.append({"name": name, "resourceClaimTemplateName": f"{CLASS_TEMPLATE}{device_class}"})
+    if not again:
+        known.append({"name": name, "resourceClaimTemplateName": template})
     told = [
         f"alias: deviceClassName inside a container claim -> pod.spec.resourceClaims entry {name} with a generated "
         "ResourceClaim for 1 device"
