@@ -59,6 +59,15 @@ SLOW_CYCLE_SECONDS = 0.5
 _ONCE = RetryPolicy(attempts=1)
 
 
+def _model_of(options: SchedulerOptions) -> ClusterModel:
+    return ClusterModel(
+        options.scheduler_names,
+        wait_for_group=options.wait_for_group,
+        tiers=bool(options.policy.tiers),
+        exclusive=exclusive_rules(options.policy),
+    )
+
+
 class SchedulerService:
     """``informers`` may be shared with other services of the process, which then run them; without, the
     service runs its own. ``engine`` is the default policy unless given. ``bind_client`` must not repeat
@@ -80,12 +89,7 @@ class SchedulerService:
         self.options = options or SchedulerOptions()
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
         policy = self.options.policy
-        self.model = ClusterModel(
-            self.options.scheduler_names,
-            wait_for_group=self.options.wait_for_group,
-            tiers=bool(policy.tiers),
-            exclusive=exclusive_rules(policy),
-        )
+        self.model = _model_of(self.options)
         self.engine = engine or make_engine(policy, log.warning)
         self.model.read_labels(self.engine.reads)
         self._next_policy: SchedulerConfig | None = None
