@@ -374,13 +374,14 @@ class Seats:
 
     def _named(self, row: int, need: DeviceNeed, index: int, carved: list[HeldSlice]) -> Cut:
         kit = self._cards.row(row).kit
-        resource = need.resource or next((r for r, at in kit.slots if at == index), "")
+        named = ((r, slot) for (r, at), slot in kit.slots.items() if at == index)
+        resource = need.resource or next((r for r, slot in named if kit.cards[slot].known), "")
         slot = kit.slots.get((resource, index))
         held = next((one for one in carved if one.index == index), None)
         if held is not None:
             carved.remove(held)
             return Cut(resource, index, 0, 0, held.profile, held.start, need.carries, need.avoids)
-        if slot is None:
+        if slot is None or not kit.cards[slot].known:
             start = UNSEEN
             return Cut(
                 resource, index, need.milli, need.memory_mib, need.profile, start, need.carries, need.avoids
