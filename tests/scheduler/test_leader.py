@@ -131,3 +131,22 @@ async def test_of_two_that_try_at_once_one_leads(fake_clock: FakeClock) -> None:
     await fake_clock.advance(10)
     assert [one.done(), two.done()].count(True) == 1
     await end(one, two)
+
+
+async def test_one_that_reads_the_lease_of_another_stands_by(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first, second = election(api, "first"), election(api, "second")
+    assert not second.standing_by  # it knows of nobody yet
+    await first.acquire()
+    holding = await start(api, first.hold())
+    waiting = await start(api, second.acquire())
+    await fake_clock.advance(5)
+    assert second.standing_by
+    assert (first.leading, first.standing_by, second.leading) == (True, False, False)
+    await end(waiting)  # it asks no more, as when the server does not answer it
+    await fake_clock.advance(11)
+    assert not second.standing_by
+    await end(holding)
+    await first.release()
+    await second.acquire()
+    assert (second.leading, second.standing_by, first.leading) == (True, False, False)

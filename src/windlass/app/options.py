@@ -66,6 +66,7 @@ class RemoteOptions:
     config: Path | None
     metrics: str
     leader_elect: bool
+    own_namespace: str = "kube-system"
     errors_as_json: bool = False
 
 
@@ -162,6 +163,15 @@ def parser() -> argparse.ArgumentParser:
             metavar="BOOL",
             help="of several instances only the holder of a lease works (default: false)",
         )
+        remote.add_argument(
+            "--own-namespace",
+            default="kube-system",
+            metavar="NAME",
+            help="where the lease and what is learned are kept (default: kube-system)",
+        )
+        remote.add_argument(
+            "--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz"
+        )
         if role == "scheduler":
             remote.add_argument(
                 "--scheduler-name",
@@ -175,7 +185,6 @@ def parser() -> argparse.ArgumentParser:
                 metavar="FILE",
                 help="scheduler configuration in Volcano's format; followed while running",
             )
-            remote.add_argument("--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics")
     return top
 
 
@@ -215,7 +224,8 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         context=parsed.context,
         scheduler_names=tuple(getattr(parsed, "scheduler_name", ())) or ("windlass",),
         config=Path(config) if config else None,
-        metrics=getattr(parsed, "metrics_bind", ""),
+        metrics=parsed.metrics_bind,
+        own_namespace=parsed.own_namespace,
         leader_elect=parsed.leader_elect,
         errors_as_json=getattr(parsed, "output", None) == "json",
     )

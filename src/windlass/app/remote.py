@@ -21,6 +21,7 @@ def run_remote(options: RemoteOptions) -> int:
 
 
 def _scheduler(options: RemoteOptions) -> int:
+    from windlass.scheduler.leader import LeaseOptions
     from windlass.scheduler.main import ProcessOptions, run
     from windlass.scheduler.options import SchedulerOptions
 
@@ -31,7 +32,10 @@ def _scheduler(options: RemoteOptions) -> int:
             metrics_bind=options.metrics,
             leader_elect=options.leader_elect,
             config=str(options.config) if options.config else "",
-            scheduler=SchedulerOptions(scheduler_names=options.scheduler_names),
+            lease=LeaseOptions(namespace=options.own_namespace),
+            scheduler=SchedulerOptions(
+                scheduler_names=options.scheduler_names, own_namespace=options.own_namespace
+            ),
         )
     )
 
@@ -55,17 +59,23 @@ async def _control(options: RemoteOptions) -> None:
     from windlass.kits import garbage
     from windlass.kits import rng as chance
     from windlass.kits.clock import SystemClock
+    from windlass.observe import metrics
+    from windlass.observe.endpoint import Endpoint, parse_address
     from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
 
     clock, rng = SystemClock(), chance.system()
     path = str(options.kubeconfig) if options.kubeconfig else None
     connection = kubeconfig.load(path, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-controllers", clock=clock, rng=rng)
-    manager = ControllerManager(client, clock=clock, rng=rng, embedded=False)
+    registry = metrics.registry()
+    manager = ControllerManager(client, clock=clock, rng=rng, embedded=False, registry=registry)
     identity = f"{socket.gethostname()}_{chance.uid(rng)}"
-    lease = LeaseOptions(name="windlass-controllers")
+    lease = LeaseOptions(name="windlass-controllers", namespace=options.own_namespace)
     garbage.expect_long_lives()
     election = Election(client, identity, clock=clock, rng=rng, options=lease)
+    endpoint = Endpoint(registry, lambda: manager.synced or election.standing_by)
+    if options.metrics:
+        await endpoint.start(*parse_address(options.metrics))
 
     async def lead() -> None:
         await election.acquire()
@@ -81,4 +91,5 @@ async def _control(options: RemoteOptions) -> None:
     try:
         await until_signal(lead() if options.leader_elect else manager.run())
     finally:
+        await endpoint.stop()
         await client.close()

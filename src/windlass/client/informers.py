@@ -399,6 +399,11 @@ class SharedInformers:
         finally:
             self._group = None
 
+    @property
+    def synced(self) -> bool:
+        """Whether every informer made so far is synced."""
+        return all(informer.synced for informer in self._informers)
+
     async def wait_synced(self) -> None:
         """Return when every informer made so far is synced."""
         for informer in list(self._informers):

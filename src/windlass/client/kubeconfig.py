@@ -1,7 +1,8 @@
 """Reading kubeconfig files into a :class:`~windlass.client.connection.Connection`.
 
 Order: the path given, ``$KUBECONFIG`` (several files, merged as kubectl does: the first definition of a
-name wins), ``~/.kube/config``. Every complaint names the file, the entry, the field and a remedy.
+name wins), ``~/.kube/config``, the ServiceAccount of the pod. Every complaint names the file, the entry, the
+field and a remedy.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import WindlassError
-from windlass.client import errors
+from windlass.client import errors, incluster
 from windlass.client.connection import Connection, ExecPlugin, over_socket, ssl_context
 
 __all__ = ["Connection", "load", "over_socket", "search_path", "ssl_context"]
@@ -40,12 +41,18 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> Connection:
-    """The connection of ``context`` (default: the file's current one). Raises :class:`WindlassError`."""
+    """The connection of ``context`` (default: the file's current one). Raises :class:`WindlassError`.
+
+    In a pod, where nothing names a file and no context is asked for, it is the ServiceAccount's.
+    """
     files = search_path(path, environ)
     merged = _Merged()
     for file in files:
         merged.add(file, required=path is not None)
     if not merged.files:
+        inside = incluster.connection(environ) if path is None and not context else None
+        if inside is not None:
+            return inside
         names = ", ".join(map(str, files))
         raise WindlassError(
             errors.KUBECONFIG_MISSING,

@@ -58,6 +58,11 @@ class ControllerManager:
             for reconciler in _reconcilers(client, self.informers, clock, embedded)
         }
 
+    @property
+    def synced(self) -> bool:
+        """Whether all that the reconcilers look at is known."""
+        return self.informers.synced
+
     async def run(self) -> None:
         """Work until cancelled. Raises (in an exception group) what no single key is to blame for."""
         async with asyncio.TaskGroup() as group:

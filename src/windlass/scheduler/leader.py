@@ -52,6 +52,15 @@ class Election:
         self._options = options or LeaseOptions()
         self._seen: Mapping[str, Any] = {}
         self._seen_at = 0.0
+        self._read_at = float("-inf")
+        self.leading = False
+        """Whether :meth:`acquire` has returned and the lease was not given back."""
+
+    @property
+    def standing_by(self) -> bool:
+        """Whether another instance leads and this one would notice its end: it read the lease just now."""
+        fresh = self._clock.monotonic() - self._read_at <= self._options.renew_seconds
+        return not self.leading and fresh and bool(self._seen.get("holderIdentity"))
 
     async def acquire(self) -> None:
         """Return once this instance leads."""
@@ -59,6 +68,7 @@ class Election:
         while True:
             try:
                 if await self._attempt():
+                    self.leading = True
                     log.info("leading", identity=self.identity)
                     return
             except (StatusError, Unreachable) as error:
@@ -89,6 +99,7 @@ class Election:
 
     async def release(self) -> None:
         """Give the lease back, so that the next one need not wait."""
+        self.leading = False
         try:
             lease = await self._find()
             if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
@@ -103,6 +114,7 @@ class Election:
     async def _attempt(self) -> bool:
         """Take or renew the lease if that is allowed. Raises ``StatusError``, ``Unreachable``."""
         lease = await self._find()
+        self._read_at = self._clock.monotonic()
         now = self._clock.now()
         if lease is None:
             spec = self._spec({}, now)

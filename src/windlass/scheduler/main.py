@@ -60,11 +60,11 @@ async def serve(options: ProcessOptions) -> None:
     client = Client(HttpTransport(connection), user_agent="windlass-scheduler", clock=clock, rng=rng)
     registry = metrics.registry()
     service = SchedulerService(client, clock=clock, rng=rng, options=scheduling, registry=registry)
-    endpoint = Endpoint(registry, service.ready.is_set)
-    if options.metrics_bind:
-        await endpoint.start(*parse_address(options.metrics_bind))
     identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
     election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
+    endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
+    if options.metrics_bind:
+        await endpoint.start(*parse_address(options.metrics_bind))
     stopped = _stop_signal()
     garbage.expect_long_lives()
     try:

@@ -12,6 +12,10 @@ EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
 """In embedded mode Windlass is also the cluster's own scheduler."""
 
 
+OWN_NAMESPACE = "kube-system"
+"""Where the leases and what is learned lie, unless told otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
     """Times in seconds.
@@ -23,10 +27,12 @@ class SchedulerOptions:
     ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
     PodGroup from a controller. ``policy``: what the scheduler begins with;
     ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config`` changes it.
+    ``own_namespace``: where what is learned is kept.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
     config_map: bool = False
+    own_namespace: str = OWN_NAMESPACE
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
     debounce_seconds: float = 0.003

@@ -23,10 +23,10 @@ from windlass.model.cluster import ClusterModel
 from windlass.observe import logs
 from windlass.predict.history import History, HistoryRecord
 from windlass.predict.model import Run, Traits
+from windlass.scheduler.options import OWN_NAMESPACE
 from windlass.spi.configuration import LEARNED, SchedulerConfig
 from windlass.spi.objects import Group
 
-NAMESPACE = "kube-system"
 NAME = "windlass-run-times"
 KEY = "history"
 ABOUT = "kubernetes.io/description"
@@ -43,12 +43,22 @@ def learns(policy: SchedulerConfig) -> bool:
 class RunTimes:
     """What one scheduler has learned. ``enabled``: whether it learns and tells anything."""
 
-    def __init__(self, client: Client, model: ClusterModel, *, clock: Clock, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        client: Client,
+        model: ClusterModel,
+        *,
+        clock: Clock,
+        enabled: bool = True,
+        namespace: str = OWN_NAMESPACE,
+    ) -> None:
+        """``namespace``: where the ConfigMap lies."""
         self.history = History()
         self.enabled = enabled
         self._client = client
         self._model = model
         self._clock = clock
+        self._namespace = namespace
         self._saved = 0
         self._complained = False
 
@@ -87,7 +97,7 @@ class RunTimes:
     async def load(self) -> None:
         """Take up what was known before."""
         try:
-            found = await self._client.find(resources.CONFIG_MAPS, NAME, NAMESPACE)
+            found = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
         except (StatusError, Unreachable) as error:
             log.warning("learned run times not read", why=error.message)
             return
@@ -110,12 +120,14 @@ class RunTimes:
         version = self.history.version
         text = msgspec.json.encode(self.history.as_record()).decode()
         try:
-            found = await self._client.find(resources.CONFIG_MAPS, NAME, NAMESPACE)
+            found = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
             if found is None:
-                await self._client.create(resources.CONFIG_MAPS, _object(text), NAMESPACE)
+                await self._client.create(
+                    resources.CONFIG_MAPS, _object(text, self._namespace), self._namespace
+                )
             else:
                 data = {"data": {KEY: text}}
-                await self._client.patch(resources.CONFIG_MAPS, NAME, data, NAMESPACE)
+                await self._client.patch(resources.CONFIG_MAPS, NAME, data, self._namespace)
         except (StatusError, Unreachable) as error:
             if not self._complained:
                 log.warning("learned run times not written", why=error.message)
@@ -131,11 +143,11 @@ def traits_of(group: Group) -> Traits:
     return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1))
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str, namespace: str) -> dict[str, Any]:
     about = "Run times of work that has ended, by which the scheduler estimates others; safe to delete."
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": NAME, "namespace": NAMESPACE, "annotations": {ABOUT: about}},
+        "metadata": {"name": NAME, "namespace": namespace, "annotations": {ABOUT: about}},
         "data": {KEY: text},
     }

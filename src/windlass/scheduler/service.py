@@ -101,7 +101,13 @@ class SchedulerService:
         self._wake = asyncio.Event()
         self._keeper = Keeper()
         self._ledger = Ledger()
-        self._run_times = RunTimes(client, self.model, clock=clock, enabled=learns(policy))
+        self._run_times = RunTimes(
+            client,
+            self.model,
+            clock=clock,
+            enabled=learns(policy),
+            namespace=self.options.own_namespace,
+        )
         self._gangs = GangWatch(self.options.gang_seconds)
         self._inbox: list[deltas.Delta] = []
         self._deadlines: deque[tuple[float, str, str]] = deque()
