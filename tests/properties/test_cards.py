@@ -26,7 +26,7 @@ from windlass.plugins.defaults import default_plugins
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, Node, TaskState
 
-SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def played(history: list[Op], cluster: Cluster | None = None) -> CardPlayer:
