@@ -161,3 +161,21 @@ def test_what_leaves_makes_room_for_promises_only(limit_of_model: int) -> None:
     c.cycle()
     c.cycle()
     assert c.placed("new") == limit_of_model
+
+
+def test_who_leaves_a_model_counts_until_he_is_gone() -> None:
+    """Also where another model, full of other work, has no limit."""
+    c = cluster(H100=1)
+    limit(c, name="z")
+    c.gang("full", 8, needs("gpu=1", node_selector={PRODUCT: "NVIDIA-A100-SXM4-80GB"}), queue="z")
+    c.gang("old", 1, "gpu=1", queue="q")
+    c.cycle()
+    assert c.where("old") == {"h": 1}
+    c.change_task("old-0", state=TaskState.RELEASING)
+    c.gang("new", 1, "gpu=1", queue="q")
+    c.cycle()
+    assert c.placed("new") == 0
+    c.remove("old")
+    c.cycle()
+    c.cycle()
+    assert c.where("new") == {"h": 1}

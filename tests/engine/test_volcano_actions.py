@@ -28,6 +28,7 @@ from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.nodes import NodeView
 from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, Queue, QueueState, SubGroup, Task
 from windlass.spi.plugins import QueueView, Refusal, StepView
+from windlass.spi.tiers import Tiers
 from windlass.testing import Scene
 from windlass.testing.scene import GPU, NAMESPACE
 
@@ -749,3 +750,24 @@ def test_volcanos_roots_divide_what_kais_leave_over() -> None:
         scene.gang(f"g{n}", gpu=1, queue="va")
         scene.cycle()
         assert scene.engine.world.queues.get("va").fair_share[GPU] == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "compared"),
+    [
+        ({}, 0),
+        ({"enableTopologyAwarePreemption": "true"}, 10),
+        ({"enableTopologyAwarePreemption": "true", "minCandidateNodesPercentage": 5}, 5),
+        ({"enableTopologyAwarePreemption": "true", "minCandidateNodesAbsolute": 40}, 40),
+        ({"enableTopologyAwarePreemption": "true", "maxCandidateNodesAbsolute": 3}, 3),
+    ],
+)
+def test_among_how_many_nodes_the_cheapest_victims_are_looked_for(
+    arguments: dict[str, object], compared: int
+) -> None:
+    scene = Scene(config=config("allocate preempt", preempt=arguments))
+    for n in range(100):
+        scene.node(f"n{n}", gpu=1)
+    (action,) = [a for a in scene.engine._actions if a.name == "volcano-preempt"]
+    (tiers,) = [p for p in scene.engine.world.policies.plugins if isinstance(p, Tiers)]
+    assert action._compared(tiers) == compared

@@ -8,6 +8,7 @@ import pytest
 from cluster_dsl import Cluster, needs
 
 from windlass.plugins.defaults import default_plugins
+from windlass.plugins.node_policies import Counting, wishes
 from windlass.spi.objects import (
     Dialect,
     Expression,
@@ -110,3 +111,8 @@ def test_pods_of_volcano_queues_have_own_scores_or_those_of_their_tiers() -> Non
 def test_another_placement_is_refused() -> None:
     with pytest.raises(ValueError, match="placement is binpack or spread, not 'tight'"):
         default_plugins(placement="tight")
+
+
+def test_wishes_about_other_pods_weigh_as_kube_schedulers_do() -> None:
+    found = {part.name: part.weight for part in wishes(Counting(), ())}
+    assert sorted(found.values()) == [2.0, 2.0]
