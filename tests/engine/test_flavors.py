@@ -168,6 +168,7 @@ def test_who_leaves_a_model_counts_until_he_is_gone() -> None:
     c = cluster(H100=1)
     limit(c, name="z")
     c.gang("full", 8, needs("gpu=1", node_selector={PRODUCT: "NVIDIA-A100-SXM4-80GB"}), queue="z")
+    c.cycle()
     c.gang("old", 1, "gpu=1", queue="q")
     c.cycle()
     assert c.where("old") == {"h": 1}
