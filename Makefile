@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine docs chaos gpu-check mutate lock clean cards
+.PHONY: help demo test check bench bench-engine docs chaos gpu-check mutate lock clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -46,6 +46,9 @@ gpu-check: $(STAMP)  ## what Windlass does with this machine's GPUs, recorded; O
 mutate: $(STAMP)  ## 300 random mutants of the engine and its policies: do the tests notice? writes docs/operations/mutants.md
 	@$(BIN)/python -m pip install -q "cosmic-ray>=8.7,<9" "coverage>=7"
 	@$(BIN)/python tools/mutate.py --report docs/operations/mutants.md
+
+chart: $(STAMP)  ## render the Helm chart into what `windlass install` applies (helm: tools/kubernetes/build.sh)
+	@$(BIN)/python tools/chart/render.py
 
 docs: $(STAMP)  ## write the generated reference pages anew
 	@$(BIN)/python tools/reference/generate.py

@@ -8,7 +8,7 @@ out=${WINDLASS_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools}/bin
 if [ "${1:-}" = --where ]; then echo "$out"; exit; fi
 if [ "${1:-}" = --late ]; then
   command -v go >/dev/null || exit 0
-  for name in etcd kube-apiserver kube-controller-manager; do
+  for name in etcd kube-apiserver kube-controller-manager helm; do
     [ -x "$out/$name" ] || { echo real; break; }
   done
   command -v kubectl >/dev/null || [ -x "$out/kubectl" ] || echo kubectl
@@ -18,7 +18,9 @@ mkdir -p "$out"
 export CGO_ENABLED=0
 version=v1.36.3
 ldflags="-s -w -X k8s.io/component-base/version.gitVersion=$version \
--X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
+-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36 \
+-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 \
+-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36"
 
 build() { # NAME MODULE-FOLDER PACKAGE
   [ -x "$out/$1" ] && return 0
@@ -32,4 +34,5 @@ command -v kubectl >/dev/null || build kubectl server k8s.io/kubernetes/cmd/kube
 build etcd etcd go.etcd.io/etcd/server/v3
 build kube-apiserver server k8s.io/kubernetes/cmd/kube-apiserver
 build kube-controller-manager server k8s.io/kubernetes/cmd/kube-controller-manager
+build helm helm helm.sh/helm/v3/cmd/helm
 echo "$out"

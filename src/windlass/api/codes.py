@@ -336,6 +336,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "it is not signed by the authority in the kubeconfig. The message says which.",
     ),
     (
+        "WL-INSTALL-504",
+        "Windlass was put into the cluster, but does not come up",
+        "The objects are there, but a CustomResourceDefinition is not served or a Deployment has not all its instances "
+        "ready in time: most often the image cannot be pulled, or no node has room. The command may be repeated.",
+    ),
+    (
         "WL-SERVER-502",
         "the control plane is not running",
         "Nobody listens on the API socket of this state folder. Start it with `windlass up`; `windlass run` "

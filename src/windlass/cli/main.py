@@ -42,6 +42,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("Cluster", "Show what the scheduler would do with a dump of a cluster."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
+    "install": ("Cluster", "Put Windlass into a cluster, or bring it up to date."),
+    "uninstall": ("Cluster", "Take Windlass out of a cluster; queues, jobs and running pods stay."),
     "crds": ("Cluster", "Print the CustomResourceDefinitions."),
     "completion": ("Other", "Print the shell's completion script."),
     "help": ("Other", "Explain an error code or a reason, offline."),

@@ -1,0 +1,118 @@
+{{/* Labels of everything; the dictionary: root, part (scheduler, controllers or empty). */}}
+{{- define "windlass.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: windlass
+{{ include "windlass.selector" . }}
+{{- end }}
+
+{{/* Labels by which pods are found: they never change. */}}
+{{- define "windlass.selector" -}}
+app.kubernetes.io/name: windlass
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- if .part }}
+app.kubernetes.io/component: {{ .part }}
+{{- end }}
+{{- end }}
+
+{{/* The name of an object: the release's, and the part. A release named windlass gives windlass-scheduler. */}}
+{{- define "windlass.name" -}}
+{{- if .part }}{{ printf "%s-%s" (.root.Release.Name | trunc 40 | trimSuffix "-") .part }}{{ else }}{{ .root.Release.Name }}{{ end }}
+{{- end }}
+
+{{/* Cluster-wide names say the namespace where it is not the usual one, so that two releases do not meet. */}}
+{{- define "windlass.clusterName" -}}
+{{- if eq .root.Release.Namespace "windlass-system" }}{{ include "windlass.name" . }}{{ else }}{{ printf "%s:%s" .root.Release.Namespace (include "windlass.name" .) }}{{ end }}
+{{- end }}
+
+{{- define "windlass.image" -}}
+{{- with .Values.image }}
+{{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The pod of one part; the dictionary: root, part, command, values, args, config. */}}
+{{- define "windlass.pod" -}}
+serviceAccountName: {{ include "windlass.name" . }}
+priorityClassName: {{ .root.Values.priorityClassName | quote }}
+terminationGracePeriodSeconds: 15
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "windlass.selector" . | nindent 14 }}
+containers:
+  - name: {{ .part }}
+    image: {{ include "windlass.image" .root }}
+    imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+    args:
+      - {{ .command }}
+      - --leader-elect=true
+      - --own-namespace=$(POD_NAMESPACE)
+      - --metrics-bind=:{{ .root.Values.metrics.port }}
+      {{- range .args }}
+      - {{ . }}
+      {{- end }}
+    env:
+      - name: POD_NAMESPACE
+        valueFrom:
+          fieldRef: {fieldPath: metadata.namespace}
+    ports:
+      - name: metrics
+        containerPort: {{ .root.Values.metrics.port }}
+    startupProbe:
+      httpGet: {path: /healthz, port: metrics}
+      periodSeconds: 2
+      failureThreshold: 30
+    livenessProbe:
+      httpGet: {path: /healthz, port: metrics}
+      periodSeconds: 10
+      timeoutSeconds: 5
+      failureThreshold: 6
+    readinessProbe:
+      httpGet: {path: /readyz, port: metrics}
+      periodSeconds: 5
+      timeoutSeconds: 5
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {drop: [ALL]}
+    resources:
+      {{- toYaml .values.resources | nindent 6 }}
+    {{- if .config }}
+    volumeMounts:
+      - name: configuration
+        mountPath: /etc/windlass
+        readOnly: true
+    {{- end }}
+{{- if .config }}
+volumes:
+  - name: configuration
+    configMap:
+      name: {{ include "windlass.name" . }}
+{{- end }}
+{{- end }}

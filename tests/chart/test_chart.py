@@ -1,0 +1,163 @@
+"""The Helm chart, as it lies there and as helm renders it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from windlass.app.options import parser, remote_options
+from windlass.controllers.priorityclasses.controller import SHIPPED
+from windlass.model.scheduler_config import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "chart"))
+import render  # noqa: E402
+
+Json = dict[str, Any]
+needs_helm = pytest.mark.skipif(
+    render.helm() is None, reason="no helm: build it with tools/kubernetes/build.sh"
+)
+
+
+def of_kind(objects: list[Json], kind: str) -> dict[str, Json]:
+    return {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == kind}
+
+
+def shipped() -> list[Json]:
+    """What ``windlass install`` applies."""
+    return list(yaml.safe_load_all(render.INSTALL.read_text()))
+
+
+def test_the_chart_has_the_crds_that_windlass_prints() -> None:
+    assert render.stale(render.crd_files()) == [], "run: make chart"
+
+
+@pytest.mark.real
+@needs_helm
+def test_install_applies_what_the_chart_renders() -> None:
+    assert render.stale({render.INSTALL: render.install_text()}) == [], "run: make chart"
+
+
+@pytest.mark.real
+@needs_helm
+def test_helm_has_nothing_to_say() -> None:
+    done = subprocess.run(
+        [str(render.helm()), "lint", "--strict", str(render.CHART)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout
+    assert "[ERROR]" not in done.stdout
+
+
+@pytest.mark.real
+@needs_helm
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("scheduler.replica=2", "'replica' not allowed"),
+        ("scheduler.replicas=0", "/scheduler/replicas"),
+        ("scheduler.names={default-scheduler}", "/scheduler/names/0"),
+        ("metrics.port=80", "/metrics/port"),
+        ("image.digest=sha256:abc", "/image/digest"),
+    ],
+)
+def test_wrong_values_are_refused(setting: str, words: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        render.template("--set", setting)
+    assert words in caught.value.stderr
+
+
+@pytest.mark.real
+@needs_helm
+def test_switches() -> None:
+    switched = render.template(
+        *("--set", "rbac.create=false,podDisruptionBudget.create=false,networkPolicy.create=false"),
+        *("--set", "priorityClasses.create=false,serviceMonitor.create=true,serviceMonitor.labels.team=a"),
+        *("--set", "image.digest=sha256:" + "a" * 64 + ",imagePullSecrets={pull}"),
+        *("--set-json", 'scheduler.configuration={"actions": "allocate"}'),
+    )
+    kinds = {obj["kind"] for obj in switched}
+    assert kinds == {"ServiceAccount", "ConfigMap", "Deployment", "Service", "ServiceMonitor"}
+    (monitor,) = of_kind(switched, "ServiceMonitor").values()
+    assert monitor["metadata"]["labels"]["team"] == "a"
+    for deployment in of_kind(switched, "Deployment").values():
+        spec = deployment["spec"]["template"]["spec"]
+        assert spec["imagePullSecrets"] == [{"name": "pull"}]
+        assert spec["containers"][0]["image"] == "windlass@sha256:" + "a" * 64
+    (config,) = of_kind(switched, "ConfigMap").values()
+    assert parse(config["data"]["windlass.conf"]).config.actions == ("allocate",)
+
+
+@pytest.mark.real
+@needs_helm
+def test_two_releases_do_not_meet() -> None:
+    one = {(o["kind"], o["metadata"]["name"]) for o in render.template() if "namespace" not in o["metadata"]}
+    other = render.template("--set", "priorityClasses.create=false", namespace="second")
+    two = {(o["kind"], o["metadata"]["name"]) for o in other if "namespace" not in o["metadata"]}
+    assert two
+    assert not one & two
+    assert "metrics.k8s.io" not in str(other)
+    assert "metrics.k8s.io" in str(render.template("--set", "rbac.metricsServer=true"))
+
+
+def test_every_value_is_in_the_schema_and_has_words() -> None:
+    values = yaml.safe_load((render.CHART / "values.yaml").read_text())
+    schema = json.loads((render.CHART / "values.schema.json").read_text())
+    named = {key: set(part.get("properties", ())) for key, part in schema["properties"].items()}
+    named.pop("global")  # helm's own
+    assert named.keys() == values.keys()
+    for key, value in values.items():
+        if isinstance(value, dict):
+            assert named[key] == value.keys(), key
+
+
+def test_the_processes_understand_their_arguments() -> None:
+    deployments = of_kind(shipped(), "Deployment")
+    assert set(deployments) == {"windlass-scheduler", "windlass-controllers"}
+    for name, deployment in deployments.items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        options = remote_options(parser().parse_args(container["args"]))
+        assert options.leader_elect
+        assert options.metrics == ":8080"
+        assert options.role == name.removeprefix("windlass-").removesuffix("s") or options.role == "scheduler"
+    mounted = of_kind(shipped(), "ConfigMap")["windlass-scheduler"]["data"]["windlass.conf"]
+    assert parse(mounted).config.actions == ()  # the default policy
+
+
+def test_the_pods_are_locked_down() -> None:
+    for deployment in of_kind(shipped(), "Deployment").values():
+        spec = deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+        assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_the_priority_classes_are_those_of_a_box() -> None:
+    found = {
+        name: (obj["value"], obj["description"]) for name, obj in of_kind(shipped(), "PriorityClass").items()
+    }
+    system = ("system-cluster-critical", "system-node-critical")  # a cluster has them
+    assert found == {name: fact for name, fact in SHIPPED.items() if name not in system}
+
+
+def test_no_rule_is_wide() -> None:
+    for kind in ("ClusterRole", "Role"):
+        for role in of_kind(shipped(), kind).values():
+            for rule in role["rules"]:
+                words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+                assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "nodes/proxy"}, rule

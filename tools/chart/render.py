@@ -1,0 +1,91 @@
+"""Write what follows from the chart: its CRDs, and the objects that ``windlass install`` puts into a cluster.
+
+``python tools/chart/render.py`` copies the CRDs of ``windlass crds`` into the chart and renders the chart with its
+default values into ``src/windlass/cli/data/install.yaml`` (needs helm, built by ``tools/kubernetes/build.sh``).
+``--check`` writes nothing and ends with 1 when a file is not what it should be; a test does the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "windlass"
+CRDS = ROOT / "src" / "windlass" / "api" / "crds"
+INSTALL = ROOT / "src" / "windlass" / "cli" / "data" / "install.yaml"
+NAMESPACE = "windlass-system"
+NOTE = "# Rendered from deploy/helm/windlass by tools/chart/render.py. Change the chart, then `make chart`.\n"
+
+
+def helm() -> Path | None:
+    """The helm that the tests use, if it is there."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    path = Path(os.environ.get("WINDLASS_TOOLS") or f"{cache}/windlass/tools") / "bin" / "helm"
+    return path if os.access(path, os.X_OK) else None
+
+
+def template(*options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
+    """The objects of the chart, without CRDs. Raises ``CalledProcessError`` with helm's words."""
+    argv = [str(helm()), "template", "windlass", str(CHART), "--namespace", namespace, *options]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def install_text() -> str:
+    """The objects as ``windlass install`` has them: without the words of helm."""
+    found = [_plain(obj) for obj in template()]
+    texts = [yaml.safe_dump(obj, sort_keys=False, width=110, allow_unicode=True) for obj in found]
+    return NOTE + "---\n".join(texts)
+
+
+def _plain(obj: dict[str, Any]) -> dict[str, Any]:
+    labels = obj["metadata"]["labels"]
+    del labels["helm.sh/chart"]
+    labels["app.kubernetes.io/managed-by"] = "windlass"
+    return obj
+
+
+def crd_files() -> dict[Path, str]:
+    """The chart's CRDs and what they have to be: those that ``windlass crds`` prints."""
+    return {CHART / "crds" / source.name: source.read_text() for source in sorted(CRDS.glob("*.yaml"))}
+
+
+def stale(wanted: dict[Path, str]) -> list[str]:
+    """The files that are not as wanted, and those in the chart's ``crds`` that nobody wants."""
+    wrong = [path for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
+    wrong += [path for path in sorted((CHART / "crds").glob("*")) if path not in crd_files()]
+    return [str(path.relative_to(ROOT)) for path in wrong]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 when a file is stale")
+    options = parser.parse_args(arguments)
+    if helm() is None:
+        print("no helm: build it with tools/kubernetes/build.sh", file=sys.stderr)
+        return 3
+    wanted = {**crd_files(), INSTALL: install_text()}
+    wrong = stale(wanted)
+    if not options.check:
+        for name in wrong:
+            path = ROOT / name
+            if path not in wanted:
+                path.unlink()
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path])
+    for name in wrong:
+        print(name)
+    return 1 if options.check and wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
