@@ -110,7 +110,8 @@ class FlavorBound:
         self._limits = limits
         self._kept = kept
         self._nodes = nodes
-        self._future = future
+        self.future = future
+        """Whether what terminates counts as gone."""
 
     def attach(self, nodes: NodeView) -> None:
         """Everything is in the queues' sums."""
@@ -134,9 +135,7 @@ class FlavorBound:
         """See :meth:`attach`."""
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
-        full = [
-            name for queue, name, units in self._limits if _room(queue, name, future=self._future) < units
-        ]
+        full = [name for queue, name, units in self._limits if _room(queue, name, future=self.future) < units]
         full += [kept.name for kept in self._kept if self._left(kept) < kept.units]
         mask: BoolArray | None = None
         for name in dict.fromkeys(full):
@@ -146,7 +145,7 @@ class FlavorBound:
 
     def _left(self, kept: Kept) -> int:
         """What is free of a model, for this group."""
-        free = free_of_model(kept.name, self._nodes, future=self._future)
+        free = free_of_model(kept.name, self._nodes, future=self.future)
         return free - sum(unfilled(top, kept.name, kept.path, kept.units) for top in kept.path[-1].siblings)
 
 

@@ -107,7 +107,7 @@ class Placer:
         ``future``: those that fit nowhere now are promised room that is being vacated. Returns how many
         were placed or promised room, always a prefix.
         """
-        self._bound = bound_of(group, cls, future=future)
+        self._bound = bound_of(group, cls, future=False)
         try:
             return self._place(statement, group, cls, entries, future)
         finally:
@@ -161,6 +161,8 @@ class Placer:
         else:
             placed = self._place_now(statement, group, cls, entries)
         if future and placed < len(entries) and statement.leaving:
+            if self._bound is not None:
+                self._bound.future = True  # only what is promised counts on what leaves
             placed += self.promise(statement, cls, entries[placed:])
         return placed
 
