@@ -363,11 +363,11 @@ class CardTable:
                 continue
             found.taken[resource] = -1 if slots.surplus else taken
             for slot, card in enumerate(found.kit.cards):
-                if card.device.resource != resource or not card.counted:
+                if card.device.resource != resource:
                     continue
                 held = taken >> card.device.index & 1
                 cells = self.cells[row, slot]
-                opened = cells[SHARES] + cells[SLICES] > 0
+                opened = card.counted and cells[SHARES] + cells[SLICES] > 0
                 cells[TAKEN] = held and (not opened or card.device.index in slots.surplus)
                 found.states[slot] = self._state(cells)
 
