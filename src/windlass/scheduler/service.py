@@ -102,11 +102,7 @@ class SchedulerService:
         self._keeper = Keeper()
         self._ledger = Ledger()
         self._run_times = RunTimes(
-            client,
-            self.model,
-            clock=clock,
-            enabled=learns(policy),
-            namespace=self.options.own_namespace,
+            client, self.model, clock=clock, enabled=learns(policy), namespace=self.options.own_namespace
         )
         self._gangs = GangWatch(self.options.gang_seconds)
         self._inbox: list[deltas.Delta] = []
