@@ -8,7 +8,8 @@ from itertools import combinations
 
 import pytest
 
-from windlass.engine.mig import FAMILIES, Geometry, family_of, geometry_of
+from windlass.api.mig_profiles import PROFILES, profiles_of
+from windlass.engine.mig import Geometry, geometry_of
 from windlass.spi.devices import CardMode, SliceProfile
 from windlass.spi.objects import Device
 
@@ -18,7 +19,7 @@ Layout = frozenset[tuple[str, int]]
 
 
 def geometry(names: tuple[str, ...]) -> Geometry:
-    by_name = {profile.name: profile for profile in FAMILIES["H100-80"]}
+    by_name = {profile.name: profile for profile in PROFILES["H100-80"]}
     return Geometry([by_name[name] for name in names])
 
 
@@ -104,12 +105,12 @@ def all_states(g: Geometry) -> list[int]:
     return sorted(seen)
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(PROFILES))
 def test_the_next_slice_keeps_the_most(family: str) -> None:
     """From every state and for every profile: as many of the same as could be kept at all are kept; of the
     large ones, the largest first, most are kept by no other place; no other place keeps all combinations
     that the one chosen does, and more."""
-    g = Geometry(FAMILIES[family])
+    g = Geometry(PROFILES[family])
     order = sorted(
         g.codes.values(), key=lambda at: (g.profiles[at].compute, g.profiles[at].size), reverse=True
     )
@@ -139,7 +140,7 @@ def test_small_slices_go_to_the_right() -> None:
 
 
 def test_media_extensions_are_there_once() -> None:
-    g = Geometry(FAMILIES["A100-40"])
+    g = Geometry(PROFILES["A100-40"])
     code = g.codes["1g.5gb+me"]
     assert g.more(0)[code] == 1
     after = g.best(0, code)
@@ -166,7 +167,7 @@ def test_media_extensions_are_there_once() -> None:
     ],
 )
 def test_models_are_known(model: str, memory: int, family: str) -> None:
-    assert family_of(model, memory) == family
+    assert profiles_of(model, memory) == PROFILES.get(family, ())
 
 
 def test_a_node_s_word_goes_before_the_table() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from windlass.engine.policies import Policies
 from windlass.plugins.defaults import default_plugins
-from windlass.spi import nodes, plugins, shares, victims
+from windlass.spi import devices, nodes, numa, plugins, scoring, shares, topology, victims
 from windlass.spi.objects import Dialect, Needs
 
 PROTOCOLS = [
@@ -23,6 +23,7 @@ PROTOCOLS = [
     plugins.TaskOrder,
     plugins.Admits,
     shares.Division,
+    devices.CardChoice,
 ]
 ELSEWHERE = [victims.Claims, victims.VictimFilter, victims.VictimOrder, victims.Validates]
 """Protocols that are tested with the actions that ask them."""
@@ -41,7 +42,7 @@ def test_every_protocol_has_a_built_in_policy_with_the_same_parameters(protocol:
             assert mine == list(inspect.signature(getattr(protocol, name)).parameters), (plugin, name)
 
 
-@pytest.mark.parametrize("module", [nodes, plugins, shares])
+@pytest.mark.parametrize("module", [devices, nodes, numa, plugins, scoring, shares, topology])
 def test_everything_public_is_documented(module) -> None:
     for name, member in vars(module).items():
         if inspect.isclass(member) and member.__module__ == module.__name__:
@@ -62,7 +63,13 @@ def test_policies_are_sorted_by_what_they_do() -> None:
     policies = Policies(default_plugins())
     assert [p.name for p in policies.static_filters] == ["availability", "node-affinity", "taints"]
     assert [p.name for p in policies.capacities] == ["resources"]
-    assert [p.name for p in policies.domains] == ["host-ports", "pod-affinity", "topology-spread", "volumes"]
+    assert [p.name for p in policies.domains] == [
+        "host-ports",
+        "pod-affinity",
+        "topology-spread",
+        "numa",
+        "volumes",
+    ]
     assert [p.name for p in policies.scores(Dialect.WINDLASS).row] == ["binpack"]
     assert policies.countable
     assert policies.shares_rows

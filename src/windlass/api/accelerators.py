@@ -1,8 +1,7 @@
 """What a card of each well-known model has, by the names people use: for simulated cards and for labels.
 
-Real cards are asked (NVML); nothing here overrides what a driver says. Memory in MiB as drivers report it.
-MIG placements: starts and sizes on the card's memory axis, usable memory and SMs per instance, as real cards
-list them (they cannot be computed from the profile's name: ``1g.18gb`` is 16 GiB).
+Real cards are asked (NVML); nothing here overrides what a driver says. Memory in MiB as drivers report it. What
+they can be sliced into stands in :mod:`windlass.api.mig_profiles`.
 """
 
 from __future__ import annotations
@@ -11,55 +10,10 @@ from dataclasses import dataclass
 
 from windlass.api.accelerator_table import tier_of as tier_of
 from windlass.api.cards import ProfilePlacement
+from windlass.api.mig_profiles import SliceProfile, profiles_of
 
 NVIDIA, AMD, GAUDI, ASCEND = "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "huawei.com/Ascend910"
 HIGH, STANDARD, INFERENCE = "high-performance", "standard", "inference"
-
-_SEVEN = tuple(range(7))
-_PLACES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
-    (_SEVEN, 1, 1, 7),
-    (_SEVEN, 1, 1, 1),
-    ((0, 2, 4, 6), 2, 1, 4),
-    ((0, 2, 4), 2, 2, 3),
-    ((0, 4), 4, 3, 2),
-    ((0,), 4, 4, 1),
-    ((0,), 8, 7, 1),
-)
-"""(starts, size, compute slices, most at once) of 1g, 1g+me, 1g of double memory, 2g, 3g, 4g, 7g."""
-_AMPERE = (14, 14, 14, 28, 42, 56, 98)
-_HOPPER = (16, 16, 26, 32, 60, 64, 132)
-
-
-def _seven(
-    names: str, memory: tuple[int, ...], multiprocessors: tuple[int, ...]
-) -> tuple[ProfilePlacement, ...]:
-    """The geometry that A100, H100 and H200 share; ``memory``: of 1g, of 2 slices, of 4, of all."""
-    single, double, half, whole = memory
-    usable = (single, single, double, double, half, half, whole)
-    rows = zip(names.split(), _PLACES, usable, multiprocessors, strict=True)
-    return tuple(
-        ProfilePlacement(name, starts, size, compute, mib, sms, most)
-        for name, (starts, size, compute, most), mib, sms in rows
-    )
-
-
-_A100_40 = _seven(
-    "1g.5gb 1g.5gb+me 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb", (4864, 9856, 19968, 40192), _AMPERE
-)
-_A100_80 = _seven(
-    "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb", (9856, 19968, 40192, 80384), _AMPERE
-)
-_H100_80 = _seven(
-    "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb", (9984, 20096, 40448, 81152), _HOPPER
-)
-_H200_141 = _seven(
-    "1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb", (16384, 33280, 71424, 143360), _HOPPER
-)
-_A30 = (
-    ProfilePlacement("1g.6gb", (0, 1, 2, 3), 1, 1, 5952, 14, 4),
-    ProfilePlacement("2g.12gb", (0, 2), 2, 2, 12032, 28, 2),
-    ProfilePlacement("4g.24gb", (0,), 4, 4, 24192, 56, 1),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +29,34 @@ class Model:
     compute: str = ""
     resource: str = NVIDIA
     tier: str = ""
-    placements: tuple[ProfilePlacement, ...] = ()
     links: bool = False
+
+    @property
+    def placements(self) -> tuple[ProfilePlacement, ...]:
+        """Where MIG profiles can stand on the card; none where it has no MIG."""
+        return tuple(_placement(profile) for profile in profiles_of(self.product, self.memory_mib))
+
+
+def _placement(profile: SliceProfile) -> ProfilePlacement:
+    return ProfilePlacement(
+        profile.name,
+        profile.starts,
+        profile.size,
+        profile.compute,
+        profile.memory_mib,
+        profile.sms,
+        most=1 if profile.media else len(profile.starts),
+    )
 
 
 MODELS: dict[str, Model] = {
-    "H100-80GB": Model("NVIDIA-H100-80GB-HBM3", 81559, "9.0", tier=HIGH, placements=_H100_80, links=True),
-    "H100-PCIE": Model("NVIDIA-H100-PCIe", 81559, "9.0", tier=HIGH, placements=_H100_80),
-    "H200": Model("NVIDIA-H200", 143771, "9.0", tier=HIGH, placements=_H200_141, links=True),
+    "H100-80GB": Model("NVIDIA-H100-80GB-HBM3", 81559, "9.0", tier=HIGH, links=True),
+    "H100-PCIE": Model("NVIDIA-H100-PCIe", 81559, "9.0", tier=HIGH),
+    "H200": Model("NVIDIA-H200", 143771, "9.0", tier=HIGH, links=True),
     "B200": Model("NVIDIA-B200", 183359, "10.0", tier=HIGH, links=True),
-    "A100-40GB": Model("NVIDIA-A100-SXM4-40GB", 40960, "8.0", tier=HIGH, placements=_A100_40, links=True),
-    "A100-80GB": Model("NVIDIA-A100-SXM4-80GB", 81920, "8.0", tier=HIGH, placements=_A100_80, links=True),
-    "A30": Model("NVIDIA-A30", 24576, "8.0", placements=_A30),
+    "A100-40GB": Model("NVIDIA-A100-SXM4-40GB", 40960, "8.0", tier=HIGH, links=True),
+    "A100-80GB": Model("NVIDIA-A100-SXM4-80GB", 81920, "8.0", tier=HIGH, links=True),
+    "A30": Model("NVIDIA-A30", 24576, "8.0"),
     "A40": Model("NVIDIA-A40", 46068, "8.6", tier=STANDARD),
     "A10": Model("NVIDIA-A10", 23028, "8.6"),
     "V100-16GB": Model("Tesla-V100-SXM2-16GB", 16384, "7.0", tier=STANDARD, links=True),

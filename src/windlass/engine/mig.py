@@ -11,103 +11,19 @@ media extensions are taken; all else about it follows:
   profiles remain possible; then as far right as can be. Where one place keeps all that another one does,
   and more, it is never the other (a test over all states holds it).
 
-The table of models is from NVIDIA's and users' listings of real cards. What a node says about its cards
-(NVML's possible placements) goes before it. Memory is never computed from a profile's name; where it is not
-known it is 0, and no claim on memory is served there.
+What a node says about its cards (NVML's possible placements) goes before the table of models.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from windlass.spi.devices import SliceProfile
+from windlass.spi.devices import SliceProfile, profiles_of
 from windlass.spi.objects import Device
 
 Placed = frozenset[tuple[str, int]]
 """Instances on one card: (profile, start)."""
-
-_MEDIA = "+me"
-_SLOTS = (
-    ("1g", 1, 1, (0, 1, 2, 3, 4, 5, 6)),
-    ("1g.double", 1, 2, (0, 2, 4, 6)),
-    ("2g", 2, 2, (0, 2, 4)),
-    ("3g", 3, 4, (0, 4)),
-    ("4g", 4, 4, (0,)),
-    ("7g", 7, 8, (0,)),
-)
-"""Profile slots of the cards with seven compute and eight memory slices."""
-_AMPERE = (14, 14, 28, 42, 56, 98)
-_HOPPER = (16, 26, 32, 60, 64, 132)
-_UNKNOWN = (0, 0, 0, 0, 0, 0)
-
-
-def _common(
-    names: str, memory: tuple[int, ...] = _UNKNOWN, sms: tuple[int, ...] = _UNKNOWN
-) -> tuple[SliceProfile, ...]:
-    """The profiles of a card of seven compute slices: ``names`` in the order of the slots, after 1g the same
-    with the media extensions."""
-    found: list[SliceProfile] = []
-    for name, (_, compute, size, starts), mib, units in zip(names.split(), _SLOTS, memory, sms, strict=True):
-        found.append(SliceProfile(name, compute, size, starts, mib, units))
-        if compute == size == 1:
-            found.append(SliceProfile(name + _MEDIA, compute, size, starts, mib, units, media=True))
-    return tuple(found)
-
-
-FAMILIES: dict[str, tuple[SliceProfile, ...]] = {
-    "A30": (
-        SliceProfile("1g.6gb", 1, 1, (0, 1, 2, 3)),
-        SliceProfile("1g.6gb+me", 1, 1, (0, 1, 2, 3), media=True),
-        SliceProfile("2g.12gb", 2, 2, (0, 2)),
-        SliceProfile("2g.12gb+me", 2, 2, (0, 2), media=True),
-        SliceProfile("4g.24gb", 4, 4, (0,)),
-    ),
-    "A100-40": _common(
-        "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb",
-        (4_864, 9_856, 9_856, 19_968, 19_968, 40_192),
-        _AMPERE,
-    ),
-    "A100-80": _common(
-        "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb",
-        (9_856, 19_968, 19_968, 40_192, 40_192, 80_384),
-        _AMPERE,
-    ),
-    "H100-80": _common(
-        "1g.10gb 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb",
-        (9_984, 20_090, 20_090, 40_448, 40_448, 81_152),
-        _HOPPER,
-    ),
-    "H100-94": _common(
-        "1g.12gb 1g.24gb 2g.24gb 3g.47gb 4g.47gb 7g.94gb",
-        (11_008, 22_138, 22_138, 47_493, 47_493, 95_354),
-        _HOPPER,
-    ),
-    "H100-96": _common("1g.12gb 1g.24gb 2g.24gb 3g.48gb 4g.48gb 7g.96gb"),
-    "H200": _common(
-        "1g.18gb 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb",
-        (16_384, 33_280, 33_280, 71_475, 71_475, 143_360),
-        _HOPPER,
-    ),
-    "B200": _common("1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb"),
-    "GB200": _common("1g.23gb 1g.47gb 2g.47gb 3g.93gb 4g.93gb 7g.186gb"),
-}
-_BY_MODEL: tuple[tuple[str, int, int, str], ...] = (
-    ("A30", 0, 0, "A30"),
-    ("A100", 0, 50_000, "A100-40"),
-    ("A100", 50_000, 0, "A100-80"),
-    ("GH200", 90_000, 100_000, "H100-96"),
-    ("H20", 90_000, 100_000, "H100-96"),
-    ("H20", 130_000, 0, "H200"),
-    ("H100", 50_000, 90_000, "H100-80"),
-    ("H100", 90_000, 97_000, "H100-94"),
-    ("H200", 130_000, 0, "H200"),
-    ("GB200", 0, 0, "GB200"),
-    ("B200", 0, 0, "B200"),
-)
-"""A word of the model's name, its memory in MiB from … to (0: any), the family."""
-_WORD = re.compile(r"[A-Z0-9]+")
 
 
 class Geometry:
@@ -241,19 +157,10 @@ def geometry(profiles: tuple[SliceProfile, ...]) -> Geometry:
     return Geometry(profiles)
 
 
-def family_of(model: str, memory_mib: int) -> str:
-    """The name of the family of a model; empty if it is not in the table."""
-    words = set(_WORD.findall(model.upper()))
-    for word, least, most, family in _BY_MODEL:
-        if word in words and memory_mib >= least and (not most or memory_mib < most):
-            return family
-    return ""
-
-
 def geometry_of(device: Device) -> Geometry | None:
     """What a card can be sliced into: by what its node says, else by its model; ``None`` if nothing is
     known."""
     if device.geometry:
         return geometry(device.geometry)
-    family = family_of(device.model, device.memory_mib)
-    return geometry(FAMILIES[family]) if family else None
+    known = profiles_of(device.model, device.memory_mib)
+    return geometry(known) if known else None

@@ -18,6 +18,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.api.mig_profiles import SliceProfile as SliceProfile
+from windlass.api.mig_profiles import profiles_of as profiles_of
+
 if TYPE_CHECKING:
     from windlass.spi.objects import Needs
 
@@ -39,24 +42,6 @@ class CardMode(StrEnum):
     WHOLE = "whole"
     SLICED = "sliced"
     EITHER = "either"
-
-
-@dataclass(frozen=True, slots=True)
-class SliceProfile:
-    """A MIG profile and where on the card it can stand.
-
-    ``compute``: of the card's compute slices; ``size``: of its memory slices, from one of ``starts`` on.
-    ``memory_mib``: what is usable; 0 where that is not known: then no claim on memory is served by it.
-    ``sms``: multiprocessors. ``media``: it has the card's only media extensions (``+me``).
-    """
-
-    name: str
-    compute: int
-    size: int
-    starts: tuple[int, ...]
-    memory_mib: int = 0
-    sms: int = 0
-    media: bool = False
 
 
 @dataclass(frozen=True, slots=True)
