@@ -84,6 +84,23 @@ def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
         yield kube
     finally:
         kube.stop()
+    _least_privilege(kube)
+
+
+def _least_privilege(kube: RealKube) -> None:
+    """Fails the session when a scheduler or controller asked for what the chart does not let it do.
+
+    ``WINDLASS_RIGHTS=FILE`` adds what was used to a file, one right a line (``make rights``).
+    """
+    import rights
+
+    requests = list(rights.asked(kube.audit_log))
+    record = os.environ.get("WINDLASS_RIGHTS")
+    if record:
+        with open(record, "a") as lines:
+            lines.writelines(" ".join(part or '""' for part in one.right) + "\n" for one in requests)
+    wanting = rights.denied(requests)
+    assert not wanting, f"the chart's roles lack: {wanting}"
 
 
 @pytest.fixture(scope="session")

@@ -139,11 +139,16 @@ async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
     """The embedded server's process runs the reconcilers itself; on a real cluster the test does."""
     clock, rng = SystemClock(), randomness.system()
     embedded = cluster.name == "embedded"
-    async with Client(HttpTransport(cluster.connection), clock=clock, rng=rng) as client:
+    async with (
+        Client(HttpTransport(cluster.connection), clock=clock, rng=rng) as client,
+        Client(
+            HttpTransport(cluster.connection), user_agent="windlass-controllers", clock=clock, rng=rng
+        ) as own,
+    ):
         namespace = cluster.new_namespace("jobs")
         work: asyncio.Future[None] | None = None
         if not embedded:
-            manager = ControllerManager(client, clock=clock, rng=rng, embedded=False)
+            manager = ControllerManager(own, clock=clock, rng=rng, embedded=False)
             work = asyncio.ensure_future(manager.run())
         try:
             yield Scene(client, namespace, embedded)

@@ -41,14 +41,14 @@ class Scene:
         self._running: list[asyncio.Task[None]] = []
         self._nodes: list[str] = []
 
-    def connect(self) -> Client:
+    def connect(self, agent: str = "test") -> Client:
         transport = HttpTransport(self._cluster.connection)
-        return Client(transport, clock=self.clock, rng=random.Random(1))
+        return Client(transport, user_agent=agent, clock=self.clock, rng=random.Random(1))
 
     # The scheduler.
 
     async def start(self, **options: Any) -> SchedulerService:
-        client = self.connect()
+        client = self.connect("windlass-scheduler")
         service = SchedulerService(
             client,
             clock=self.clock,

@@ -29,6 +29,16 @@ from windlass.client.transport import Request
 REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 ADMIN_TOKEN = "test-admin-token"
 USER_TOKEN = "test-user-token"
+_AUDIT = b"""apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- {level: None, nonResourceURLs: ["*"]}
+- {level: None, users: ["system:apiserver", "system:kube-controller-manager"]}
+- {level: Metadata}
+"""
+"""What the audit log holds: who asked for what."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -127,6 +137,11 @@ class RealKube:
         process = self._processes.pop("kube-apiserver")
         process.kill()
         process.wait()
+
+    @property
+    def audit_log(self) -> Path:
+        """Every request that was answered, as JSON lines (audit.k8s.io/v1, level Metadata)."""
+        return self.folder / "audit.log"
 
     def stop(self) -> None:
         """Clients first, the store last. Never raises, never leaves a process."""
@@ -233,6 +248,7 @@ class RealKube:
                 f'{ADMIN_TOKEN},admin,uid-admin,"system:masters"\n{USER_TOKEN},alice,uid-alice,"dev"\n'
             ).encode(),
             "kubeconfig": self._kubeconfig(ADMIN_TOKEN),
+            "audit.yaml": _AUDIT,
         }
         for name, data in files.items():
             path = self.folder / name
@@ -286,6 +302,8 @@ class RealKube:
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
+            f"--audit-policy-file={self.folder / 'audit.yaml'}",
+            f"--audit-log-path={self.audit_log}",
             "--allow-privileged=true",
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
