@@ -1,0 +1,330 @@
+"""Windlass in a real cluster: installed by helm and by ``windlass install``, run with exactly the chart's rights."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rights
+import yaml
+from clusters import Cluster, eventually
+from installedkube import CRDS, SPACE, InstalledProcess, windlass
+from realkube import RealKube, missing
+from rightsscene import RightsScene
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "chart"))
+import render  # noqa: E402
+
+Json = dict[str, Any]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SPACE}/deployments"
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+
+
+@pytest.fixture(scope="module")
+def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
+    """A cluster that has nothing of Windlass."""
+    absent = missing()
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    made = RealKube(tmp_path_factory.mktemp("installkube"))
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def api(kube: RealKube) -> Iterator[Cluster]:
+    cluster = Cluster.of_real(kube)
+    yield cluster
+    cluster.close()
+
+
+def helm(kube: RealKube, *arguments: str) -> str:
+    argv = [str(render.helm()), "--kubeconfig", str(kube.kubeconfig), *arguments]
+    home = {"HOME": str(kube.folder), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120, env=home)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def ours(api: Cluster) -> list[str]:
+    """Names of the project's CRDs that the cluster has."""
+    wanted = {path.name for path in render.crd_files()}
+    found = api.get(CRDS).ok()["items"]
+    names = {
+        f"{o['spec']['group']}_{o['spec']['names']['plural']}.yaml": o["metadata"]["name"] for o in found
+    }
+    return [name for file, name in names.items() if file in wanted]
+
+
+def test_helm_installs_upgrades_rolls_back_and_uninstalls(kube: RealKube, api: Cluster) -> None:
+    if render.helm() is None:
+        pytest.skip("no helm: build it with tools/kubernetes/build.sh")
+    said = helm(kube, "install", "windlass", str(render.CHART), "--create-namespace", "--namespace", SPACE)
+    assert "STATUS: deployed" in said
+    assert len(ours(api)) == len(render.crd_files())
+
+    def replicas() -> int:
+        return api.get(f"{DEPLOYMENTS}/windlass-scheduler").ok()["spec"]["replicas"]
+
+    assert replicas() == 2
+    helm(
+        kube, "upgrade", "windlass", str(render.CHART), "--namespace", SPACE, "--set", "scheduler.replicas=3"
+    )
+    assert replicas() == 3
+    helm(kube, "rollback", "windlass", "1", "--namespace", SPACE)
+    assert replicas() == 2
+    helm(kube, "uninstall", "windlass", "--namespace", SPACE)
+    assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 404
+    assert len(ours(api)) == len(render.crd_files())  # with the queues and jobs in them
+
+
+def test_install_may_be_repeated_and_a_dry_run_writes_nothing(kube: RealKube, api: Cluster) -> None:
+    for word in ours(api):
+        api.delete(f"{CRDS}/{word}").ok()
+    eventually(lambda: not ours(api))
+    rehearsed = windlass(kube, "install", "--dry-run")
+    assert rehearsed.returncode == 0, rehearsed.stderr
+    assert all(line.endswith(" (dry run)") for line in rehearsed.stdout.splitlines())
+    assert not ours(api)
+    assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 404
+
+    first = windlass(kube, "install")
+    assert first.returncode == 0, first.stderr
+    assert len(first.stdout.splitlines()) == len(rehearsed.stdout.splitlines())
+    assert "deployment.apps/windlass-scheduler created" in first.stdout
+    assert len(ours(api)) == len(render.crd_files())
+
+    second = windlass(kube, "install")
+    assert second.returncode == 0, second.stderr
+    assert {line.rpartition(" ")[2] for line in second.stdout.splitlines()} == {"unchanged"}, second.stdout
+
+    other = windlass(kube, "install", "--replicas", "3", "--scheduler-name", "windlass", "--image", "r/w:2")
+    changed = [line for line in other.stdout.splitlines() if not line.endswith(" unchanged")]
+    assert changed == [
+        "deployment.apps/windlass-scheduler configured",
+        "deployment.apps/windlass-controllers configured",
+    ]
+    slow = windlass(kube, "install", "--wait", "1")  # there is no node: no pod ever starts
+    assert slow.returncode == 7
+    assert "WL-INSTALL-504" in slow.stderr
+
+
+def test_what_install_applies_is_in_the_cluster_as_it_was_sent(kube: RealKube, api: Cluster) -> None:
+    """No field of the objects is one that Kubernetes does not know."""
+    from windlass.cli import installing
+    from windlass.client import verbs
+
+    wishes = installing.Wishes()
+    for obj in installing.objects(wishes):
+        metadata, resource = obj["metadata"], installing.KINDS[obj["kind"]]
+        if resource is installing.CRD or obj["kind"] == "Namespace":
+            continue
+        request = verbs.patch(
+            resource,
+            metadata["name"],
+            obj,
+            metadata.get("namespace"),
+            kind="apply",
+            field_manager="test",
+            field_validation="Strict",
+            force=True,
+            dry_run=True,
+        )
+        answer = api.client.request(request)
+        assert answer.status == 200, (obj["kind"], answer.body)
+        assert not answer.headers.get("warning"), (obj["kind"], answer.headers)
+
+
+def job(name: str, workers: int, gpus: int) -> Json:
+    container = {"name": "main", "image": "train", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    spec = {
+        "restartPolicy": "Never",
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
+    }
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": "windlass",
+            "queue": "team",
+            "minAvailable": workers,
+            "ttlSecondsAfterFinished": 1,
+            "plugins": {"svc": [], "env": []},
+            "tasks": [{"name": "worker", "replicas": workers, "template": {"spec": spec}}],
+        },
+    }
+
+
+class Running:
+    """Two schedulers and the controllers, with the tokens of their ServiceAccounts."""
+
+    def __init__(self, kube: RealKube, api: Cluster) -> None:
+        self.schedulers: list[InstalledProcess] = []
+        self.all: list[InstalledProcess] = []
+        for part, number in (("controllers", 0), ("scheduler", 0), ("scheduler", 1)):
+            process = InstalledProcess(kube, api, part, number)
+            self.all.append(process)
+            if part == "scheduler":
+                self.schedulers.append(process)
+
+    def leaders(self) -> list[InstalledProcess]:
+        return [one for one in self.schedulers if one.value("windlass_scheduler_leader") == 1.0]
+
+    def words(self) -> str:
+        return "\n".join(one.text()[-2000:] for one in self.all)
+
+
+@pytest.fixture
+def running(kube: RealKube, api: Cluster) -> Iterator[Running]:
+    done = windlass(kube, "install")
+    assert done.returncode == 0, done.stderr
+    foreign = kube.folder / "foreign"
+    if not foreign.exists():
+        foreign.mkdir()
+        for file in (*(render.CRDS / "kai").iterdir(), *(render.CRDS / "nodes").iterdir()):
+            definition = yaml.safe_load(file.read_text())
+            approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
+            definition["metadata"].setdefault("annotations", {}).update(approved)
+            (foreign / file.name).write_text(yaml.safe_dump(definition))
+        kube.install_crds(foreign)
+    made = Running(kube, api)
+    yield made
+    for process in made.all:
+        process.stop()
+
+
+def test_a_gang_runs_under_the_charts_rights(kube: RealKube, api: Cluster, running: Running) -> None:
+    eventually(lambda: [one.status() for one in running.all] == [200, 200, 200], 60)
+    (leader,) = eventually(running.leaders)
+    namespace = api.new_namespace("install")
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "20", "nvidia.com/gpu": "4"}
+    status = {
+        "allocatable": amounts,
+        "capacity": amounts,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
+    api.post("/api/v1/nodes", {"metadata": {"name": "gpu-1", "labels": labels}, "status": status}).ok(201)
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "team"}}
+    api.post(QUEUES, queue).ok(201)
+    jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    api.post(jobs, job("train", 4, 1)).ok(201)
+
+    def bound() -> list[Json]:
+        items = api.get(pods).ok()["items"]
+        return [pod for pod in items if pod["spec"].get("nodeName") == "gpu-1"]
+
+    try:
+        eventually(lambda: len(bound()) == 4, 60)
+    except AssertionError:
+        raise AssertionError(running.words()) from None
+    api.post(jobs, job("late", 2, 1)).ok(201)
+    told = eventually(lambda: _explained(kube, namespace, "late"), 40)
+    assert "nvidia.com/gpu" in told or "GPU" in told
+    assert "late" in told
+
+    for pod in bound():
+        patch = {"status": {"phase": "Succeeded"}}
+        api.patch(f"{pods}/{pod['metadata']['name']}/status", patch).ok()
+    eventually(lambda: len(bound()) >= 2 and api.get(f"{jobs}/train").status == 404, 60)  # its TTL is over
+
+    follower = next(one for one in running.schedulers if one is not leader)
+    assert leader.stop() == 0, leader.text()
+    eventually(lambda: running.leaders() == [follower], 30)
+
+    requests = list(rights.asked(kube.audit_log))
+    assert {one.part for one in requests} == {"scheduler", "controllers"}
+    assert [one for one in requests if one.code == 403] == []
+    assert rights.denied(requests) == []
+
+
+def _explained(kube: RealKube, namespace: str, name: str) -> str:
+    done = windlass(kube, "explain", name, "-n", namespace)
+    return done.stdout if "WL" not in done.stderr and "GPU" in done.stdout else ""
+
+
+_OLD = "servers without streaming lists (Kubernetes before 1.34) are listed"
+_MEETS = "read only when what is to be created is there already, as after a fail-over"
+_FORCED = "asked by the admission plugin OwnerReferencesPermissionEnforcement, which few clusters have"
+_LEARNED = "learned run times are written once a minute"
+_REPEATED = "an event is counted up only when it happens again within minutes"
+_BESIDES = "no request of its own: Kubernetes 1.36 asks for it where an allocation is written"
+_LOST = "a pod is looked up when the answer to its bind was lost"
+_NATIVE = "Kubernetes' own gangs are an alpha of 1.36 that is off in the server of the tests"
+_SCHEDULER, _CONTROLLERS = rights.PARTS
+_VOLCANO = "scheduling.volcano.sh"
+UNUSED = {
+    **{(_SCHEDULER, "", what, "list"): _OLD for what in ("nodes", "namespaces", "pods")},
+    **{(_SCHEDULER, _VOLCANO, what, "list"): _OLD for what in ("queues", "podgroups")},
+    **{(part, "scheduling.k8s.io", "priorityclasses", "list"): _OLD for part in rights.PARTS},
+    **{
+        (_CONTROLLERS, "", what, "list"): _OLD
+        for what in ("nodes", "namespaces", "configmaps", "services", "persistentvolumeclaims")
+    },
+    **{(_CONTROLLERS, _VOLCANO, what, "list"): _OLD for what in ("queues", "podgroups")},
+    (_CONTROLLERS, "batch.volcano.sh", "jobs", "list"): _OLD,
+    (_CONTROLLERS, "bus.volcano.sh", "commands", "list"): _OLD,
+    **{
+        (_CONTROLLERS, "", what, "get"): _MEETS
+        for what in ("configmaps", "services", "persistentvolumeclaims")
+    },
+    **{(_CONTROLLERS, _VOLCANO, what, "get"): _MEETS for what in ("queues", "podgroups")},
+    (_CONTROLLERS, "batch.volcano.sh", "jobs/finalizers", "update"): _FORCED,
+    (_CONTROLLERS, "", "pods/finalizers", "update"): _FORCED,
+    (_SCHEDULER, "resource.k8s.io", "resourceclaims/binding", "patch"): _BESIDES,
+    (_SCHEDULER, "", "configmaps", "create"): _LEARNED,
+    (_SCHEDULER, "", "configmaps", "patch"): _LEARNED,
+    **{(part, "", "events", "patch"): _REPEATED for part in rights.PARTS},
+    (_SCHEDULER, "", "pods", "get"): _LOST,
+    (_SCHEDULER, "scheduling.k8s.io", "podgroups", "watch"): _NATIVE,
+}
+"""What the chart grants and the tests of this file need not use, and why it is granted."""
+
+
+@pytest.mark.timeout(400)
+def test_no_right_is_granted_that_nothing_uses(kube: RealKube, api: Cluster, running: Running) -> None:
+    eventually(lambda: [one.status() for one in running.all] == [200, 200, 200], 60)
+    scene = RightsScene(api)
+    scene.world()
+    for play in (scene.eviction, scene.growth, scene.volumes, scene.devices, scene.kai, scene.alone):
+        try:
+            play()
+        except AssertionError as error:
+            raise AssertionError(f"{play.__name__}: {error}\n{running.words()}") from None
+
+    requests = list(rights.asked(kube.audit_log))
+    assert [one for one in requests if one.code == 403] == []
+    assert rights.denied(requests) == []
+    used = {one.right for one in requests}
+    unused = {rule.right for rule in rights.granted()} - used
+    assert sorted(unused - UNUSED.keys()) == []
+    assert sorted(UNUSED.keys() - {rule.right for rule in rights.granted()}) == []
+
+
+def test_uninstall_leaves_the_work_and_purge_nothing(kube: RealKube, api: Cluster) -> None:
+    assert windlass(kube, "install").returncode == 0
+    rehearsed = windlass(kube, "uninstall", "--dry-run")
+    assert "deployment.apps/windlass-scheduler would be deleted" in rehearsed.stdout
+    assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 200
+    done = windlass(kube, "uninstall")
+    assert done.returncode == 0, done.stderr
+    assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 404
+    assert api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/windlass-scheduler").status == 404
+    assert len(ours(api)) == len(render.crd_files())
+    assert windlass(kube, "uninstall").returncode == 0  # nothing is left to do
+    purged = windlass(kube, "uninstall", "--purge", "--yes")
+    assert purged.returncode == 0, purged.stderr
+    eventually(lambda: not ours(api))
