@@ -90,7 +90,7 @@ def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
 def _least_privilege(kube: RealKube) -> None:
     """Fails the session when a scheduler or controller asked for what the chart does not let it do.
 
-    ``WINDLASS_RIGHTS=FILE`` adds what was used to a file, one right a line (``make rights``).
+    ``WINDLASS_RIGHTS=FILE`` adds what was used to a file, one right a line.
     """
     import rights
 

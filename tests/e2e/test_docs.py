@@ -36,8 +36,12 @@ PROSE = {
     "docs/operations/benchmarks.md",
     "docs/operations/gpus.md",
     "docs/operations/chaos.md",  # written by `make chaos`
+    "docs/operations/mutants.md",  # written by `make mutate`
 }
 """Pages without a console block. A page is either here or runs."""
+
+CLUSTER = {"docs/guides/kubernetes.md"}
+"""Pages that need a cluster: ``test_install.py`` runs them."""
 
 WORK = {"train.py": 'print("training")\n'}
 """What the reader of a page has in the current folder."""
@@ -56,7 +60,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-RUN = [page for page in pages() if name_of(page) not in PROSE]
+RUN = [page for page in pages() if name_of(page) not in PROSE | CLUSTER]
 
 
 class Reader:

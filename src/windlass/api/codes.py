@@ -336,6 +336,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "it is not signed by the authority in the kubeconfig. The message says which.",
     ),
     (
+        "WL-INSTALL-409",
+        "helm has installed Windlass there",
+        "`windlass install` and `windlass uninstall` leave alone what helm keeps: the next `helm upgrade` would undo "
+        "it, or fail. Use helm, or take the release out first; queues, jobs and running pods stay.",
+    ),
+    (
         "WL-INSTALL-504",
         "Windlass was put into the cluster, but does not come up",
         "The objects are there, but a CustomResourceDefinition is not served or a Deployment has not all its instances "

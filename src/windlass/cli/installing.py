@@ -138,6 +138,24 @@ def _adapt(deployment: Json, wishes: Wishes) -> None:
         container["args"] = [*kept, *(f"--scheduler-name={name}" for name in wishes.scheduler_names)]
 
 
+def refuse_helms(client: BlockingClient, wishes: Wishes) -> None:
+    """Raises ``WL-INSTALL-409`` where helm put Windlass into the namespace: two must not write the same objects."""
+    for obj in objects(wishes):
+        if obj["kind"] != DEPLOYMENTS.kind:
+            continue
+        found = client.find(DEPLOYMENTS, obj["metadata"]["name"], wishes.namespace) or {"metadata": {}}
+        if (found["metadata"].get("labels") or {}).get(OURS[0]) == "Helm":
+            raise WindlassError(
+                "WL-INSTALL-409",
+                f"helm has installed Windlass in namespace {wishes.namespace}",
+                evidence=f"{title(obj)} has the label {OURS[0]}=Helm",
+                remedies=(
+                    f"helm upgrade windlass deploy/helm/windlass -n {wishes.namespace}",
+                    f"helm uninstall windlass -n {wishes.namespace}",
+                ),
+            )
+
+
 def title(obj: Json) -> str:
     """``deployment.apps/windlass-scheduler``."""
     resource = KINDS[obj["kind"]]

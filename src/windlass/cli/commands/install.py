@@ -60,6 +60,7 @@ def command(
         emit(invocation, whole, names=[installing.title(obj) for obj in wanted])
         return failures.OK
     need_cluster(invocation)
+    installing.refuse_helms(invocation.client, wishes)
     suffix = " (dry run)" if dry_run else ""
     applied = installing.apply(invocation.client, wanted, dry_run=dry_run, clock=invocation.clock)
     for obj, action, _ in applied:

@@ -27,6 +27,7 @@ def command(invocation: Invocation, purge: bool, dry_run: bool, yes: bool) -> in
     if purge and not yes and not dry_run:
         click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
+    installing.refuse_helms(invocation.client, wishes)
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
     for name in installing.remove(invocation.client, wishes, purge=purge, dry_run=dry_run):
