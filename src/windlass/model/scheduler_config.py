@@ -377,7 +377,9 @@ class _Reader:
         kind, line = found.get("type", ""), _line_of(self._lines, "metrics")
         instead = "loads are read from the cluster's metrics API (metrics.k8s.io)"
         if found and kind not in METRICS:
-            self.notes.append(f"line {line}: metrics.type is {kind!r}, none of {', '.join(METRICS)}: {instead}")
+            self.notes.append(
+                f"line {line}: metrics.type is {kind!r}, none of {', '.join(METRICS)}: {instead}"
+            )
         elif kind == "prometheus_adaptor":
             self.notes.append(f"line {line}: metrics.type prometheus_adaptor: {instead}")
         elif kind and not found.get("address"):
