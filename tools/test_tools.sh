@@ -20,6 +20,7 @@ case ${1:-} in
   small)
     command -v slirp4netns >/dev/null || install slirp4netns
     command -v mpirun >/dev/null || install openmpi-bin
+    command -v prometheus >/dev/null || RUNLEVEL=1 install prometheus  # the tests start their own
     ;;
   large) have_torch || install python3-torch ;;
   late) if ! have_torch && may_install; then echo torch; fi ;;

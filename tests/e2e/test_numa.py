@@ -22,6 +22,7 @@ def box() -> Iterator[Box]:
 @pytest.fixture(autouse=True)
 def clean(box: Box) -> Iterator[None]:
     yield
+    box.windlass("delete", "vcjobs", "--all", check=False)
     box.windlass("delete", "pods", "--all", check=False)
     box.wait_for("no pods are left", lambda: not box.items("pods"))
 
@@ -51,8 +52,10 @@ def placement(box: Box, name: str) -> zones.Placement:
 
 
 def bound(box: Box, *names: str) -> None:
-    for name in names:
-        box.wait_for(f"{name} has a node", lambda name=name: box.get("pod", name)["spec"].get("nodeName"))
+    def placed() -> set[str]:
+        return {pod["metadata"]["name"] for pod in box.items("pods") if pod["spec"].get("nodeName")}
+
+    box.wait_for(f"{', '.join(names)}: on nodes", lambda: placed() >= set(names))
 
 
 def explained(box: Box, name: str, word: str) -> str:

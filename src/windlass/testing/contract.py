@@ -13,6 +13,7 @@ from windlass.engine.domains import DomainSums, Tree
 from windlass.engine.engine import Engine
 from windlass.engine.view import TableView
 from windlass.spi import plugins as spi
+from windlass.spi.devices import CardChoice, CardState, DeviceNeed
 from windlass.spi.objects import Group, Needs, Node, Task, TaskState
 from windlass.spi.topology import Level
 
@@ -48,6 +49,7 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
             spi.Domain,
             spi.RelativeScore,
             spi.DomainScore,
+            CardChoice,
         )
         if isinstance(policy, protocol)
     ]
@@ -61,6 +63,8 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
         _check_nodes(policy, engine, needs)
         if isinstance(policy, spi.DomainScore):
             _check_domains(policy, engine, needs)
+        if isinstance(policy, CardChoice):
+            _check_choice(policy, needs, random)
         if isinstance(policy, spi.Admits):
             _check_admits(policy, engine, needs)
         if isinstance(policy, spi.TaskOrder):
@@ -68,6 +72,23 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
 
 
 _OTHER_METHODS = ("claims", "spares", "victim_key", "validates", "divide", "victims", "admit", "starving")
+
+
+def _check_choice(policy: CardChoice, needs: Needs, random: np.random.Generator) -> None:
+    """One number for each card, or nothing, the same at the second time."""
+    free = random.integers(500, 1001, size=4).tolist()
+    cards = [
+        CardState("nvidia.com/gpu", at, "Some-GPU", 81_920, milli, milli * 81_920 // 1000, int(milli < 1000))
+        for at, milli in enumerate(free)
+    ]
+    need = DeviceNeed("nvidia.com/gpu", milli=500, memory_milli=500)
+    first, second = (policy.prefer(needs, need, cards) for _ in range(2))
+    if first is None and second is None:
+        return
+    if first is None or second is None or list(first) != list(second):
+        raise BrokenPromise(f"{_name(policy)}: prefer answers otherwise the second time, for {needs}")
+    if len(first) != len(cards) or not all(np.isfinite(first)):
+        raise BrokenPromise(f"{_name(policy)}: prefer gives one number for each card, for {needs}")
 
 
 def _check_domains(policy: spi.DomainScore, engine: Engine, needs: Needs) -> None:
