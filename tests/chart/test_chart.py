@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from windlass.app.options import parser, remote_options
+from windlass.cli import installing
 from windlass.controllers.priorityclasses.controller import SHIPPED
 from windlass.model.scheduler_config import parse
 
@@ -107,6 +108,27 @@ def test_two_releases_do_not_meet() -> None:
     assert not one & two
     assert "metrics.k8s.io" not in str(other)
     assert "metrics.k8s.io" in str(render.template("--set", "rbac.metricsServer=true"))
+
+
+@pytest.mark.real
+@needs_helm
+def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path: Path) -> None:
+    wishes = installing.Wishes(
+        namespace="second",
+        image="registry.test/windlass:9",
+        replicas=1,
+        scheduler_names=("windlass", "volcano"),
+        configuration="actions: allocate\n",
+        crds=False,
+    )
+    ours = {installing.title(obj): obj for obj in installing.objects(wishes) if obj["kind"] != "Namespace"}
+    helms = render.template(
+        *("--set-string", "image.repository=registry.test/windlass,image.tag=9"),
+        *("--set", "scheduler.replicas=1,controllers.replicas=1,scheduler.names={windlass,volcano}"),
+        *("--set", "scheduler.configuration.actions=allocate"),
+        namespace="second",
+    )
+    assert ours == {installing.title(obj): obj for obj in map(render.plain, helms)}
 
 
 def test_every_value_is_in_the_schema_and_has_words() -> None:

@@ -41,12 +41,13 @@ def template(*options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
 
 def install_text() -> str:
     """The objects as ``windlass install`` has them: without the words of helm."""
-    found = [_plain(obj) for obj in template()]
+    found = [plain(obj) for obj in template()]
     texts = [yaml.safe_dump(obj, sort_keys=False, width=110, allow_unicode=True) for obj in found]
     return NOTE + "---\n".join(texts)
 
 
-def _plain(obj: dict[str, Any]) -> dict[str, Any]:
+def plain(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object (changed in place) with the labels that it has without helm."""
     labels = obj["metadata"]["labels"]
     del labels["helm.sh/chart"]
     labels["app.kubernetes.io/managed-by"] = "windlass"
