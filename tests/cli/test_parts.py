@@ -87,3 +87,31 @@ def test_what_a_job_asks_of_cards_in_words() -> None:
     assert amounts.parts_text(pod(**{"aliyun.com/gpu-mem": "10"})) == "10240 MiB of a GPU"
     job = Job("Pod", pod({"gpu-fraction": "0.5"}), [])
     assert job.parts == "0.5 of a GPU"
+
+
+@pytest.mark.parametrize(
+    ("subject", "shown"),
+    [
+        (pod(), "-"),
+        (pod(**{GPU: "2"}), "2"),
+        (pod({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}), "1"),
+        (pod({"windlass.dev/gpu-memory": "10Gi"}), "10Gi"),
+        (pod(**{"aliyun.com/gpu-mem": "10"}), "10Gi"),
+        (pod(**{GPU: "2", "nvidia.com/gpumem": "4096"}), "2×4Gi"),
+        (pod(**{"nvidia.com/mig-1g.10gb": "3"}), "3×1g.10gb"),
+        (pod({"windlass.dev/devices": "0,3"}), "2"),
+        (pod({"windlass.dev/devices": "0", "windlass.dev/device-slices": "0:1g.10gb@6"}), "1g.10gb"),
+        (pod({"gpu-fraction": "1.5"}), "-"),
+    ],
+)
+def test_the_column_of_gpus_shows_parts_as_they_were_asked_for(subject: dict[str, Any], shown: str) -> None:
+    assert Job("Pod", subject, [subject]).gpus == shown
+
+
+def test_the_parts_of_a_whole_job_stand_in_its_line() -> None:
+    part = pod({"windlass.dev/gpu-memory": "10Gi"})
+    tasks = [{"replicas": 4, "template": part}, {"replicas": 1, "template": pod(**{GPU: "2"})}]
+    job = Job("Job", {"metadata": {"name": "j"}, "spec": {"tasks": tasks}})
+    assert job.gpus == "2+4×10Gi"
+    group = Job("PodGroup", {"metadata": {"name": "g"}, "spec": {}}, [part, part])
+    assert group.gpus == "2×10Gi"

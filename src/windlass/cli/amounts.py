@@ -155,6 +155,41 @@ def gpu_text(amounts: Mapping[str, int]) -> str:
     return "-" if milli == 0 else f"{milli / 1000:g}"
 
 
+def asked_text(wanted: Iterable[tuple[Mapping[str, Any], int]]) -> str:
+    """The GPUS column of pods and how many there are of each, parts of cards in the words of who asks:
+    ``2``, ``0.5``, ``4×10Gi``, ``1g.10gb``, ``1+2×10Gi``. What devices pods have that name none (by a claim) counts
+    as it was given; ``-`` for none."""
+    milli, told = 0, dict[str, int]()
+    for pod, count in wanted:
+        number, parts = _asked(pod)
+        milli += number * count
+        for part, times in parts:
+            told[part] = told.get(part, 0) + times * count
+    shown = [f"{milli / 1000:g}"] if milli else []
+    shown += [part if times == 1 else f"{times}×{part}" for part, times in told.items()]
+    return "+".join(shown) or "-"
+
+
+def _asked(pod: Mapping[str, Any]) -> tuple[int, list[tuple[str, int]]]:
+    """Whole cards and shares in thousandths of cards; amounts of memory and slices, and how many."""
+    spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    read = devicewords.read(devicewords.amounts_of(spec), devicewords.annotation_words(notes))
+    counted = {name: units for name, units in of_pod(pod).items() if "/mig-" not in name}
+    told = [
+        (ask.profile or f"{ask.memory_mib / 1024:.1f}".removesuffix(".0") + "Gi", ask.count)
+        for ask in read.asks
+        if ask.profile or (ask.memory_mib and not ask.milli and not ask.memory_milli)
+    ]
+    if devices(counted) or told or read.problems:
+        return devices(counted), told
+    try:
+        held = deviceparts.from_annotations(notes)
+    except deviceparts.PartsError:
+        return 0, []
+    shares = sum(devicewords.WHOLE if part.whole else part.milli for part in held if not part.profile)
+    return shares, [(part.profile, 1) for part in held if part.profile]
+
+
 def total(vectors: Iterable[Mapping[str, int]]) -> Vector:
     return quantities.add(*vectors)
 

@@ -141,6 +141,17 @@ class Job:
         return amounts.vector((self.obj.get("spec") or {}).get("minResources"))
 
     @property
+    def gpus(self) -> str:
+        """Its GPUs in few words, parts of cards among them: ``8``, ``0.5``, ``4×10Gi``, ``1g.10gb``; ``-`` for none."""
+        if self.kind == "Job":
+            tasks = (self.obj.get("spec") or {}).get("tasks") or ()
+            shown = amounts.asked_text((t.get("template") or {}, int(t.get("replicas", 1))) for t in tasks)
+            return amounts.asked_text((pod, 1) for pod in self.pods) if shown == "-" else shown
+        if self.kind == "PodGroup" and not self.pods:
+            return amounts.gpu_text(self.request)
+        return amounts.asked_text((pod, 1) for pod in ([self.obj] if self.kind == "Pod" else self.pods))
+
+    @property
     def parts(self) -> str:
         """What its pods ask of cards in parts, in words; empty for one that asks for none."""
         pods = [self.obj] if self.kind == "Pod" else self.pods

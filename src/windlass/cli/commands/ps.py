@@ -18,7 +18,7 @@ from windlass.cli.words import natural, places
 from windlass.kits.timestamps import age, rfc3339
 
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
-_LIMITS = (24, 12, 11, 0, 0, 0)
+_LIMITS = (24, 12, 11, 14, 0, 0)
 _RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
 RECENT = 15
 """Finished jobs that are shown without ``--all``."""
@@ -79,7 +79,7 @@ def row(invocation: Invocation, job: Job, *, utc: bool = False, now: float | Non
     moment = invocation.clock.now() if now is None else now
     shown = job.key if invocation.all_namespaces else job.name
     when = rfc3339(job.created) if utc else age(moment - job.created)
-    return [shown, job.queue, job.state, amounts.gpu_text(job.request), when, brief(job)]
+    return [shown, job.queue, job.state, job.gpus, when, brief(job)]
 
 
 def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
@@ -115,6 +115,7 @@ def as_record(job: Job) -> dict[str, Any]:
         "state": job.state,
         "phase": job.phase,
         "gpus": amounts.devices(job.request) / 1000,
+        "gpusAsked": job.gpus,
         "pods": {"wanted": job.members, "bound": job.bound},
         "nodes": job.nodes,
         "created": rfc3339(job.created),
