@@ -96,11 +96,13 @@ def end(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
 
 
 class RealKube:
-    """``start()`` … ``stop()``. ``connection`` is the administrator's."""
+    """``start()`` … ``stop()``. ``connection`` is the administrator's. ``audit``: keep :attr:`audit_log`, which
+    costs the server some time per request."""
 
-    def __init__(self, folder: Path, *, controllers: bool = True) -> None:
+    def __init__(self, folder: Path, *, controllers: bool = True, audit: bool = True) -> None:
         self.folder = folder
         self._controllers = controllers
+        self._audit = audit
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         etcd_client, etcd_peer, secure, manager = free_ports(4)
         self._etcd = f"http://127.0.0.1:{etcd_client}"
@@ -302,8 +304,11 @@ class RealKube:
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--endpoint-reconciler-type=none",
-            f"--audit-policy-file={self.folder / 'audit.yaml'}",
-            f"--audit-log-path={self.audit_log}",
+            *(
+                (f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}")
+                if self._audit
+                else ()
+            ),
             "--allow-privileged=true",
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
