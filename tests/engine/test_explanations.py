@@ -438,6 +438,31 @@ def test_classes_that_fit_alone_but_not_together() -> None:
     assert c.placed("g") == 0
 
 
+def test_of_a_part_that_comes_as_a_whole_nothing_counts_that_does_not_start() -> None:
+    """Its first pod would fit, its second would not then: the part starts none."""
+    c = Cluster().queues("default").nodes("n1 gpu=2 cpu=4")
+    c.parted("g", "a:2=2", "gpu=1 cpu=3", needed=0)
+    c.change_task("g-a-1", needs=needs("cpu=3"))
+    c.cycle()
+    explanation = c.explain("g")
+    assert (
+        Blocker(Reason.INSUFFICIENT_RESOURCES, 0, "tasks", "2", "0", "placed together")
+        in explanation.blockers
+    )
+    assert "Only 0 of the 2 pods" in explanation.message
+
+
+def test_a_part_that_could_be_added_is_judged_by_its_own_pods() -> None:
+    """No part is needed; the one that could come has two pods, of which an empty cluster holds one."""
+    c = Cluster().queues("default").nodes("n1 gpu=1")
+    c.parted("g", "a:2=2", needed=0)
+    c.cycle()
+    explanation = c.explain("g")
+    assert explanation.code is Reason.EXCEEDS_CLUSTER
+    (blocker,) = (b for b in explanation.blockers if b.code is Reason.EXCEEDS_CLUSTER)
+    assert (blocker.needed, blocker.available) == ("2", "1")
+
+
 def test_a_gang_whose_members_partly_run_counts_them_when_it_asks_what_an_empty_cluster_holds() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4", "n2 gpu=4").gang("g", 6, "gpu=1")
     c.cycle()

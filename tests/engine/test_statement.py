@@ -156,6 +156,48 @@ def test_a_promise_given_up_helps_those_who_wait() -> None:
     assert [bind.task for bind in c.cycle().binds] == ["ns/next-0"]
 
 
+def test_a_promise_taken_back_frees_something_of_its_queue_and_of_those_above() -> None:
+    c = Cluster().queues("top", "a parent=top", "b parent=top").nodes("n1 gpu=2")
+    c.running("old", "n1", "gpu=2", queue="b")
+    c.gang("claimer", 1, "gpu=2", queue="a")
+    c.cycle()
+    s = statement(c)
+    s.evict(entry(c, "old-0"), "preempt", "ns/claimer")
+    s.pipeline(entry(c, "claimer-0"), 0)
+    s.commit(Outbox.empty())
+    queues = c.engine.world.queues
+    queues.freed.clear()
+    s.unpromise(entry(c, "claimer-0"))
+    s.commit(Outbox.empty())
+    assert {"a", "top"} <= set(queues.freed)
+    assert "b" not in queues.freed
+
+
+def test_a_gang_starts_where_it_was_promised_room_though_it_would_not_be_found_anew() -> None:
+    """Two nodes of 12 hold 6, 4, 4, 4, 3 and 3 in one way only, which looking pod by pod does not find."""
+
+    def gang(c: Cluster) -> Cluster:
+        c.queues("default").nodes("n1 cpu=12", "n2 cpu=12").gang("g", 0, min=6)
+        for size, n in ((6, 1), (4, 3), (3, 2)):
+            c.add_tasks("g", n, f"cpu={size}", role=f"r{size}")
+        return c
+
+    anew = gang(Cluster())
+    assert anew.cycle().binds == ()
+    c = gang(Cluster().nodes("n1", "n2").running("left", "n1", "cpu=12").running("right", "n2", "cpu=12"))
+    c.cycle()
+    way = {"r6-0": "n1", "r3-0": "n1", "r3-1": "n1", "r4-0": "n2", "r4-1": "n2", "r4-2": "n2"}
+    s = statement(c)
+    s.evict(entry(c, "left-0"), "preempt", "ns/g")
+    s.evict(entry(c, "right-0"), "preempt", "ns/g")
+    for task, node in way.items():
+        s.pipeline(entry(c, f"g-{task}"), c.engine.world.table.rows[node])
+    s.commit(Outbox.empty())
+    c.remove_task("left-0")
+    c.remove_task("right-0")
+    assert {bind.task: bind.node for bind in c.cycle().binds} == {f"ns/g-{t}": n for t, n in way.items()}
+
+
 def test_a_failed_eviction_puts_the_task_back() -> None:
     c = cluster()
     s = statement(c)

@@ -151,6 +151,26 @@ def test_who_turns_out_not_to_be_needed_stays() -> None:
     assert evicted(scene.cycle()) == ["big-0"]
 
 
+def test_who_went_for_one_pod_stays_if_what_another_pod_was_given_holds_both() -> None:
+    """For the small pod ``near`` goes, then ``far`` for the large one, whose node has room for both."""
+    scene = Scene(config=config("allocate preempt", "priority gang- | predicates"))
+    scene.node("n0", gpu=1)
+    scene.cycle()
+    scene.gang("near", gpu=1)
+    scene.cycle()
+    scene.node("n1", gpu=4)
+    scene.gang("far", gpu=4)
+    scene.cycle()
+    key = f"{NAMESPACE}/high"
+    scene.engine.apply([GroupUpserted(Group(key, priority=9, min_member=2, uid=key, admitted=True))])
+    for n, gpus in enumerate((1, 3)):
+        needs = Needs(request=((GPU, 1000 * gpus),), namespace=NAMESPACE, dialect=Dialect.VOLCANO)
+        scene._enter(Task(f"{key}-{n}", f"{key}-{n}", key, needs, index=n))
+    assert evicted(scene.cycle()) == ["far-0"]
+    scene.cycle()
+    assert scene.where("high") == {"n1": 2}
+
+
 def test_room_that_needs_nobody_to_go_is_taken_first() -> None:
     scene = Scene(config=config("preempt allocate"))
     scene.node("n0", gpu=1)
