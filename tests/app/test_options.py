@@ -158,7 +158,7 @@ def test_the_processes_on_a_cluster_tell_errors_as_words_and_as_json(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("windlass.observe.logs.configure", lambda: None)  # the logging of all later tests
+    monkeypatch.setattr("windlass.observe.logs.configure", lambda **_: None)  # the logging of all later tests
     given = [role, *(word.format(none=tmp_path / "none") for word in words)]
     assert main(given) == exit_status
     said = capsys.readouterr()

@@ -138,6 +138,9 @@ def test_a_wrong_kubeconfig_and_address_are_told(tmp_path: Path) -> None:
     code, said = run("--kubeconfig", str(tmp_path / "none"))
     assert code == 3
     assert str(tmp_path / "none") in said
+    code, said = run("--log-level", "loud")
+    assert code == 2
+    assert "--log-level" in said
     code, said = run("--leader-elect=perhaps")
     assert code == 2
     assert "neither true nor false" in said

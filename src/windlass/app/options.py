@@ -67,6 +67,8 @@ class RemoteOptions:
     metrics: str
     leader_elect: bool
     own_namespace: str = "kube-system"
+    log_format: str = "text"
+    log_level: str = "info"
     errors_as_json: bool = False
 
 
@@ -172,6 +174,15 @@ def parser() -> argparse.ArgumentParser:
         remote.add_argument(
             "--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz"
         )
+        remote.add_argument(
+            "--log-format", choices=("text", "json"), default="text", help="of the log (default: text)"
+        )
+        remote.add_argument(
+            "--log-level",
+            choices=("debug", "info", "warning", "error"),
+            default="info",
+            help="what is logged (default: info)",
+        )
         if role == "scheduler":
             remote.add_argument(
                 "--scheduler-name",
@@ -226,6 +237,8 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         config=Path(config) if config else None,
         metrics=parsed.metrics_bind,
         own_namespace=parsed.own_namespace,
+        log_format=parsed.log_format,
+        log_level=parsed.log_level,
         leader_elect=parsed.leader_elect,
         errors_as_json=getattr(parsed, "output", None) == "json",
     )

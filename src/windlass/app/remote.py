@@ -32,6 +32,8 @@ def _scheduler(options: RemoteOptions) -> int:
             metrics_bind=options.metrics,
             leader_elect=options.leader_elect,
             config=str(options.config) if options.config else "",
+            log_format=options.log_format,
+            log_level=options.log_level,
             lease=LeaseOptions(namespace=options.own_namespace),
             scheduler=SchedulerOptions(
                 scheduler_names=options.scheduler_names, own_namespace=options.own_namespace
@@ -45,7 +47,7 @@ def _controller(options: RemoteOptions) -> int:
 
     from windlass.observe import logs
 
-    logs.configure()
+    logs.configure(style=options.log_format, level=options.log_level)
     uvloop.run(_control(options))
     return 0
 

@@ -36,13 +36,15 @@ class ProcessOptions:
     metrics_bind: str = ""
     leader_elect: bool = False
     config: str = ""
+    log_format: str = "text"
+    log_level: str = "info"
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
 
 def run(options: ProcessOptions) -> int:
     """Serve until told to stop; the exit status. Raises :class:`WindlassError`."""
-    logs.configure()
+    logs.configure(style=options.log_format, level=options.log_level)
     import uvloop
 
     uvloop.run(serve(options))

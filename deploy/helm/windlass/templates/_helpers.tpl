@@ -74,6 +74,8 @@ containers:
       - --leader-elect=true
       - --own-namespace=$(POD_NAMESPACE)
       - --metrics-bind=:{{ .root.Values.metrics.port }}
+      - --log-format={{ .root.Values.logs.format }}
+      - --log-level={{ .root.Values.logs.level }}
       {{- range .args }}
       - {{ . }}
       {{- end }}
