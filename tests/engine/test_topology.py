@@ -407,6 +407,18 @@ def test_what_no_domain_holds_even_if_empty_is_told_so() -> None:
     )
 
 
+def test_a_label_that_no_node_carries_is_told_so_with_what_to_do() -> None:
+    c = gang(grid(), "g", 2, near=TopologyNeed("row", (Level("row"),), required=0))
+    c.cycle()
+    found = c.explain("g")
+    assert found.message == "No node carries the label row, by which its pods must lie together."
+    assert found.remedies[0] == (
+        "Label nodes (kubectl label node NODE row=VALUE), or name a label that nodes carry."
+    )
+    (change,) = found.changes
+    assert change.sentence == "If its pods did not have to share one value of row it would start now."
+
+
 def test_members_bind_the_rest_to_their_domain() -> None:
     c = gang(grid(), "g", 5, near=want("rack"), least=4)
     c.settle()

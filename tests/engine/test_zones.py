@@ -163,6 +163,20 @@ def test_a_rack_whose_zones_never_hold_a_gang_is_told_so() -> None:
     assert "a would hold 2" in said.message
 
 
+def test_no_wider_domain_is_advised_that_zones_rule_out() -> None:
+    cluster = Cluster().queues("default")
+    for name in ("a1", "a2", "b1", "b2"):
+        spec = zoned(name, 2)
+        cluster.nodes(replace(spec, labels={**spec.labels, "rack": name[0], "zone": "z"}))
+    cluster.gang("three", 3, asking(4))  # by amounts a node holds one, the zone four; by NUMA zones none
+    levels = (Level("zone"), Level("rack"))
+    cluster.change_group("three", topology=TopologyNeed("racks", levels, required=1))
+    cluster.cycle()
+    said = cluster.explain("three")
+    assert "a would hold 0" in said.message
+    assert not [remedy for remedy in said.remedies if remedy.startswith("Require")]
+
+
 def test_the_nearest_node_has_the_amounts_even_if_not_in_one_zone() -> None:
     cluster = Cluster().queues("default").nodes(zoned("big", 4), node("none cpu=64 mem=256"))
     cluster.gang("wide", 1, asking(5))

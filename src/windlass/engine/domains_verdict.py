@@ -87,12 +87,10 @@ class _Judge:
         self._tree: Tree = nearness.forest.of(need)
 
     def verdict(self, part: str) -> DomainsVerdict | None:
-        need, tree, demand = self._need, self._tree, self._demand
+        need, demand = self._need, self._demand
         level = need.required
         codes = self._codes(level)
-        room = self._nearness.room(tree, level, demand)
-        if any(cls.needs.zones is not None for cls in demand.classes):  # counted by amounts alone so far
-            room = np.minimum(room, self._ever(level))
+        room = self._room(level)
         if len(codes) and int(room[codes].max()) >= demand.members:
             return None
         ever = self._ever(level)
@@ -120,6 +118,15 @@ class _Judge:
             return np.array([common] if common else [], dtype=np.int64)
         return np.arange(1, len(self._tree.names[level]), dtype=np.int64)
 
+    def _room(self, level: int) -> IntArray:
+        """Per domain, how many it takes now; where NUMA zones matter, no more than they would take empty."""
+        room = self._nearness.room(self._tree, level, self._demand)
+        if any(
+            cls.needs.zones is not None for cls in self._demand.classes
+        ):  # counted by amounts alone so far
+            room = np.minimum(room, self._ever(level))
+        return room
+
     def _ever(self, level: int) -> IntArray:
         """Per domain, how many it would take if it were empty."""
         found = np.zeros(len(self._tree.names[level]), dtype=np.int64)
@@ -143,24 +150,27 @@ class _Judge:
     ) -> str:
         tree, need, members = self._tree, self._need, self._demand.members
         level = need.levels[need.required].shown
+        full = level if level == need.topology else f"{level} ({need.topology})"
         whose = f" of sub-group {part}" if part else ""
         pods = f"{members} {'pod' if members == 1 else 'pods'}{whose}"
         more = f" more beside the {len(self._held)} that run" if self._held else ""
         if not len(codes) and self._held:
             return f"Its {len(self._held)} running pods{whose} lie in no one domain of {level}, which is required."
         if not len(codes):
-            return f"No node is in a domain of {level} ({need.topology}), which is required."
+            if level == need.topology:
+                return f"No node carries the label {level}, by which its pods must lie together."
+            return f"No node is in a domain of {full}, which is required."
         names = tree.names[need.required]
         if never:
             best = int(order[0])
             return (
-                f"{pods}{more} must lie in one domain of {level} ({need.topology}); of {len(codes)} none would "
+                f"{pods}{more} must lie in one domain of {full}; of {len(codes)} none would "
                 f"hold them even if empty: {names[best]} would hold {int(ever[best])}."
             )
         listed = ", ".join(f"{names[code]} holds {int(room[code])}" for code in order[:4].tolist())
         rest = f", {len(codes) - 4} others hold no more" if len(codes) > 4 else ""
         return (
-            f"{pods}{more} must lie in one domain of {level} ({need.topology}); of {len(codes)} none holds them "
+            f"{pods}{more} must lie in one domain of {full}; of {len(codes)} none holds them "
             f"now: {listed}{rest}."
         )
 
@@ -173,7 +183,7 @@ class _Judge:
             nodes = int((tree.codes[level] > 0).sum())
             best = fitting
             if level != need.required:
-                room = self._nearness.room(tree, level, self._demand)
+                room = self._room(level)
                 best = int(room[inside].max()) if len(inside) else 0
             words = f"the most that one domain of {need.levels[level].shown} takes, of {len(inside)}"
             found.append(Blocker(code, nodes, "tasks", str(self._demand.members), str(best), words))
@@ -211,7 +221,7 @@ class _Judge:
         need, tree = self._need, self._tree
         for level in range(need.required - 1, -1, -1):
             codes = self._codes(level)
-            room = self._nearness.room(tree, level, self._demand)
+            room = self._room(level)
             able = codes[room[codes] >= self._demand.members] if len(codes) else codes
             if len(able):
                 return tree.names[level][int(able[0])], need.levels[level].shown

@@ -54,7 +54,14 @@ def of_domains(verdict: DomainsVerdict, group: GroupEntry) -> tuple[str, ...]:
     if verdict.coarser is not None:
         name, coarser = verdict.coarser
         found.append(f"Require {coarser} instead of {level}: {name} would hold it now.")
-    if verdict.code is Reason.EXCEEDS_EVERY_DOMAIN:
+    if verdict.nearest is None and not group.held_members:
+        if level == verdict.need.topology:
+            found.append(
+                f"Label nodes (kubectl label node NODE {level}=VALUE), or name a label that nodes carry."
+            )
+        else:
+            found.append(f"Put nodes into a domain of {level}, or require a level that nodes are in.")
+    elif verdict.code is Reason.EXCEEDS_EVERY_DOMAIN:
         if verdict.ever:
             found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes to a domain of {level}.")
     elif verdict.fitting and group.group is not None and not group.near_parts:

@@ -408,6 +408,9 @@ def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
         if wanted
         else f"If {now} were not required as the level"
     )
+    sentence = f"{words} of {need.topology} it would start now."
+    if now == need.topology and not wanted:
+        sentence = f"If its pods did not have to share one value of {now} it would start now."
     return Change(
         ChangeKind.TOPOLOGY,
         group,
@@ -415,7 +418,7 @@ def _coarser(group: str, need: TopologyNeed, level: int) -> Change:
         now,
         wanted,
         (need.required - level) / (need.required + 1),
-        f"{words} of {need.topology} it would start now.",
+        sentence,
     )
 
 
