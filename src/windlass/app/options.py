@@ -153,50 +153,55 @@ def parser() -> argparse.ArgumentParser:
 
     for role in ("scheduler", "controller"):
         remote = roles.add_parser(role, allow_abbrev=False, prog=f"windlass {role}")
-        remote.add_argument("-o", "--output", choices=("json",), help="tell errors as JSON")
-        remote.add_argument(
-            "--kubeconfig", metavar="FILE", help="file with the address and the credentials of the API server"
-        )
-        remote.add_argument("--context", help="context of the kubeconfig")
-        remote.add_argument(
-            "--leader-elect",
-            type=_boolean,
-            default=False,
-            metavar="BOOL",
-            help="of several instances only the holder of a lease works (default: false)",
-        )
-        remote.add_argument(
-            "--own-namespace",
-            default="kube-system",
-            metavar="NAME",
-            help="where the lease and what is learned are kept (default: kube-system)",
-        )
-        remote.add_argument(
-            "--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz"
-        )
-        remote.add_argument(
-            "--log-format", choices=("text", "json"), default="text", help="of the log (default: text)"
-        )
-        remote.add_argument(
-            "--log-level",
-            choices=("debug", "info", "warning", "error"),
-            default="info",
-            help="what is logged (default: info)",
-        )
-        if role == "scheduler":
-            remote.add_argument(
-                "--scheduler-name",
-                action="append",
-                default=[],
-                metavar="NAME",
-                help="schedule pods that name it; may be repeated (default: windlass)",
-            )
-            remote.add_argument(
-                "--config",
-                metavar="FILE",
-                help="scheduler configuration in Volcano's format; followed while running",
-            )
+        _remote_arguments(remote, role)
     return top
+
+
+def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
+    """What the scheduler and the controllers alone are told."""
+    remote.add_argument("-o", "--output", choices=("json",), help="tell errors as JSON")
+    remote.add_argument(
+        "--kubeconfig", metavar="FILE", help="file with the address and the credentials of the API server"
+    )
+    remote.add_argument("--context", help="context of the kubeconfig")
+    remote.add_argument(
+        "--leader-elect",
+        type=_boolean,
+        default=False,
+        metavar="BOOL",
+        help="of several instances only the holder of a lease works (default: false)",
+    )
+    remote.add_argument(
+        "--own-namespace",
+        default="kube-system",
+        metavar="NAME",
+        help="where the lease and what is learned are kept (default: kube-system)",
+    )
+    remote.add_argument(
+        "--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz"
+    )
+    remote.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="of the log (default: text)"
+    )
+    remote.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="what is logged (default: info)",
+    )
+    if role == "scheduler":
+        remote.add_argument(
+            "--scheduler-name",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="schedule pods that name it; may be repeated (default: windlass)",
+        )
+        remote.add_argument(
+            "--config",
+            metavar="FILE",
+            help="scheduler configuration in Volcano's format; followed while running",
+        )
 
 
 def up_options(parsed: argparse.Namespace) -> UpOptions:
