@@ -13,6 +13,7 @@ import itertools
 from collections import deque
 
 from windlass.kits.clock import Clock
+from windlass.kits.waking import sleep_or_wake
 
 
 class WorkQueue:
@@ -84,13 +85,7 @@ class WorkQueue:
                 await self._alarm.wait()
                 continue
             self._alarm.clear()
-            sleeper = asyncio.ensure_future(self._clock.sleep(self._timers[0][0] - self._clock.monotonic()))
-            alarm = asyncio.ensure_future(self._alarm.wait())
-            try:
-                await asyncio.wait({sleeper, alarm}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                sleeper.cancel()
-                alarm.cancel()
+            await sleep_or_wake(self._clock, self._timers[0][0] - self._clock.monotonic(), self._alarm)
 
     def _release_due(self) -> None:
         now = self._clock.monotonic()

@@ -14,18 +14,18 @@ and do not hold.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from windlass.engine.bounds import Bound
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import Step
 from windlass.engine.table import NodeTable
 from windlass.spi.nodes import BoolArray, NodeView
-from windlass.spi.objects import Needs
 from windlass.spi.plugins import FLAVOR, flavor_matches, flavor_of, unfilled
 
 PRODUCT = ".product"
@@ -98,7 +98,7 @@ class Kept:
     path: tuple[QueueEntry, ...]
 
 
-class FlavorBound:
+class FlavorBound(Bound):
     """Closes nodes of models of which the group's queues may hold no more, or of which what is free is kept
     for others: a domain policy for as long as one group's tasks are placed."""
 
@@ -112,27 +112,6 @@ class FlavorBound:
         self._nodes = nodes
         self.future = future
         """Whether what terminates counts as gone."""
-
-    def attach(self, nodes: NodeView) -> None:
-        """Everything is in the queues' sums."""
-
-    def learn(self, number: int, needs: Needs, placed: object) -> None:
-        """See :meth:`attach`."""
-
-    def forget(self, number: int) -> None:
-        """See :meth:`attach`."""
-
-    def add(self, number: int, row: int, count: int) -> None:
-        """See :meth:`attach`."""
-
-    def constrains(self, number: int) -> bool:
-        return True
-
-    def listens(self, number: int) -> Collection[int]:
-        return ()
-
-    def relabelled(self, placed: object) -> None:
-        """See :meth:`attach`."""
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         full = [name for queue, name, units in self._limits if _room(queue, name, future=self.future) < units]

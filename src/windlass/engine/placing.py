@@ -22,6 +22,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.bounds import Bound
 from windlass.engine.cards import Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.domains import Scope
@@ -33,38 +34,16 @@ from windlass.engine.statement import Statement
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.nodes import BoolArray, NodeView
-from windlass.spi.objects import Needs
 from windlass.spi.plugins import Domain
 
 
-class _Within:
+class _Within(Bound):
     """Closes the nodes outside of a scope: a domain policy for as long as it is in force."""
 
     name = "scope"
 
     def __init__(self, scope: Scope) -> None:
         self._mask = scope.mask
-
-    def attach(self, nodes: NodeView) -> None:
-        """Rows are all it knows."""
-
-    def learn(self, number: int, needs: Needs, placed: object) -> None:
-        """See :meth:`attach`."""
-
-    def forget(self, number: int) -> None:
-        """See :meth:`attach`."""
-
-    def add(self, number: int, row: int, count: int) -> None:
-        """See :meth:`attach`."""
-
-    def constrains(self, number: int) -> bool:
-        return True
-
-    def listens(self, number: int) -> tuple[int, ...]:
-        return ()
-
-    def relabelled(self, placed: object) -> None:
-        """See :meth:`attach`."""
 
     def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
         return self._mask[nodes.rows]

@@ -18,6 +18,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations, cards
 from windlass.api.cards import Card
 from windlass.kits.clock import Clock
+from windlass.kits.waking import sleep_or_wake
 from windlass.node import cardusage, gpulabels, mps
 from windlass.node.cardhealth import FaultRecords, Xid, XidListener, asked, reasons
 from windlass.node.cardkeeper import CardKeeper
@@ -158,13 +159,7 @@ class CardWatch:
         """A period, or less: until an XID, or until the next pod has to go."""
         due = self._next_eviction()
         wait = self._period if due is None else min(self._period, max(0.05, due - self._clock.monotonic()))
-        sleep = asyncio.ensure_future(self._clock.sleep(wait))
-        woken = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait((sleep, woken), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
-            woken.cancel()
+        await sleep_or_wake(self._clock, wait, self._wake)
         self._wake.clear()
 
     def wake(self) -> None:

@@ -14,6 +14,7 @@ from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import rfc3339_micro
+from windlass.kits.waking import sleep_or_wake
 from windlass.node import machine as machines
 from windlass.node.machine import Machine
 
@@ -110,13 +111,7 @@ class OwnNode:
 
     async def _sleep(self, seconds: float) -> None:
         """Until the next beat is due, or there is news."""
-        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
-        woken = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait((sleep, woken), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
-            woken.cancel()
+        await sleep_or_wake(self._clock, seconds, self._wake)
         self._wake.clear()
 
     async def beat(self) -> None:

@@ -14,12 +14,13 @@ the first node by name wins. ``FIT`` chooses the card: the fullest that takes th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from windlass.kits.rng import Random as Chance
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
+from windlass.plugins.onlooker import Onlooker
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
@@ -101,7 +102,7 @@ class GpuPacking(_RowScore):
         return np.where(opened.any(axis=1), 100 - left // 20, fresh).astype(np.float64)
 
 
-class GpuClustering:
+class GpuClustering(Onlooker):
     """Counts the pods of each kind on each node; serves one engine."""
 
     name = "gpu-clustering"
@@ -112,9 +113,6 @@ class GpuClustering:
         self._kinds: dict[int, int] = {}
         self._hosted: IntArray = np.zeros((0, 0), dtype=np.int64)
         """Row × kind: how many pods of the kind are there."""
-
-    def attach(self, nodes: NodeView) -> None:
-        """Nothing to remember of the nodes."""
 
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         self._kinds[number] = kind_of(needs)
@@ -131,18 +129,6 @@ class GpuClustering:
                 grown[:rows, :kinds] = self._hosted
                 self._hosted = grown
             self._hosted[row, kind] += count
-
-    def constrains(self, number: int) -> bool:
-        return False
-
-    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
-        return None
-
-    def listens(self, number: int) -> Collection[int]:
-        return ()
-
-    def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        """Labels are not looked at."""
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return True

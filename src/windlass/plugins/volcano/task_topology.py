@@ -9,12 +9,13 @@ well; here only what is placed counts, pod after pod in the order of roles.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from windlass.plugins.dialects import VOLCANO
+from windlass.plugins.onlooker import Onlooker
 from windlass.plugins.volcano.arguments import Arguments, number
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Needs, RoleWishes, Task
@@ -23,7 +24,7 @@ SELF_APART, OTHERS_NEAR, SELF_NEAR, OTHERS_APART = 4.0, 3.0, 2.0, 1.0
 LAST = 1 << 30
 
 
-class RolesTogether:
+class RolesTogether(Onlooker):
     """Counts the pods of each role of each job by node; serves one engine."""
 
     name = "task-topology"
@@ -33,9 +34,6 @@ class RolesTogether:
         self.weight = weight
         self._roles: dict[int, RoleWishes] = {}
         self._there: dict[tuple[str, str], dict[int, int]] = {}
-
-    def attach(self, nodes: NodeView) -> None:
-        """Nothing to remember of the nodes."""
 
     def learn(self, number: int, needs: Needs, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
         if needs.roles is not None:
@@ -55,18 +53,6 @@ class RolesTogether:
             del there[row]
             if not there:
                 del self._there[key]
-
-    def constrains(self, number: int) -> bool:
-        return False
-
-    def verdict(self, number: int, nodes: NodeView) -> BoolArray | None:
-        return None
-
-    def listens(self, number: int) -> Collection[int]:
-        return ()
-
-    def relabelled(self, placed: Iterable[tuple[int, Mapping[int, int]]]) -> None:
-        """Labels are not looked at."""
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return needs.roles is not None and bool(needs.roles.near or needs.roles.apart)
