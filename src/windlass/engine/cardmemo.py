@@ -97,18 +97,27 @@ def count(memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: dict[
 
 
 def pick(
-    memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: dict[str, int]
+    memo: NeedMemo,
+    found: RowCards,
+    cells: NDArray[np.int64],
+    free: dict[str, int],
+    points: Sequence[float] | None = None,
 ) -> tuple[Cut, ...] | None:
-    """The part that a pod gets; ``None`` if a closer look is needed."""
+    """The part that a pod gets; ``None`` if a closer look is needed. ``points``: by slot, what counts before
+    the usual order of the cards."""
     best: Place | None = None
+    most = 0.0
     states = found.states
     for slot, resource, known in memo.places:
         place = known.get(states[slot])
         if place is None:
             place = memo.place(found, slot, cells, known)
-        if not place.capacity or (best is not None and place.rank >= best.rank):
+        if not place.capacity:
+            continue
+        here = 0.0 if points is None else points[slot]
+        if best is not None and (here < most or (here == most and place.rank >= best.rank)):
             continue
         if place.opens and (place.opens < 0 or free.get(resource, 0) < WHOLE):
             return None
-        best = place
+        best, most = place, here
     return best.cuts if best is not None else None

@@ -25,9 +25,14 @@ def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> 
     lasts: dict[int, list[int]] = {}
     short: dict[int, list[tuple[int, Glance]]] = {}
     together: list[int] = []
+    looks: dict[int, list[Glance]] = {}
+    for empty in (False, True):
+        ats = [at for at in blocked if ever[at] != empty]
+        said = seats.look_all([where[at] for at in ats], needs, empty=empty) if ats else []
+        looks.update(zip(ats, said, strict=True))
     for at in blocked:
         told = False
-        for number, glance in enumerate(seats.look(where[at], needs, empty=not ever[at])):
+        for number, glance in enumerate(looks[at]):
             if glance.taking < glance.need.count:
                 told = True
                 if ever[at]:

@@ -10,6 +10,7 @@ from windlass.engine.policies import Policies
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import PlainScore, PlainScorer
+from windlass.spi.scoring import CardScorer, PlainCardScore
 
 Cells = tuple[int, list[int], list[int], list[int], list[int]]
 """The change of the row that they show; by column what is free, allocatable, used, releasing."""
@@ -50,8 +51,8 @@ class RowCells:
         return cells
 
 
-PlainScores = list[tuple[float, PlainScorer]]
-"""Weights, and the scores of one row."""
+PlainScores = list[tuple[float, PlainScorer | None, CardScorer | None]]
+"""Weights, and the scores of one row: by its amounts, or by its cards as well."""
 
 
 def plain_scores(policies: Policies, needs: Needs, table: NodeTable) -> PlainScores | None:
@@ -63,9 +64,13 @@ def plain_scores(policies: Policies, needs: Needs, table: NodeTable) -> PlainSco
         return None
     found: PlainScores = []
     for plugin in policies.scores(needs.dialect).row:
-        if not isinstance(plugin, PlainScore):
+        by_amounts = by_cards = None
+        if isinstance(plugin, PlainScore):
+            by_amounts = plugin.plain(needs, table.resources.values)
+        elif isinstance(plugin, PlainCardScore):
+            by_cards = plugin.plain_cards(needs, table.resources.values)
+        else:
             return None
-        score = plugin.plain(needs, table.resources.values)
-        if score is not None:
-            found.append((plugin.weight, score))
+        if by_amounts is not None or by_cards is not None:
+            found.append((plugin.weight, by_amounts, by_cards))
     return found

@@ -390,8 +390,11 @@ class NodeFit:
         """As :meth:`_evaluate`, of one row in plain integers."""
         _, free, allocatable, used, releasing = cells
         score = 0.0
-        for weight, of in scores:
-            score += weight * of(allocatable, used, releasing)
+        for weight, by_amounts, by_cards in scores:
+            if by_amounts is not None:
+                score += weight * by_amounts(allocatable, used, releasing)
+            elif by_cards is not None:
+                score += weight * by_cards(free, used, self.seats.cards_of(row))
         count = min([free[column] // units for column, units in self._plain_asked])
         if self.needs.devices:
             count = min(count, self.seats.count_at(row, self.needs))

@@ -28,8 +28,10 @@ from windlass.engine.cards import (
     RowCards,
     together,
 )
+from windlass.engine.cardsaid import CardsSaid, Rankers
 from windlass.engine.decision import DeviceShare
 from windlass.engine.devices import WHOLE, bits
+from windlass.engine.nodecards import PlainCards
 from windlass.engine.policies import Policies
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
@@ -54,6 +56,11 @@ class Seats:
         self._picks: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], Cuts | None] = {}
         self._counts: dict[tuple[bytes, tuple[DeviceNeed, ...], bool], int] = {}
         self._memos: dict[tuple[int, DeviceNeed], NeedMemo] = {}
+        plain = PlainCards(table.cards)
+        self.cards_of = plain.of
+        """The cards of a row in plain values."""
+        self._looks: dict[tuple[tuple[DeviceNeed, ...], bool], dict[object, list[Glance]]] = {}
+        self._heard = CardsSaid(table, policies, plain)
         self._said: dict[tuple[int, int], tuple[Cut, DeviceShare]] = {}
         """Kit and identity of a cut → how a decision states it."""
 
@@ -131,25 +138,47 @@ class Seats:
         """The same if nothing ran on the rows."""
         found = np.empty(len(rows), dtype=np.int64)
         choose = self._choice(needs)
-        remembered: dict[tuple[object, ...], int] = {}
-        for at, row in enumerate(rows):
-            cards = self._cards.row(row)
-            budgets = {
-                name: [amounts[0], 0, 0, 0] for name, amounts in self._budgets(row, needs.devices).items()
-            }
-            key = (
-                cards.kit.code,
-                cards.uuids if any(n.uuids or n.uuids_not for n in needs.devices) else (),
-                tuple(sorted((name, amounts[0]) for name, amounts in budgets.items())),
-            )
+        remembered: dict[object, int] = {}
+        for at, (row, key) in enumerate(zip(rows, self.alike(rows, needs, empty=True), strict=True)):
             n = remembered.get(key)
             if n is None:
-                bare = RowCards(cards.kit, cards.uuids, {})
-                nothing = np.zeros_like(self._cards.cells[row]).tolist()
-                seating = Seating(bare, nothing, budgets, later=False, choose=choose)
+                seating = self._emptied(row, needs, choose)
                 n = remembered[key] = seating.count(needs.devices, self._plan(row, needs.devices), PLENTY)
             found[at] = n
         return found
+
+    def alike(self, rows: Sequence[int], needs: Needs, *, empty: bool = False) -> list[tuple[object, ...]]:
+        """What decides what the cards of each row say to such needs now, or if nothing ran on the rows: rows
+        with equal keys say the same."""
+        devices, cards = needs.devices, self._cards
+        codes, names = self._table.resources.codes, set(cards.resources)
+        at = np.array(rows, dtype=np.int64)
+        cards.sync_all(at)
+        names.update(need.listed for need in devices if need.listed)
+        columns = [codes[name] for name in sorted(names) if name in codes]
+        planes = self._table.planes[at]
+        block = np.ascontiguousarray(planes[:, :1, columns] if empty else planes[:, :, columns])
+        amounts = [part.tobytes() for part in block]
+        uuids = any(need.uuids or need.uuids_not for need in devices)
+        if not empty and (uuids or any(need.carries or need.avoids for need in devices)):
+            return [(self.key(row, devices), part) for row, part in zip(rows, amounts, strict=True)]
+        found: list[tuple[object, ...]] = []
+        for row, part in zip(rows, amounts, strict=True):
+            here = cards.row(row)
+            if empty:
+                found.append((here.kit.code, here.uuids if uuids else (), part))
+            else:
+                found.append((here.kit.code, part, *here.states))
+        return found
+
+    def _emptied(self, row: int, needs: Needs, choose: Choose | None) -> Seating:
+        """The row as if nothing ran on it."""
+        self._cards.sync(row)
+        cards = self._cards.row(row)
+        budgets = {name: [amounts[0], 0, 0, 0] for name, amounts in self._budgets(row, needs.devices).items()}
+        bare = RowCards(cards.kit, cards.uuids, {})
+        nothing = np.zeros_like(self._cards.cells[row]).tolist()
+        return Seating(bare, nothing, budgets, later=False, choose=choose)
 
     def count_if(self, row: int, needs: Needs, vacated: Vacated, left: NDArray[np.int64]) -> int:
         """How many tasks the row would take if some were gone. ``left``: what would be left of each column,
@@ -221,18 +250,27 @@ class Seats:
                 found[name] = allocatable - used - max(kept - releasing, 0)
         return found
 
+    def look_all(self, rows: Sequence[int], needs: Needs, *, empty: bool = False) -> list[list[Glance]]:
+        """:meth:`look` at many rows. Remembered: what a class is told is mostly told of the same rows again."""
+        known = self._looks.setdefault((needs.devices, empty), {})
+        if len(known) > _MOST_REMEMBERED or len(self._looks) > _MOST_MEMOS:
+            self._looks = {(needs.devices, empty): (known := {})}
+        found = []
+        for row, key in zip(rows, self.alike(rows, needs, empty=empty), strict=True):
+            glances = known.get(key)
+            if glances is None:
+                glances = known[key] = self.look(row, needs, empty=empty)
+            found.append(glances)
+        return found
+
     def look(self, row: int, needs: Needs, *, later: bool = False, empty: bool = False) -> list[Glance]:
         """What the row's cards say to each of the needs, taken alone."""
         devices = needs.devices
         self._cards.sync(row)
-        budgets, bare = self._budgets(row, devices), self._cards.row(row)
         if empty:
-            budgets = {name: [amounts[0], 0, 0, 0] for name, amounts in budgets.items()}
-            bare = RowCards(bare.kit, bare.uuids, {})
-            nothing = np.zeros_like(self._cards.cells[row]).tolist()
-            seating = Seating(bare, nothing, budgets, later=False)
+            seating = self._emptied(row, needs, None)
         else:
-            seating = self._open(row, budgets, None, later=later)
+            seating = self._open(row, self._budgets(row, devices), None, later=later)
         return [
             seating.glance(need, plan) for need, plan in zip(devices, self._plan(row, devices), strict=True)
         ]
@@ -274,6 +312,10 @@ class Seats:
         that look at the whole node have a word."""
         devices = needs.devices
         ranked = heard and bool(self._policies.card_ranks) and any(need.pack is None for need in devices)
+        if ranked and not later and len(devices) == 1:
+            found = self._pick_said(row, needs, devices[0])
+            if found is not None:
+                return found
         if later or ranked:
             choose = self._choice(needs, row if ranked else -1, later=later)
             return self._seating(row, devices, choose, later=later).seat(devices, self._plan(row, devices))
@@ -291,6 +333,16 @@ class Seats:
             seating = self._seating(row, devices, self._choice(needs), later=False)
             self._picks[key] = seating.seat(devices, self._plan(row, devices))
         return self._picks[key]
+
+    def _pick_said(self, row: int, needs: Needs, need: DeviceNeed) -> Cuts | None:
+        """:meth:`pick` of one card by the points that policies give to the cards of the node; ``None`` if a
+        closer look is needed."""
+        rankers = None if self._choosers(needs) else self._heard.rankers(needs, need)
+        memo = self._memo(row, need) if rankers else None
+        if memo is None or rankers is None:
+            return None
+        points, cards = self._heard.points(row, rankers), self._cards
+        return pick(memo, cards.row(row), cards.cells[row], self._available(row, need), points)
 
     def take(self, row: int, who: str, needs: Needs, cuts: Cuts | None, *, later: bool = False) -> Cuts:
         """Choose the parts for a task, if they are not said, and enter them as held, or as promised."""
@@ -471,8 +523,15 @@ class Seats:
         to them, or there are too few."""
         slots = self._table.devices.rows[row][resource]
         free = bits(slots.free & ~slots.kept)
+        if len(free) <= count:
+            return 0
+        need = DeviceNeed(resource, count, WHOLE)
+        if self._policies.card_ranks and not self._choosers(needs):
+            rankers = self._heard.rankers(needs, need)
+            if rankers is not None:
+                return self._best_whole(row, resource, need, free, rankers) if rankers else 0
         choose = self._choice(needs, row if self._policies.card_ranks else -1)
-        if choose is None or len(free) <= count:
+        if choose is None:
             return 0
         kit = self._cards.row(row).kit
         devices = [kit.cards[kit.slots[resource, index]].device for index in free]
@@ -480,11 +539,22 @@ class Seats:
             CardState(resource, d.index, d.model, d.memory_mib, WHOLE, d.memory_mib, 0, d.numa, d.link_group)
             for d in devices
         ]
-        said = choose(DeviceNeed(resource, count, WHOLE), cards)
+        said = choose(need, cards)
         if said is None or len(set(said)) == 1:
             return 0
         order = sorted(range(len(cards)), key=lambda at: (-said[at], cards[at].index))
         return sum(1 << cards[at].index for at in order[:count])
+
+    def _best_whole(
+        self, row: int, resource: str, need: DeviceNeed, free: Sequence[int], rankers: Rankers
+    ) -> int:
+        """:meth:`pick_whole` by points alone."""
+        points, slots = self._heard.points(row, rankers), self._cards.row(row).kit.slots
+        said = {index: points[slots[resource, index]] for index in free}
+        if len(set(said.values())) == 1:
+            return 0
+        order = sorted(free, key=lambda index: (-said[index], index))
+        return sum(1 << index for index in order[: need.count])
 
     def _choosers(self, needs: Needs) -> list[CardChoice]:
         """The policies that may have a word on single cards for such tasks."""

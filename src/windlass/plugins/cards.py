@@ -8,6 +8,7 @@ well as what is free: so three thirds of a card are a whole one. Whether a pod f
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +18,7 @@ from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray, NodeView
 from windlass.spi.objects import Needs
 from windlass.spi.quantities import is_device
+from windlass.spi.scoring import CardKinds, NodeCards
 
 WHOLE = 1000
 BARRED = WHOLE + 1
@@ -74,6 +76,49 @@ def asked_milli(need: DeviceNeed, cards: CardView) -> IntArray:
             by_memory = np.where(memory > 0, need.memory_mib * WHOLE // np.maximum(memory, 1), WHOLE)
             amount = np.maximum(amount, by_memory)
     return np.where(usable(need, cards), amount, BARRED)
+
+
+def asked_of_kinds(need: DeviceNeed, kinds: CardKinds) -> tuple[int, ...]:
+    """:func:`asked_milli` for the cards of one node."""
+    found = []
+    for slot, usable_ in enumerate(kinds.usable):
+        memory = kinds.memory_mib[slot]
+        if (
+            not usable_
+            or not _model_serves(need, kinds.models[slot])
+            or (need.resource and need.resource != kinds.resources[slot])
+            or memory < need.min_memory_mib
+        ):
+            found.append(BARRED)
+            continue
+        amount = part_of(need.profile) if need.profile else max(need.milli, need.memory_milli)
+        if need.memory_mib and not need.profile:
+            amount = max(amount, need.memory_mib * WHOLE // memory if memory > 0 else WHOLE)
+        found.append(amount)
+    return tuple(found)
+
+
+def free_of_cards(cards: NodeCards) -> tuple[int, ...]:
+    """:func:`free_milli` of one node, as if its pods had no whole cards but those that are known."""
+    kinds = cards.kinds
+    return tuple(
+        (min(milli, mib * WHOLE // memory) if memory > 0 else min(milli, WHOLE)) if usable_ else 0
+        for usable_, milli, mib, memory in zip(
+            kinds.usable, cards.free_milli, cards.free_mib, kinds.memory_mib, strict=True
+        )
+    )
+
+
+def without_whole(free: Sequence[int], kinds: CardKinds, open_: Mapping[str, int]) -> tuple[int, ...]:
+    """``free`` with no more whole cards than those of each resource that are open: the first ones."""
+    found, left = list(free), {name: max(n, 0) for name, n in open_.items()}
+    for slot, name in enumerate(kinds.resources):
+        if free[slot] >= WHOLE and name in left:
+            if left[name]:
+                left[name] -= 1
+            else:
+                found[slot] = 0
+    return tuple(found)
 
 
 def usable(need: DeviceNeed, cards: CardView) -> BoolArray:

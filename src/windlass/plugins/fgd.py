@@ -12,7 +12,7 @@ several models counts as one of the first card's model.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from windlass.plugins.binpack import fewest_pods
 from windlass.plugins.cards import asked_milli, asked_of, free_milli
 from windlass.plugins.fragmentation import Mix, by_model, descent, typical
 from windlass.plugins.mix import Learner, Moment, demand_of
+from windlass.plugins.pointsbook import PointsBook, PointsOf
 from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
-from windlass.spi.scoring import Stock
+from windlass.spi.scoring import CardRanker, CardScorer, NodeCards, Stock
 
 
 class Fgd(Learner):
@@ -41,6 +42,7 @@ class Fgd(Learner):
         self.dialects = dialects
         self._given = mix is not None
         self._mix = mix
+        self._book: PointsBook | None = None
 
     # ------------------------------------------------------------------ what usually comes
 
@@ -57,6 +59,8 @@ class Fgd(Learner):
     # ------------------------------------------------------------------ scores
 
     def trend(self, needs: Needs) -> Trend:
+        if not any(units > 0 for _, units in needs.request):
+            return Trend.FALLS
         return Trend.RISES if self._mix is None else Trend.ANY
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
@@ -85,6 +89,38 @@ class Fgd(Learner):
         demand = demand_of(needs, self._moment.memory_mib)
         milli = asked_milli(asked[0], cards) if asked else None
         return descent(mix, demand, _groups(mix, cards), cpu, free, milli)
+
+    # ------------------------------------------------------------------ the same about one node
+
+    def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
+        """See :class:`~windlass.spi.scoring.PlainCardScore`."""
+        if not any(units > 0 for _, units in needs.request):
+            pods = resources.index("pods")
+            return lambda _, used, __: 100.0 / (1.0 + max(used[pods], 0))
+        points = self._points_of(needs, resources)
+        if points is None:
+            return None
+
+        def score(available: Sequence[int], _: Sequence[int], cards: NodeCards) -> float:
+            best = max(points(available, cards))
+            return float(best) if best > 0 else 0.0
+
+        return score
+
+    def plain_rank(self, needs: Needs, need: DeviceNeed, resources: Sequence[str]) -> CardRanker | None:
+        """See :class:`~windlass.spi.scoring.PlainCardRanks`."""
+        if need.count != 1 or len(asked_of(needs)) != 1:
+            return None
+        return self._points_of(needs, resources)
+
+    def _points_of(self, needs: Needs, resources: Sequence[str]) -> PointsOf | None:
+        mix, book = self._mix, self._book
+        if mix is None or mix.idle:
+            return None
+        if book is None or book.mix is not mix or book.resources is not resources:
+            book = self._book = PointsBook(mix, resources)
+        asked = asked_of(needs)
+        return book.of(demand_of(needs, self._moment.memory_mib), asked[0] if asked else None)
 
 
 def _groups(mix: Mix, cards: CardView) -> IntArray:

@@ -21,8 +21,9 @@ tables over (free CPU, free share), so that a node costs its cards, not its card
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +98,7 @@ class Mix:
             (0, len(self._shapes), len(self._cpus) + 1, self._most + 1), np.int64
         )
         self._steps = _steps(max(self.total, 1))
+        self._plain = _Plain(self._cpus.tolist(), self._millis.tolist(), self._steps.tolist())
 
     @property
     def idle(self) -> bool:
@@ -126,6 +128,8 @@ class Mix:
                 several[self._shapes.index(demand.milli), cpu:, demand.count :] += number
         self._singles = np.concatenate([self._singles, single[None]])
         self._several = np.concatenate([self._several, several[None]])
+        self._plain.singles.append(single.tolist())
+        self._plain.several.append(several.tolist())
         return code
 
     def fragments(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:
@@ -151,6 +155,41 @@ class Mix:
     def score(self, gain: IntArray) -> IntArray:
         """``⌊100·σ(gain/total/1000)⌋``; ``gain`` is ``total`` times a change of ``F``."""
         return self._steps.searchsorted(gain, side="right")
+
+    # ------------------------------------------------------------------ the same of one node, in plain integers
+
+    def level(self, cpu: int) -> int:
+        """How many of the amounts of CPU that kinds ask for are free: it is all that matters of the CPU."""
+        return bisect_right(self._plain.cpus, cpu)
+
+    def fragment(self, group: int, level: int, free: Sequence[int]) -> int:
+        """:meth:`fragments` of one node with at least one slot. ``level``: see :meth:`level`."""
+        plain = self._plain
+        table, millis = plain.singles[group][level], plain.millis
+        levels = [bisect_right(millis, amount) for amount in free]
+        out_of_reach = table[max(levels)]
+        found = sum(free) * (self.total - table[0] + out_of_reach)
+        for at, amount in zip(levels, free, strict=True):
+            found += (table[at] - out_of_reach) * amount
+        for at, milli in enumerate(self._shapes):
+            fits = [amount for amount in free if amount >= milli]
+            found -= plain.several[group][at][level][min(len(fits), self._most)] * sum(fits)
+        return found
+
+    def points(self, gain: int) -> int:
+        """:meth:`score` of one gain."""
+        return bisect_right(self._plain.steps, gain)
+
+
+@dataclass(slots=True)
+class _Plain:
+    """The tables of a mix as lists."""
+
+    cpus: list[int]
+    millis: list[int]
+    steps: list[int]
+    singles: list[list[list[int]]] = field(default_factory=list)
+    several: list[list[list[list[int]]]] = field(default_factory=list)
 
 
 def _steps(total: int) -> IntArray:

@@ -14,17 +14,19 @@ Two parts of 50 points each, on clusters with more than one model of cards; else
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from windlass.plugins.cards import WHOLE, asked_of, free_milli
 from windlass.plugins.fragmentation import Demand
 from windlass.plugins.mix import Learner, Moment
+from windlass.plugins.openmilli import OpenMilli
 from windlass.spi.accelerators import known
 from windlass.spi.nodes import FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
+from windlass.spi.scoring import CardScorer, NodeCards
 
 MODEL, CPU = "model", "cpu"
 POINTS = 50.0
@@ -64,6 +66,28 @@ class Scarcity(Learner):
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
         found = self.parts(needs, nodes)
         return sum((points for _, points in found.values()), np.zeros(nodes.size)) if found else None
+
+    def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
+        """See :class:`~windlass.spi.scoring.PlainCardScore`."""
+        asked, heavy = asked_of(needs), self._heavy(needs)
+        if self.silent or not (asked or heavy):
+            return None
+        cpu = next((units for name, units in needs.request if name == "cpu"), 0)
+        taken = sum(need.count * max(need.milli, 1) for need in asked)
+        each, prices, open_milli = self._cpu_per_card / WHOLE, self._costs, OpenMilli(resources)
+
+        def score(available: Sequence[int], _: Sequence[int], cards: NodeCards) -> float:
+            total = 0.0
+            if asked:
+                models = cards.kinds.models
+                total += POINTS * (1.0 - prices.get(models[0] if models else "", 0.0))
+            if heavy:
+                wanted = max(sum(open_milli.of(available, cards)) - taken, 0) * each
+                left = max((available[open_milli.cpu] if open_milli.cpu >= 0 else 0) - cpu, 0)
+                total += POINTS * (min(left / max(wanted, 1.0), 1.0) if wanted > 0 else 1.0)
+            return total
+
+        return score
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
         """Name of a part → its weight and its points, up to 50 each."""

@@ -6,11 +6,16 @@ A score of footprint ``ROW`` that looks at :meth:`~windlass.spi.nodes.NodeView.c
 are, too. One that looks at them only for pods with parts of cards need not say so. A score that learns may
 have an attribute ``silent``: as long as it is true the score has no word on anything, and nobody asks; it may
 change with what :class:`Learns` answers.
+
+What looks at cards may be asked about one node in plain values as well (:class:`PlainCardScore`,
+:class:`PlainCardRanks`): optional, and a matter of speed alone. The answers must be those of the arrays, to the
+last bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from windlass.spi.devices import DeviceNeed
@@ -39,6 +44,53 @@ class Stock(Protocol):
 
     def cards(self) -> Mapping[tuple[str, int], int]:
         """Model and memory (MiB; "" and 0 where not known) → how many healthy cards all nodes have."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CardKinds:
+    """What does not change about the cards of a node, by slot. One object for all nodes with equal cards."""
+
+    resources: tuple[str, ...]
+    models: tuple[str, ...]
+    memory_mib: tuple[int, ...]
+    """0 where it is not known."""
+    usable: tuple[bool, ...]
+    """Whether the node has it, and it is healthy."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeCards:
+    """The cards of one node as :meth:`~windlass.spi.nodes.NodeView.cards` shows them now, by slot. One object
+    for all nodes whose cards are equal and in equal states, and it never changes: so what follows from it may
+    be remembered by it."""
+
+    kinds: CardKinds
+    free_milli: tuple[int, ...]
+    free_mib: tuple[int, ...]
+
+
+CardScorer = Callable[[Sequence[int], Sequence[int], NodeCards], float]
+"""The score of one node by what is available and what is used of each resource, and by its cards."""
+CardRanker = Callable[[Sequence[int], NodeCards], Sequence[float]]
+"""Points per slot of one node, by what is available of each resource, and by its cards."""
+
+
+@runtime_checkable
+class PlainCardScore(Protocol):
+    """A :class:`~windlass.spi.plugins.Score` of footprint ``ROW`` that looks at cards, about one node."""
+
+    def plain_cards(self, needs: Needs, resources: Sequence[str]) -> CardScorer | None:
+        """As :meth:`~windlass.spi.plugins.PlainScore.plain`. ``None``: no opinion."""
+        ...
+
+
+@runtime_checkable
+class PlainCardRanks(Protocol):
+    """:class:`CardRanks` about one node."""
+
+    def plain_rank(self, needs: Needs, need: DeviceNeed, resources: Sequence[str]) -> CardRanker | None:
+        """For one kind of pods and one of their needs. ``None``: no opinion."""
         ...
 
 
