@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fakecluster import FakeCluster
 
 from windlass.api import cards
 from windlass.api.cards import Card
+from windlass.api.resources import PODS
 from windlass.cli import amounts
 from windlass.cli.jobs import Job
 
@@ -115,3 +118,20 @@ def test_the_parts_of_a_whole_job_stand_in_its_line() -> None:
     assert job.gpus == "2+4×10Gi"
     group = Job("PodGroup", {"metadata": {"name": "g"}, "spec": {}}, [part, part])
     assert group.gpus == "2×10Gi"
+
+
+def test_a_pod_that_asks_by_a_claim_is_not_said_to_ask_for_no_gpu(
+    windlass: Callable[..., Any], cluster: FakeCluster
+) -> None:
+    claiming = pod()
+    claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    cluster.add(PODS, claiming)
+    assert (
+        windlass("explain", "p").out.splitlines()[0]
+        == "p (Pod, queue default, no GPU but by claim gpu): Pending"
+    )
+    claiming["spec"]["nodeName"] = "n"
+    claiming["metadata"]["annotations"]["windlass.dev/devices"] = "0"
+    cluster.add(PODS, claiming)
+    assert windlass("explain", "p").out.startswith("p (Pod, queue default, 1 GPU)")
+    assert "GPUs:     1\n" in windlass("show", "p").out

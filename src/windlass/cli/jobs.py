@@ -158,6 +158,16 @@ class Job:
         return "; ".join(dict.fromkeys(filter(None, map(amounts.parts_text, pods))))
 
     @property
+    def claims(self) -> str:
+        """The device claims of its pods, in words; empty for none."""
+        named = dict.fromkeys(
+            str(claim.get("name"))
+            for pod in ([self.obj] if self.kind == "Pod" else self.pods)
+            for claim in (pod.get("spec") or {}).get("resourceClaims") or ()
+        )
+        return f"claim{'s' if len(named) > 1 else ''} {', '.join(named)}" if named else ""
+
+    @property
     def members(self) -> int:
         """How many pods it is meant to have."""
         spec = self.obj.get("spec") or {}

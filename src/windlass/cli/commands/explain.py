@@ -37,9 +37,9 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         emit(invocation, document, names=[f"job/{found.name}"])
         return 0
     out = invocation.out
-    gpus = amounts.gpu_text(found.request)
+    gpus = found.gpus
     asked = "no GPU" if gpus == "-" else "1 GPU" if gpus == "1" else f"{gpus} GPUs"
-    asked = found.parts or asked
+    asked = found.parts or (f"no GPU but by {found.claims}" if gpus == "-" and found.claims else asked)
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {asked}): {found.state}")
     if record is not None:
         out.write(waiting_text(found, record))

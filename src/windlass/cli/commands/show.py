@@ -53,7 +53,7 @@ def _facts(job: Job, now: float) -> list[tuple[str, str]]:
         ("Kind", job.kind),
         ("State", f"{job.state} ({brief(job)})" if brief(job) and not job.waiting else job.state),
         ("Queue", job.queue),
-        ("GPUs", job.parts or amounts.gpu_text(job.request)),
+        ("GPUs", job.parts or job.gpus),
         ("Pods", f"{job.members} wanted, {len(job.pods)} exist, {job.bound} on a node"),
         ("Command", command),
         ("Created", f"{rfc3339(job.created)} ({age(now - job.created)} ago)"),
