@@ -1,6 +1,7 @@
-"""Parts of cards through the engine alone: MIG slices and fractions of GPUs, mixed.
+"""Parts of cards through the engine alone: MIG slices and fractions of GPUs, mixed; or fractions alone.
 
-``python -m benchmarks.parts --nodes 500 --cards 8 --pods 28000 -o json``
+``python -m benchmarks.parts --nodes 500 --cards 8 --pods 28000 -o json``, ``… --shares`` for cards that are
+shared and never sliced
 
 Every card may be shared or sliced, as the first pod on it has it. Pods arrive in batches, each batch followed by
 one cycle, as in ``benchmarks.engine``. Afterwards a replay that knows nothing of the engine checks every
@@ -47,8 +48,11 @@ MIX = (
 """Percent of the pods, and what each asks for: together seven pods to a card fit."""
 
 
-def make_nodes(nodes: int, cards: int) -> list[Node]:
-    devices = tuple(Device(i, GPU, MODEL, MEMORY_MIB, mode=CardMode.EITHER) for i in range(cards))
+SHARES = tuple((weight, need) for weight, need in MIX if not need.profile)
+
+
+def make_nodes(nodes: int, cards: int, mode: CardMode = CardMode.EITHER) -> list[Node]:
+    devices = tuple(Device(i, GPU, MODEL, MEMORY_MIB, mode=mode) for i in range(cards))
     amounts = {"cpu": 256_000, "memory": 2048 * GIB, "pods": 250, GPU: cards * 1000}
     return [
         Node(name, amounts, {"kubernetes.io/hostname": name}, devices=devices)
@@ -56,11 +60,13 @@ def make_nodes(nodes: int, cards: int) -> list[Node]:
     ]
 
 
-def make_units(pods: int, rng: random.Random) -> list[list[Delta]]:
+def make_units(
+    pods: int, rng: random.Random, mix: Sequence[tuple[int, DeviceNeed]] = MIX
+) -> list[list[Delta]]:
     """The deltas of one pod after the other."""
     wants = [
         (weight, Needs(request=(("cpu", 1000), ("memory", GIB), (GPU, need.milli or 143)), devices=(need,)))
-        for weight, need in MIX
+        for weight, need in mix
     ]
     drawn = rng.choices([needs for _, needs in wants], [weight for weight, _ in wants], k=pods)
     return [
@@ -164,10 +170,12 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=28_000)
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shares", action="store_true", help="plain cards that are shared, no slices")
     add_output(parser)
     options = parser.parse_args()
-    nodes = make_nodes(options.nodes, options.cards)
-    units = make_units(options.pods, random.Random(options.seed))
+    mode, mix = (CardMode.PLAIN, SHARES) if options.shares else (CardMode.EITHER, MIX)
+    nodes = make_nodes(options.nodes, options.cards, mode)
+    units = make_units(options.pods, random.Random(options.seed), mix)
     figures, decisions = run(nodes, units, options.batch)
     check(nodes, units, decisions)
     show(asdict(figures), options.output)
