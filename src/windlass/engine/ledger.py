@@ -369,6 +369,7 @@ class Ledger:
         """The group's tasks count for this queue from now on."""
         group.queue = queue
         queue.groups[group.key] = group
+        self.queues.touch(queue)
         for entry in group.tasks.values():
             self._count_queue(queue, entry, 1)
             if entry.promised >= 0:
@@ -386,6 +387,7 @@ class Ledger:
                 self.queues.promise(queue, entry.cls.items, -1, firm=is_firm(group))
                 self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), -1)
         del queue.groups[group.key]
+        self.queues.touch(queue)
         group.queue = None
         self.queues.drop_if_unused(queue)
 

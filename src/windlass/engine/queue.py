@@ -50,6 +50,7 @@ class QueueEntry:
         "sibling_weight",
         "spec",
         "ticket",
+        "touched",
         "usage",
         "waiting",
     )
@@ -88,6 +89,7 @@ class QueueEntry:
         # Kept by ``turns``.
         self.waiting: list[tuple[Any, int, Bucket, GroupEntry]] = []
         self.ticket = -1
+        self.touched = 0
         self.next_step: StepView | None = None
         self.heap: list[tuple[Any, ...]] = []
 

@@ -204,6 +204,7 @@ class QueueTree:
 
     def mark_all(self) -> None:
         """What all queues are measured by has changed: the cluster's total."""
+        self.stamp += 1
         for entry in self.entries.values():
             self._mark(entry)
 
@@ -223,10 +224,15 @@ class QueueTree:
 
     # ------------------------------------------------------------------ sums
 
+    def touch(self, leaf: QueueEntry) -> None:
+        """The groups of the queue itself have become others, or hold or ask for other amounts."""
+        self.stamp += 1
+        leaf.touched = self.stamp
+
     def allocate(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` tasks of request ``items`` hold resources; negative: they let go. ``firm``: of a
         group that no one may evict."""
-        self.stamp += 1
+        self.touch(leaf)
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
             if firm:
@@ -238,7 +244,7 @@ class QueueTree:
     def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
         does not count as giving back. The demand stays the same. See :meth:`start_flavored`."""
-        self.stamp += 1
+        self.touch(leaf)
         for entry in leaf.path:
             allocated = entry.allocated
             pending = entry.pending
@@ -253,7 +259,7 @@ class QueueTree:
     def start_flavored(self, leaf: QueueEntry, items: Items, wished: Items, count: int) -> None:
         """The same for device models: ``items`` of those that are held now; ``wished`` of those that would
         have done, which are asked for no longer."""
-        self.stamp += 1
+        self.touch(leaf)
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
             count_up(entry.pending, wished, -count)
@@ -261,7 +267,7 @@ class QueueTree:
 
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
-        self.stamp += 1
+        self.touch(leaf)
         for entry in leaf.path:
             count_few(entry.releasing, items, count)
             if firm:
@@ -270,7 +276,7 @@ class QueueTree:
 
     def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Room is kept for ``count`` waiting tasks; negative: no longer."""
-        self.stamp += 1
+        self.touch(leaf)
         for entry in leaf.path:
             count_few(entry.promised, items, count)
             if firm:
@@ -294,7 +300,7 @@ class QueueTree:
 
     def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """``count`` tasks wait; negative: they wait no longer."""
-        self.stamp += 1
+        self.touch(leaf)
         for entry in leaf.path:
             count_up(entry.pending, items, count)
             self.changed[entry.name] = self.demanding[entry.name] = entry

@@ -174,6 +174,12 @@ class QueueView(Protocol):
         ...
 
     @property
+    def touched(self) -> int:
+        """:attr:`stamp` as it was when the groups of the queue itself (:attr:`gangs`), or what they hold or ask
+        for, changed last."""
+        ...
+
+    @property
     def siblings(self) -> Sequence[QueueView]:
         """The known queues of its level by name, itself included."""
         ...

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from cluster_dsl import GIB, Cluster
+from cluster_dsl import GIB, Cluster, queue
+from engine_fuzz import PLAIN, Op, Player, ops, start
+from hypothesis import given, settings
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
+from windlass.plugins.defaults import default_plugins
 from windlass.plugins.keeping import KeptQueueOrder, kept
+from windlass.plugins.volcano import hdrf
 from windlass.plugins.volcano.hdrf import (
     HIERARCHY,
     WEIGHTS,
     HdrfOrder,
     HdrfSpares,
+    KeptTree,
     before,
     key_of,
     tree_of,
@@ -154,3 +161,66 @@ def test_the_tree_sums_and_scales() -> None:
     assert not before(key_of(root, dev), key_of(root, prod))
     changed = tree_of(queues, total, {f"ns/prod{i}": {"memory": 5 * GIB} for i in range(2)})
     assert before(key_of(changed, dev), key_of(changed, prod))
+
+
+PATHS = {
+    "a": ("root/eng/dev", "1/2/3"),
+    "b": ("root/eng/prod", "1/4/0.5"),
+    "default": ("root/eng", "1/2"),
+    "c": ("root/sci", "1/3"),
+}
+"""One of them is above two others; two more queues have no place of their own."""
+
+
+class Annotated(Cluster):
+    def queues(self, *texts: str) -> Cluster:
+        for text in texts:
+            spec = replace(queue(text), parent="")
+            path = PATHS.get(spec.name)
+            notes = {HIERARCHY: path[0], WEIGHTS: path[1]} if path else {}
+            self.engine.apply([QueueUpserted(replace(spec, annotations=notes))])
+        return self
+
+
+@settings(max_examples=60, deadline=None)
+@given(history=ops())
+def test_the_kept_tree_equals_one_made_anew_after_any_history(history: list[Op]) -> None:
+    c = start(Annotated(plugins=[*default_plugins(), HdrfOrder()]))
+    player, kept_tree, order = Player(c, PLAIN), KeptTree(), HdrfOrder()
+    tree = c.engine.world.queues
+    for op in history:
+        player.play([op])
+        tops = tree.known_tops()
+        if not tops:
+            continue
+        total = tops[0].cluster
+        anew = tree_of(tops, total, {})
+        assert kept_tree.renewed(tops, total) == anew
+        for top in tops if op.kind == "cycle" else ():
+            expected = key_of(anew, top) if top.spec.annotations and not top.mixed else ()
+            assert order.queue_key(top, None) == expected
+
+
+def test_only_what_a_placement_touched_is_summed_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = cluster("n cpu=20", a=("root/a", "1/1"), b=("root/b", "1/1"))
+    pods(c, "a", 3, "cpu=1", "a")
+    pods(c, "b", 3, "cpu=1", "b")
+    c.cycle()
+    queues = c.engine.world.queues.get("root").subqueues
+    total = queues[0].cluster
+    kept_tree = KeptTree()
+    kept_tree.renewed(queues, total)
+    made: list[str] = []
+    leaf_of = hdrf._leaf_of
+
+    def counted(*arguments: Any) -> Any:
+        made.append("leaf")
+        return leaf_of(*arguments)
+
+    monkeypatch.setattr(hdrf, "_leaf_of", counted)
+    kept_tree.renewed(queues, total)
+    assert made == []
+    c.gang("more", 1, "cpu=1", queue="b")
+    c.cycle()
+    assert kept_tree.renewed(queues, total).children["b"].held == {"cpu": 4000, "pods": 4}
+    assert made == ["leaf"]

@@ -10,6 +10,8 @@ The tree is that of the queues' annotations ``volcano.sh/hierarchy`` (``root/eng
 
 Two queues are compared along their paths, level by level: saturated last, then the smaller share per weight.
 Everything hangs together, so every placement may change the place of every queue; meant for tens of queues.
+For the order the tree is kept (:class:`KeptTree`): after a placement only the groups of the queue that it was
+in are summed up again, and the nodes above them.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from windlass.spi.objects import Dialect, Resources
-from windlass.spi.plugins import QueueView, StepView
+from windlass.spi.objects import Dialect, Queue, Resources
+from windlass.spi.plugins import GroupView, QueueView, StepView
 from windlass.spi.tiers import Purpose, TaskView
 
 HIERARCHY = "volcano.sh/hierarchy"
@@ -46,6 +48,10 @@ class Node:
         for child in self.children.values():
             if child.children:
                 child.settle(total)
+        self.gather(total)
+
+    def gather(self, total: Resources) -> None:
+        """The same, its children being settled."""
         growing = [c.share for c in self.children.values() if c.share and not c.saturated]
         smallest = min([Fraction(1), *growing])
         held: dict[str, Fraction] = {}
@@ -92,14 +98,134 @@ def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str,
         node = root
         for name, weight in path_of(queue):
             node = node.children.setdefault(name, Node(weight))
-        amounts = {name: Fraction(units) for name, units in holdings[group.spec.key].items()}
-        node.children[f"{group.spec.key}\0"] = Node(
-            held=amounts,
-            share=dominant(amounts, total),
-            saturated=_saturated(amounts, group.asked, open_ones, total),
-        )
+        held = holdings[group.spec.key]
+        node.children[_leaf_key(group)] = _leaf_of(held, group.asked, open_ones, total)
     root.settle(total)
     return root
+
+
+def _leaf_key(group: GroupView) -> str:
+    """No part of a path is called so."""
+    return f"{group.spec.key}\0"
+
+
+def _leaf_of(held: Resources, asked: Resources, open_ones: set[str], total: Resources) -> Node:
+    amounts = {name: Fraction(units) for name, units in held.items()}
+    return Node(
+        held=amounts,
+        share=dominant(amounts, total),
+        saturated=_saturated(amounts, asked, open_ones, total),
+    )
+
+
+@dataclass(slots=True)
+class _Branch:
+    """What the tree has of one queue: the nodes that lead to it, the root first, and its groups."""
+
+    queue: QueueView
+    spec: Queue
+    nodes: list[Node]
+    touched: int
+    groups: dict[str, tuple[Resources, Resources, Node]]
+    """Key of a leaf → what the group holds, what it asks for, the leaf."""
+
+
+class KeptTree:
+    """The tree of :func:`tree_of`, without changes, kept from one look to the next.
+
+    What is told of a queue must be the same as long as its ``touched`` is. Other queues than before, other
+    rules, another total, or a queue whose first group came or whose last one went: the tree is made anew.
+    """
+
+    def __init__(self) -> None:
+        self.root = Node()
+        self._total: dict[str, int] = {}
+        self._used: dict[str, int] = {}
+        self._open: set[str] = set()
+        self._branches: list[_Branch] = []
+
+    def renewed(self, queues: Sequence[QueueView], total: Resources) -> Node:
+        """The tree as things stand."""
+        if self._total != total or not self._same(queues):
+            self._build(queues, total)
+            return self.root
+        changed = [branch for branch in self._branches if branch.queue.touched != branch.touched]
+        for branch in changed:
+            if bool(branch.queue.gangs) is not bool(branch.groups):
+                self._build(queues, total)
+                return self.root
+        for branch in changed:
+            self._sum_up(branch)
+        open_ones = {name for name, units in total.items() if self._used.get(name, 0) < units}
+        if open_ones != self._open:
+            self._open = open_ones
+            changed = self._branches
+            for branch in changed:
+                for held, asked, leaf in branch.groups.values():
+                    leaf.saturated = _saturated(held, asked, open_ones, total)
+        self._gather(changed)
+        return self.root
+
+    def _same(self, queues: Sequence[QueueView]) -> bool:
+        return len(queues) == len(self._branches) and all(
+            queue is branch.queue and queue.spec is branch.spec
+            for queue, branch in zip(queues, self._branches, strict=True)
+        )
+
+    def _build(self, queues: Sequence[QueueView], total: Resources) -> None:
+        self._total = dict(total)
+        self.root = Node()
+        self._used = {}
+        self._branches = []
+        self._open = set()
+        for queue in queues:
+            nodes = [self.root]
+            if queue.gangs:
+                for name, weight in path_of(queue):
+                    nodes.append(nodes[-1].children.setdefault(name, Node(weight)))
+            branch = _Branch(queue, queue.spec, nodes, -1, {})
+            self._branches.append(branch)
+            self._sum_up(branch)
+        self._open = {name for name, units in total.items() if self._used.get(name, 0) < units}
+        for branch in self._branches:
+            for held, asked, leaf in branch.groups.values():
+                leaf.saturated = _saturated(held, asked, self._open, total)
+        self.root.settle(total)
+
+    def _sum_up(self, branch: _Branch) -> None:
+        """Bring the leaves of a queue, and what is used in all, in line with its groups."""
+        before, branch.groups = branch.groups, {}
+        node = branch.nodes[-1]
+        for group in branch.queue.gangs:
+            key = _leaf_key(group)
+            old = before.pop(key, None)
+            held, asked = dict(group.holding), dict(group.asked)
+            if old is not None and old[0] == held and old[1] == asked:
+                branch.groups[key] = old
+                continue
+            if old is not None:
+                self._use(old[0], -1)
+            self._use(held, 1)
+            leaf = node.children[key] = _leaf_of(held, asked, self._open, self._total)
+            branch.groups[key] = (held, asked, leaf)
+        for key, (held, _, _) in before.items():
+            self._use(held, -1)
+            del node.children[key]
+        branch.touched = branch.queue.touched
+
+    def _use(self, amounts: Resources, sign: int) -> None:
+        for name, units in amounts.items():
+            self._used[name] = self._used.get(name, 0) + sign * units
+
+    def _gather(self, branches: Iterable[_Branch]) -> None:
+        """Settle the nodes above these queues, the deepest first."""
+        levels: dict[int, dict[int, Node]] = {}
+        for branch in branches:
+            for depth, node in enumerate(branch.nodes):
+                levels.setdefault(depth, {})[id(node)] = node
+        for depth in sorted(levels, reverse=True):
+            for node in levels[depth].values():
+                node.gather(self._total)
 
 
 def key_of(root: Node, queue: QueueView) -> Key:
@@ -115,7 +241,9 @@ def key_of(root: Node, queue: QueueView) -> Key:
     return tuple(key)
 
 
-def _saturated(held: Amounts, asked: Resources, open_ones: set[str], total: Resources) -> bool:
+def _saturated(
+    held: Mapping[str, Fraction] | Resources, asked: Resources, open_ones: set[str], total: Resources
+) -> bool:
     for name, wanted in asked.items():
         if wanted <= 0 or name not in total:
             continue
@@ -138,14 +266,18 @@ class HdrfOrder:
     entangled = True
 
     def __init__(self) -> None:
-        self._seen: tuple[int, Node] | None = None
+        self._trees: dict[str, tuple[int, KeptTree]] = {}
+        """The queue above → the stamp of the tree of those below it."""
 
     def queue_key(self, queue: QueueView, step: StepView | None) -> Key:
         if queue.mixed or queue.spec.dialect is Dialect.KAI or not queue.spec.annotations.get(HIERARCHY):
             return ()
-        if self._seen is None or self._seen[0] != queue.stamp:
-            self._seen = (queue.stamp, tree_of(queue.siblings, queue.cluster, {}))
-        return key_of(self._seen[1], queue)
+        above = queue.parent.name if queue.parent is not None else ""
+        stamp, tree = self._trees.get(above) or (-1, KeptTree())
+        if stamp != queue.stamp:
+            tree.renewed(queue.siblings, queue.cluster)
+            self._trees[above] = (queue.stamp, tree)
+        return key_of(tree.root, queue)
 
 
 class HdrfSpares:
