@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
+from windlass.engine.cardadvice import advice_on_cards
 from windlass.engine.domains_verdict import DomainsVerdict
 from windlass.engine.enrolment import closed_reason
 from windlass.engine.groups import GroupEntry
@@ -25,7 +26,7 @@ def remedies_for(
     found: list[str] = []
     for code in codes:
         found += _of_queue(code, group, world)
-        found += _of_nodes(code, group, verdicts)
+        found += _of_nodes(code, group, world, verdicts)
         if code is Reason.WAITING_FOR_MEMBERS and isinstance(step, Shortage) and group.group is not None:
             what = f"minTaskMember of {step.role}" if step.role else "minAvailable (minMember)"
             if step.part:
@@ -96,7 +97,7 @@ def _of_queue(code: Reason, group: GroupEntry, world: World) -> list[str]:
     return []
 
 
-def _of_nodes(code: Reason, group: GroupEntry, verdicts: Sequence[NodesVerdict]) -> list[str]:
+def _of_nodes(code: Reason, group: GroupEntry, world: World, verdicts: Sequence[NodesVerdict]) -> list[str]:
     found = []
     for verdict in verdicts:
         if code not in (verdict.never, verdict.now):
@@ -115,7 +116,7 @@ def _of_nodes(code: Reason, group: GroupEntry, verdicts: Sequence[NodesVerdict])
                     found.append(
                         "Ask for less per pod, or for several containers that fit into NUMA zones of their own."
                     )
-                found.append("Add a node that is large enough.")
+                found += advice_on_cards(verdict, world) or ["Add a node that is large enough."]
             case Reason.EXCEEDS_CLUSTER:
                 found.append(f"Ask for at most {verdict.ever} pods at once, or add nodes.")
             case Reason.NO_MATCHING_NODE:
