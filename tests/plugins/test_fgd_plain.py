@@ -189,7 +189,7 @@ T4 = tuple(Device(at, GPU, "Tesla-T4", 15_360) for at in range(4))
 A100 = tuple(Device(at, GPU, "NVIDIA-A100-SXM4-80GB", 81_920, link_group=at // 2) for at in range(4))
 
 
-def history(seed: int, plugins: list[object]) -> list[object]:
+def history(seed: int, plugins: list[object]) -> list[list[object]]:
     """What comes of pods that come and go, cycle by cycle."""
     chance = random.Random(seed)
     found = cluster([], plugins)
@@ -198,7 +198,7 @@ def history(seed: int, plugins: list[object]) -> list[object]:
         devices = chance.choice(shapes)
         has = {"cpu": 64_000, "pods": 40, **({GPU: 1000 * len(devices)} if devices else {})}
         found.engine.apply([NodeUpserted(Node(f"n{at}", has, devices=devices))])
-    said: list[object] = []
+    said: list[list[object]] = []
     there: list[str] = []
     for now in range(12):
         there += [found.ask(chance.choice(KINDS)) for _ in range(chance.randrange(12))]

@@ -26,8 +26,9 @@ def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> 
     short: dict[int, list[tuple[int, Glance]]] = {}
     together: list[int] = []
     looks: dict[int, list[Glance]] = {}
+    held: list[bool] = ever.tolist()
     for empty in (False, True):
-        ats = [at for at in blocked if ever[at] != empty]
+        ats = [at for at in blocked if held[at] != empty]
         said = seats.look_all([where[at] for at in ats], needs, empty=empty) if ats else []
         looks.update(zip(ats, said, strict=True))
     for at in blocked:

@@ -38,6 +38,8 @@ _TOGETHER = 3
 _PLAIN = 256
 _PLAIN_OPEN = 16
 """More rows, or more that may take a task, are faster judged as arrays."""
+_CARDS_OPEN = 64
+"""The latter, where scores look at cards: as arrays that costs more."""
 
 
 class MemoBudget:
@@ -77,6 +79,7 @@ class NodeFit:
         "_least",
         "_luck",
         "_memo",
+        "_most_open",
         "_plain",
         "_plain_asked",
         "_policies",
@@ -130,6 +133,8 @@ class NodeFit:
         policies, needs = self._policies, self.needs
         self._scores = policies.scores(needs.dialect)
         self._plain = plain_scores(policies, needs, self._table)
+        by_cards = any(of is not None for _, _, of in self._plain or ())
+        self._most_open = _CARDS_OPEN if by_cards else _PLAIN_OPEN
         self._by_card = bool(needs.devices) or self._scores.reads_cards
         self._joins = joins(policies, needs)
 
@@ -263,12 +268,23 @@ class NodeFit:
         np.maximum(count, 0, out=count)
         if self.needs.devices:
             self.seats.limit(count, view, self.needs)
+        return count, self._row_score(view, count)
+
+    def _row_score(self, view: TableView, count: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The weighted row score; 0 where the row takes no task anyway, if that is so of most rows."""
         score = np.zeros(view.size)
-        for plugin in self._scores.row:
-            part = plugin.score(self.needs, view)
+        open_ = np.flatnonzero((count > 0) & self.static[view.rows])
+        some = 2 * len(open_) < view.size
+        asked = (
+            TableView(self._table, view.rows[open_], empty=view.empty, future=view.future) if some else view
+        )
+        found = np.zeros(asked.size)
+        for plugin in self._scores.row if asked.size else ():
+            part = plugin.score(self.needs, asked)
             if part is not None:
-                score += plugin.weight * part
-        return count, score
+                found += plugin.weight * part
+        score[open_ if some else slice(None)] = found
+        return score
 
     def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
         if not len(rows):
@@ -363,6 +379,8 @@ class NodeFit:
             return False
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
         known = cells_of.known()
+        if len(rows) > _FEW:
+            rows = self._clear_full(np.array(rows, dtype=np.int64))
         full: list[int] = []
         opened: list[tuple[int, Cells]] = []
         for row in rows:
@@ -378,7 +396,7 @@ class NodeFit:
                     break
             else:
                 opened.append((row, cells))
-                if len(opened) > _PLAIN_OPEN:
+                if len(opened) > self._most_open:
                     return False
         if full:
             self._close(full)
@@ -389,12 +407,13 @@ class NodeFit:
     def _judged(self, row: int, cells: Cells, scores: PlainScores) -> tuple[int, float]:
         """As :meth:`_evaluate`, of one row in plain integers."""
         _, free, allocatable, used, releasing = cells
-        score = 0.0
+        score, cards = 0.0, None
         for weight, by_amounts, by_cards in scores:
             if by_amounts is not None:
                 score += weight * by_amounts(allocatable, used, releasing)
             elif by_cards is not None:
-                score += weight * by_cards(free, used, self.seats.cards_of(row))
+                cards = cards or self.seats.cards_of(row)
+                score += weight * by_cards(free, used, cards)
         count = min([free[column] // units for column, units in self._plain_asked])
         if self.needs.devices:
             count = min(count, self.seats.count_at(row, self.needs))

@@ -148,17 +148,20 @@ class Seats:
         return found
 
     def alike(self, rows: Sequence[int], needs: Needs, *, empty: bool = False) -> list[tuple[object, ...]]:
-        """What decides what the cards of each row say to such needs now, or if nothing ran on the rows: rows
-        with equal keys say the same."""
+        """What decides what :meth:`look` tells of each row; if nothing ran on it (``empty``), also how many
+        tasks it takes. Rows with equal keys say the same."""
         devices, cards = needs.devices, self._cards
-        codes, names = self._table.resources.codes, set(cards.resources)
         at = np.array(rows, dtype=np.int64)
         cards.sync_all(at)
-        names.update(need.listed for need in devices if need.listed)
+        names = {need.listed for need in devices if need.listed}
+        if empty:
+            names.update(cards.resources)
+        codes = self._table.resources.codes
         columns = [codes[name] for name in sorted(names) if name in codes]
-        planes = self._table.planes[at]
-        block = np.ascontiguousarray(planes[:, :1, columns] if empty else planes[:, :, columns])
-        amounts = [part.tobytes() for part in block]
+        amounts = [b""] * len(rows)
+        if columns:
+            planes = self._table.planes[at][:, : 1 if empty else None, columns]
+            amounts = [part.tobytes() for part in np.ascontiguousarray(planes)]
         uuids = any(need.uuids or need.uuids_not for need in devices)
         if not empty and (uuids or any(need.carries or need.avoids for need in devices)):
             return [(self.key(row, devices), part) for row, part in zip(rows, amounts, strict=True)]

@@ -24,6 +24,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,8 +129,8 @@ class Mix:
                 several[self._shapes.index(demand.milli), cpu:, demand.count :] += number
         self._singles = np.concatenate([self._singles, single[None]])
         self._several = np.concatenate([self._several, several[None]])
-        self._plain.singles.append(single.tolist())
-        self._plain.several.append(several.tolist())
+        self._plain.singles.append(cast(list[list[int]], single.tolist()))
+        self._plain.several.append(cast(list[list[list[int]]], several.tolist()))
         return code
 
     def fragments(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:

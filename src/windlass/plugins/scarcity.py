@@ -43,6 +43,7 @@ class Scarcity(Learner):
         self.dialects = dialects
         self._costs: Mapping[str, float] = {}
         self._cpu_per_card = 0.0
+        self._open: OpenMilli | None = None
 
     def _concerns(self, moment: Moment) -> bool:
         return moment.mixed
@@ -74,7 +75,7 @@ class Scarcity(Learner):
             return None
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
         taken = sum(need.count * max(need.milli, 1) for need in asked)
-        each, prices, open_milli = self._cpu_per_card / WHOLE, self._costs, OpenMilli(resources)
+        each, prices, open_milli = self._cpu_per_card / WHOLE, self._costs, self._open_milli(resources)
 
         def score(available: Sequence[int], _: Sequence[int], cards: NodeCards) -> float:
             total = 0.0
@@ -88,6 +89,12 @@ class Scarcity(Learner):
             return total
 
         return score
+
+    def _open_milli(self, resources: Sequence[str]) -> OpenMilli:
+        """One for all kinds of pods."""
+        if self._open is None or self._open.resources is not resources:
+            self._open = OpenMilli(resources)
+        return self._open
 
     def parts(self, needs: Needs, nodes: NodeView) -> Mapping[str, tuple[float, FloatArray]]:
         """Name of a part → its weight and its points, up to 50 each."""
