@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
 from kubeobjects import node, pod
 
+from windlass.api.views import decode_claim, decode_storage_capacity
 from windlass.engine import deltas
-from windlass.model.snapshot import from_objects
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.model.snapshot import from_objects, load
+from windlass.model.volumes import VolumeBook
+from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Expression, NodeTerm, VolumeNeed, VolumeOption
 
 ZONE = "topology.kubernetes.io/zone"
@@ -236,3 +243,161 @@ def _volume_view(obj: dict[str, Any]):
     from windlass.api import views
 
     return views.decode_volume(views.encode(obj))
+
+
+# ---------------------------------------------------------------------- storage pools
+
+
+def driver(counts: bool | None = True) -> dict[str, Any]:
+    spec = {} if counts is None else {"storageCapacity": counts}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": {"name": "disk.example.com"},
+        "spec": spec,
+    }
+
+
+def pool(
+    name: str, size: str | None, nodes: dict[str, Any] | None, of: str = "fast", **rest: Any
+) -> dict[str, Any]:
+    found = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "storageClassName": of,
+        **rest,
+    }
+    if size is not None:
+        found["capacity"] = size
+    if nodes is not None:
+        found["nodeTopology"] = nodes
+    return found
+
+
+def in_zone(zone: str) -> dict[str, Any]:
+    return {"matchLabels": {ZONE: zone}}
+
+
+def pooled(*objects: dict[str, Any], counts: bool | None = True, **rest: Any) -> VolumeNeed:
+    (need,) = needs(claim(storageClassName="fast"), storage_class("fast", **rest), driver(counts), *objects)
+    return need
+
+
+def zones(*names: str) -> tuple[NodeTerm, ...]:
+    return (NodeTerm((Expression(ZONE, "In", names),)),)
+
+
+def test_a_volume_is_made_only_where_a_pool_has_room_for_it() -> None:
+    found = pooled(
+        pool("a", "5Gi", in_zone("a")), pool("b", "4Gi", in_zone("b")), pool("c", "9Gi", in_zone("c"))
+    )
+    assert found.terms == zones("a", "c")
+    assert found.problem == ""
+
+
+def test_the_largest_volume_of_a_pool_counts_before_what_it_holds() -> None:
+    small = pool("a", "100Gi", in_zone("a"), maximumVolumeSize="4Gi")
+    large = pool("b", "1Gi", in_zone("b"), maximumVolumeSize="5Gi")
+    assert pooled(small, large).terms == zones("b")
+
+
+def test_a_pool_that_does_not_say_what_it_holds_or_who_reaches_it_is_none() -> None:
+    found = pooled(
+        pool("a", None, in_zone("a")), pool("b", "9Gi", None), pool("c", "9Gi", in_zone("c"), "slow")
+    )
+    assert found.problem == "no storage pool of class fast has 5Gi for claim default/data"
+    assert pooled().problem == found.problem
+
+
+def test_a_pool_that_all_nodes_reach_closes_none() -> None:
+    assert pooled(pool("a", "9Gi", {}), pool("b", "9Gi", in_zone("b"))).terms is None
+
+
+def test_a_driver_that_does_not_count_is_not_asked_for_pools() -> None:
+    for counts in (False, None):
+        assert pooled(pool("a", "1Gi", in_zone("a")), counts=counts).terms is None
+    (need,) = needs(claim(storageClassName="fast"), storage_class("fast"), pool("a", "1Gi", in_zone("a")))
+    assert need.terms is None
+
+
+def test_a_pool_lies_within_the_topologies_of_its_class() -> None:
+    topologies = [{"matchLabelExpressions": [{"key": ZONE, "values": ["a", "b"]}]}]
+    found = pooled(pool("x", "9Gi", {"matchLabels": {"rack": "r1"}}), allowedTopologies=topologies)
+    assert found.terms == (NodeTerm((Expression(ZONE, "In", ("a", "b")), Expression("rack", "In", ("r1",)))),)
+
+
+def test_a_volume_that_exists_needs_no_pool() -> None:
+    there = volume("v1", storageClassName="fast", nodeAffinity=on("n1"))
+    assert pooled(there).terms == (on_term("n1"),)
+    assert pooled(there, pool("a", "9Gi", in_zone("a"))).terms == (*zones("a"), on_term("n1"))
+    assert pooled(volume("v1", storageClassName="fast")).terms is None
+
+
+def test_other_selectors_of_a_pool_stand_as_they_are() -> None:
+    selector = {
+        "matchLabels": {"b": "2", "a": "1"},
+        "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}],
+    }
+    expected = (
+        Expression("a", "In", ("1",)),
+        Expression("b", "In", ("2",)),
+        Expression("old", "DoesNotExist"),
+    )
+    assert pooled(pool("x", "9Gi", selector)).terms == (NodeTerm(expected),)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "matters"),
+    [
+        ("5Gi", "9Gi", False),
+        ("5Gi", "4Gi", True),
+        ("4Gi", "5Gi", True),
+        ("1Gi", "2Gi", False),
+        (None, "1Gi", False),
+    ],
+)
+def test_news_of_a_pool_matter_where_a_waiting_claim_is_judged_otherwise(
+    before: str | None, after: str, matters: bool
+) -> None:
+    book = VolumeBook()
+    book.upsert(decode_claim(msgspec.json.encode(claim(storageClassName="fast"))))
+    assert book.upsert(decode_storage_capacity(msgspec.json.encode(pool("a", before, in_zone("a")))))
+    said = decode_storage_capacity(msgspec.json.encode(pool("a", after, in_zone("a"))))
+    assert book.upsert(said) is matters
+    assert not book.upsert(said)
+    moved = decode_storage_capacity(msgspec.json.encode(pool("a", after, in_zone("b"))))
+    assert book.upsert(moved)
+    assert book.remove(moved)
+    assert not book.remove(moved)
+
+
+def placed(*objects: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [(str(at), found) for at, found in enumerate(objects)]
+
+
+def test_a_pod_goes_where_the_pool_is_and_waits_until_there_is_one() -> None:
+    found = from_objects([])
+    model = found.model
+    engine = Engine(EngineConfig(), default_plugins())
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    objects = [
+        node("n1", labels={ZONE: "a"}),
+        node("n2", labels={ZONE: "b"}),
+        pod("p", volumes=volumes),
+        claim(storageClassName="fast"),
+        storage_class("fast"),
+        driver(),
+        pool("pa", "1Gi", in_zone("a")),
+        pool("pb", "1Gi", in_zone("b")),
+    ]
+    load(model, placed(*objects))
+    engine.apply([*found.deltas, *model.take()])
+    assert engine.cycle(1.0).binds == ()
+    (group,) = engine.world.groups
+    said = engine.explain(group, 1.0)
+    assert said is not None
+    assert "no storage pool of class fast has 5Gi for claim default/data" in said.message
+    load(model, placed(pool("pb", "6Gi", in_zone("b"))))
+    engine.apply(model.take())
+    assert [bind.node for bind in engine.cycle(2.0).binds] == ["n2"]

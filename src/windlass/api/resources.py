@@ -133,6 +133,10 @@ STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageCla
 """Read where a cluster has it; a box has no storage classes, so it is not in :data:`ALL`."""
 CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 """As :data:`STORAGE_CLASSES`."""
+CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
+"""As :data:`STORAGE_CLASSES`."""
+STORAGE_CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+"""As :data:`STORAGE_CLASSES`."""
 
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", False)
 """What nodes use now, where a cluster measures it."""

@@ -16,6 +16,7 @@ from windlass.model.needs import NeedsTable
 from windlass.model.numa import ZoneReports
 from windlass.model.topology import TopologyBook
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
+from windlass.model.volumes import Item as StorageItem
 from windlass.model.volumes import VolumeBook
 from windlass.spi.objects import Group, HeldSlice
 
@@ -159,16 +160,16 @@ class Observed:
         if self._quotas.pop(quota.key, None) is not None:
             self._dirty_quotas[quota.key] = None
 
-    def upsert_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
-        """A claim, a volume, a class of them, or what a node attaches."""
+    def upsert_storage(self, item: StorageItem) -> None:
+        """A claim, a volume, a class of them, what a node attaches, a driver, or what its pools hold."""
         if self.storage.upsert(item):
             self._touch_storage(item)
 
-    def remove_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+    def remove_storage(self, item: StorageItem) -> None:
         if self.storage.remove(item):
             self._touch_storage(item)
 
-    def _touch_storage(self, item: views.Claim | views.Volume | views.StorageClass | views.CsiNode) -> None:
+    def _touch_storage(self, item: StorageItem) -> None:
         if isinstance(item, views.CsiNode):
             self._dirty_nodes[item.name] = None
         else:

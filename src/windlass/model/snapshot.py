@@ -34,6 +34,8 @@ _READERS: Mapping[str, _Reader] = {
     "v1/PersistentVolumeClaim": (views.decode_claim, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/StorageClass": (views.decode_storage_class, ClusterModel.upsert_storage),
     "storage.k8s.io/v1/CSINode": (views.decode_csi_node, ClusterModel.upsert_storage),
+    "storage.k8s.io/v1/CSIDriver": (views.decode_csi_driver, ClusterModel.upsert_storage),
+    "storage.k8s.io/v1/CSIStorageCapacity": (views.decode_storage_capacity, ClusterModel.upsert_storage),
     "resource.k8s.io/v1/DeviceClass": (views.decode_device_class, ClusterModel.upsert_claim),
     "resource.k8s.io/v1/ResourceClaim": (views.decode_device_claim, ClusterModel.upsert_claim),
     "resource.k8s.io/v1/ResourceClaimTemplate": (views.decode_claim_template, ClusterModel.upsert_claim),

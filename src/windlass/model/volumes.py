@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from windlass.api import selectors, views
+from windlass.api.quantities import from_units
 from windlass.api.views.podshape import LabelSelector, Requirement
 from windlass.plugins.matching import labels_match
 from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
@@ -40,7 +41,9 @@ class StorageWrite:
     body: Mapping[str, Any]
 
 
-Item = views.Claim | views.Volume | views.StorageClass | views.CsiNode
+Item = (
+    views.Claim | views.Volume | views.StorageClass | views.CsiNode | views.CsiDriver | views.StorageCapacity
+)
 Value = TypeVar("Value")
 
 
@@ -60,6 +63,9 @@ class VolumeBook:
         self.classes: dict[str, views.StorageClass] = {}
         self.limits: dict[str, Mapping[str, int]] = {}
         """Node → resource that counts attached volumes → how many."""
+        self.counting: dict[str, bool] = {}
+        """CSI driver → whether it makes a volume only where one of its pools suffices."""
+        self.pools: dict[str, views.StorageCapacity] = {}
         self._provides: bool | None = None
         self._given: dict[str, str] = {}
         """Volume → the claim that it was given to, until the volume itself shows it."""
@@ -79,6 +85,11 @@ class VolumeBook:
             case views.CsiNode():
                 limits = {LIMIT + driver: count for driver, count in item.limits.items()}
                 return _put(self.limits, item.name, limits)
+            case views.CsiDriver():
+                return _put(self.counting, item.name, item.counts)
+            case views.StorageCapacity():
+                before = self.pools.get(item.key)
+                return _put(self.pools, item.key, item) and self._pool_matters(before, item)
 
     def remove(self, item: Item) -> bool:
         """The object is gone; whether it was known."""
@@ -93,6 +104,10 @@ class VolumeBook:
                 return self.classes.pop(item.name, None) is not None
             case views.CsiNode():
                 return self.limits.pop(item.name, None) is not None
+            case views.CsiDriver():
+                return self.counting.pop(item.name, None) is not None
+            case views.StorageCapacity():
+                return self.pools.pop(item.key, None) is not None
 
     def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
         """What the claims of a pod, by name, say about nodes."""
@@ -148,13 +163,49 @@ class VolumeBook:
         options = tuple(self._options(claim, found.name))
         if found.provisioner == NO_PROVISIONER:
             return VolumeNeed(key, options=options, exclusive=exclusive)
+        terms = _provisioned(found, options, self._roomy(found, claim.request))
+        if terms == ():
+            amount = from_units("storage", claim.request)
+            return VolumeNeed(
+                key, problem=f"no storage pool of class {found.name} has {amount} for claim {key}"
+            )
         return VolumeNeed(
             key,
-            terms=_provisioned(found, options),
+            terms=terms,
             exclusive=exclusive,
             limit=LIMIT + found.provisioner,
             identity=key,
         )
+
+    def _roomy(self, storage_class: views.StorageClass, request: int) -> tuple[NodeTerm, ...] | None:
+        """The nodes that reach a storage pool in which a volume of that size can be made; ``None``: all do,
+        or its driver does not count.
+
+        As kube-scheduler's volume binder judges: each claim by itself, and by what is published alone.
+        """
+        if not request or not self.counting.get(storage_class.provisioner):
+            return None
+        values: dict[str, dict[str, None]] = {}
+        terms: list[NodeTerm] = []
+        for _, pool in sorted(self.pools.items()):
+            if pool.storage_class != storage_class.name or pool.limit < request or pool.nodes is None:
+                continue
+            labels = _chosen(pool.nodes)
+            if not labels:
+                return None
+            if len(labels) == 1 and labels[0].operator == "In":
+                values.setdefault(labels[0].key, {}).update(dict.fromkeys(labels[0].values))
+            else:
+                terms.append(NodeTerm(labels))
+        single = [NodeTerm((Expression(key, "In", tuple(found)),)) for key, found in values.items()]
+        return tuple(dict.fromkeys((*single, *terms)))
+
+    def _pool_matters(self, before: views.StorageCapacity | None, pool: views.StorageCapacity) -> bool:
+        """Whether a claim that waits could be judged otherwise now. Pools are told anew all the time."""
+        if before is None or (before.nodes, before.storage_class) != (pool.nodes, pool.storage_class):
+            return True
+        low, high = sorted((before.limit, pool.limit))
+        return any(low < claim.request <= high and not claim.volume for claim in self.claims.values())
 
     def _provided(self) -> bool:
         """Whether somebody makes volumes for claims, or binds them."""
@@ -196,15 +247,22 @@ class VolumeBook:
 
 
 def _provisioned(
-    storage_class: views.StorageClass, options: Sequence[VolumeOption]
+    storage_class: views.StorageClass,
+    options: Sequence[VolumeOption],
+    roomy: tuple[NodeTerm, ...] | None,
 ) -> tuple[NodeTerm, ...] | None:
-    """Where a volume of the class can be made, or one exists."""
-    if not storage_class.topologies or any(option.terms is None for option in options):
+    """Where a volume of the class can be made, or one exists. ``roomy``: the nodes with room for it; ``None``
+    for all."""
+    if any(option.terms is None for option in options):
+        return None
+    if roomy is None and not storage_class.topologies:
         return None
     terms = [
         NodeTerm(tuple(Expression(term.key, "In", term.values) for term in topology))
         for topology in storage_class.topologies
     ]
+    if roomy is not None:
+        terms = [NodeTerm((*a.labels, *b.labels)) for a in terms for b in roomy] if terms else list(roomy)
     for option in options:
         terms += option.terms or ()
     return tuple(dict.fromkeys(terms))
@@ -223,6 +281,11 @@ def _terms(volume: views.Volume) -> tuple[NodeTerm, ...] | None:
         NodeTerm((*_expressions(term.match_expressions), *zones), _expressions(term.match_fields))
         for term in volume.nodes.node_selector_terms or ()
     )
+
+
+def _chosen(selector: LabelSelector) -> tuple[Expression, ...]:
+    equal = [Expression(key, "In", (value,)) for key, value in sorted((selector.match_labels or {}).items())]
+    return (*equal, *_expressions(selector.match_expressions))
 
 
 def _expressions(requirements: Sequence[Requirement] | None) -> tuple[Expression, ...]:

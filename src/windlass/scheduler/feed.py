@@ -185,6 +185,12 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.remove_storage,
         ),
         resources.CSI_NODES: (views.decode_csi_node, model.upsert_storage, model.remove_storage),
+        resources.CSI_DRIVERS: (views.decode_csi_driver, model.upsert_storage, model.remove_storage),
+        resources.STORAGE_CAPACITIES: (
+            views.decode_storage_capacity,
+            model.upsert_storage,
+            model.remove_storage,
+        ),
         resources.PERSISTENT_VOLUME_CLAIMS: (
             views.decode_claim,
             model.upsert_storage,

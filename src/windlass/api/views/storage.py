@@ -1,4 +1,5 @@
-"""PersistentVolume, PersistentVolumeClaim, StorageClass and CSINode as the scheduler sees them.
+"""PersistentVolume, PersistentVolumeClaim, StorageClass, CSINode, CSIDriver and CSIStorageCapacity as the
+scheduler sees them.
 
 Kubernetes writes these; what of a wrong type stands in them counts as absent.
 """
@@ -82,6 +83,28 @@ class CsiNode(msgspec.Struct, gc=False):
     limits: Mapping[str, int]
 
 
+class CsiDriver(msgspec.Struct, gc=False):
+    """``counts``: it publishes what its storage pools hold, and a volume is made only where one suffices."""
+
+    name: str
+    counts: bool
+
+
+class StorageCapacity(msgspec.Struct, gc=False):
+    """A storage pool of a class. ``nodes``: those that reach it; ``None``: none does. ``limit``: the largest
+    volume that can be made in it, in bytes; -1 where it does not say."""
+
+    namespace: str
+    name: str
+    storage_class: str
+    nodes: LabelSelector | None
+    limit: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class _Reference(msgspec.Struct, gc=False):
     namespace: str = ""
     name: str = ""
@@ -146,11 +169,24 @@ class _CsiNodeSpec(msgspec.Struct, gc=False):
     drivers: list[_Driver] | None = None
 
 
+class _CsiDriverSpec(msgspec.Struct, gc=False, rename="camel"):
+    storage_capacity: bool | None = None
+
+
+class _CapacityWire(msgspec.Struct, gc=False, rename="camel"):
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | None = None
+    maximum_volume_size: str | int | None = None
+
+
 _claim_decoder = msgspec.json.Decoder(_ClaimSpec)
 _volume_decoder = msgspec.json.Decoder(_VolumeSpec)
 _phase_decoder = msgspec.json.Decoder(_PhaseWire)
 _class_decoder = msgspec.json.Decoder(_ClassWire)
 _csi_node_decoder = msgspec.json.Decoder(_CsiNodeSpec)
+_csi_driver_decoder = msgspec.json.Decoder(_CsiDriverSpec)
+_capacity_decoder = msgspec.json.Decoder(_CapacityWire)
 
 
 def decode_claim(raw: bytes | msgspec.Raw) -> Claim:
@@ -223,6 +259,33 @@ def decode_csi_node(raw: bytes | msgspec.Raw) -> CsiNode:
         if driver.allocatable is not None and driver.allocatable.count is not None
     }
     return CsiNode(meta.name, limits)
+
+
+def decode_csi_driver(raw: bytes | msgspec.Raw) -> CsiDriver:
+    """A CSIDriver. Raises ``msgspec.DecodeError`` on what has no name."""
+    problems: list[FieldError] = []
+    whole = split(raw)
+    meta = metadata(whole.metadata, problems)
+    spec = part(_csi_driver_decoder, whole.spec, "spec", _CsiDriverSpec, problems)
+    return CsiDriver(intern(meta.name), bool(spec.storage_capacity))
+
+
+def decode_storage_capacity(raw: bytes | msgspec.Raw) -> StorageCapacity:
+    """A CSIStorageCapacity. Raises ``msgspec.DecodeError`` on what has no name.
+
+    As kube-scheduler's volume binder, it goes by ``maximumVolumeSize``, and by ``capacity`` where that is absent.
+    """
+    problems: list[FieldError] = []
+    meta = metadata(split(raw).metadata, problems)
+    wire = part(_capacity_decoder, msgspec.Raw(bytes(raw)), "", _CapacityWire, problems)
+    limit = wire.capacity if wire.maximum_volume_size is None else wire.maximum_volume_size
+    return StorageCapacity(
+        intern(meta.namespace),
+        meta.name,
+        intern(wire.storage_class_name),
+        wire.node_topology,
+        -1 if limit is None else _bytes({"storage": limit}),
+    )
 
 
 def _bytes(amounts: Mapping[str, Any] | None) -> int:
