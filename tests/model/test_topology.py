@@ -257,6 +257,21 @@ def test_a_topology_or_level_that_does_not_exist() -> None:
     assert told.need("default/kai:g").topology == "web"
 
 
+def test_what_an_annotation_gets_wrong_is_told_of_that_annotation() -> None:
+    level = {"kai.scheduler/topology": "net", "kai.scheduler/topology-required-placement": "row"}
+    told = Told(
+        *KAI, volcano_group("g"), pod("p", annotations={"scheduling.k8s.io/group-name": "g", **level})
+    )
+    said = told.words()
+    assert 'metadata.annotations[kai.scheduler/topology-required-placement]: Invalid value: "row"' in said
+    nowhere = {"kai.scheduler/topology": "web", "kai.scheduler/topology-required-placement": "rack"}
+    told = Told(
+        *KAI, volcano_group("g"), pod("p", annotations={"scheduling.k8s.io/group-name": "g", **nowhere})
+    )
+    said = told.words()
+    assert 'metadata.annotations[kai.scheduler/topology]: Invalid value: "web"' in said
+
+
 def test_parts_of_a_kai_group() -> None:
     parts = [{"name": "a", "minMember": 1, "topologyConstraint": constraint("rack")}]
     told = Told(*KAI, kai_group("g", None, "q", subGroups=parts))

@@ -25,6 +25,9 @@ from windlass.spi.topology import HYPERNODE, HYPERNODE_PATH, Level, TopologyNeed
 
 HYPERNODES = "HyperNodes"
 """The name of the topology that HyperNodes make up."""
+_CONSTRAINT = ("topology", "requiredTopologyLevel", "preferredTopologyLevel")
+_WORDS_KAI = (names.TOPOLOGY_KAI, names.TOPOLOGY_REQUIRED_KAI, names.TOPOLOGY_PREFERRED_KAI)
+"""The same three, as annotations of pods."""
 
 
 @dataclass(slots=True)
@@ -194,24 +197,30 @@ class TopologyBook:
         self, wanted: views.TopologyConstraint | None, field_: str
     ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
         """KAI's ``topologyConstraint``."""
+        return self._constraint(wanted, *(f"{field_}.{name}" for name in _CONSTRAINT))
+
+    def _constraint(
+        self, wanted: views.TopologyConstraint | None, place: str, required: str, preferred: str
+    ) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
+        """The fields are where the topology, the required and the preferred level are given."""
         if wanted is None or not (wanted.required_topology_level or wanted.preferred_topology_level):
             return None, ()
         topology = self.topologies.get(wanted.topology)
         if topology is None:
             there = ", ".join(sorted(self.topologies)) or "none"
             words = f"there is no such Topology; there are: {there}"
-            return None, (FieldError.invalid(f"{field_}.topology", wanted.topology, words),)
+            return None, (FieldError.invalid(place, wanted.topology, words),)
         problems = []
         found = []
         for name, level in (
-            ("requiredTopologyLevel", wanted.required_topology_level),
-            ("preferredTopologyLevel", wanted.preferred_topology_level),
+            (required, wanted.required_topology_level),
+            (preferred, wanted.preferred_topology_level),
         ):
             at = _index(topology, level) if level else -1
             if level and at < 0:
                 levels = ", ".join(_shown(known) for known in topology.levels)
                 words = f"Topology {topology.name} has no such level; it has: {levels}"
-                problems.append(FieldError.invalid(f"{field_}.{name}", level, words))
+                problems.append(FieldError.invalid(name, level, words))
             found.append(at)
         if problems:
             return None, tuple(problems)
@@ -220,13 +229,13 @@ class TopologyBook:
     def words(self, annotations: Mapping[str, str]) -> tuple[TopologyNeed | None, tuple[FieldError, ...]]:
         """What annotations of pods ask for their gang: KAI's words, or Kueue's."""
         if names.TOPOLOGY_KAI in annotations:
-            return self.constraint(
+            return self._constraint(
                 views.TopologyConstraint(
                     annotations[names.TOPOLOGY_KAI],
                     annotations.get(names.TOPOLOGY_REQUIRED_KAI, ""),
                     annotations.get(names.TOPOLOGY_PREFERRED_KAI, ""),
                 ),
-                f"metadata.annotations[{names.TOPOLOGY_KAI}]",
+                *(f"metadata.annotations[{name}]" for name in _WORDS_KAI),
             )
         required = annotations.get(names.PODSET_REQUIRED, "")
         preferred = annotations.get(names.PODSET_PREFERRED, "")
