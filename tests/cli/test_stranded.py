@@ -50,6 +50,15 @@ def test_cards_without_cpu_beside_them(cluster, windlass):
     assert "stranded" not in items["plain"]
 
 
+def test_who_holds_a_node_is_not_cut_off_in_a_pipe(cluster, windlass):
+    names = [f"a-job-with-a-long-name-{number}" for number in range(4)]
+    for name in names:
+        run(cluster, name, "free", "100m", gpus=1)
+    (line,) = [line for line in windlass("node", "ls").out.splitlines() if line.startswith("free ")]
+    assert len(line) > 80
+    assert all(f"{name}(1)" in line for name in names)
+
+
 def test_nothing_is_stranded_where_there_is_room(cluster, windlass):
     run(cluster, "train", "busy", "1", gpus=1)
     done = windlass("node", "ls")

@@ -67,7 +67,8 @@ def list_nodes(invocation: Invocation) -> int:
         ]
         for node, record in zip(nodes, records, strict=True)
     ]
-    width = 0 if invocation.wide else invocation.out.width
+    watched = invocation.out.interactive and not invocation.wide
+    width = invocation.out.width if watched else 0  # who holds a node is not cut off in a pipe
     invocation.out.write(tables.render(header, rows, width=width, right=frozenset((2, 3))))
     if any(one.total for one in idle.values()):
         from windlass.cli.stranded import summary
