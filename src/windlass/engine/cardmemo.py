@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cardfit import Seat, Wish, capacity_of, cut_of, opening_of, rank_of
+from windlass.engine.cardfit import Glance, Seat, Wish, capacity_of, cut_of, opening_of, rank_of
 from windlass.engine.cards import Cut, RowCards
 from windlass.engine.devices import WHOLE
 from windlass.spi.devices import DeviceNeed
@@ -38,7 +38,7 @@ NOTHING = Place(0, 0, (False, 0, 0), ())
 class NeedMemo:
     """One need of one card, on the cards of one kit."""
 
-    __slots__ = ("_need", "_wishes", "places")
+    __slots__ = ("_need", "_seen", "_wishes", "places")
 
     def __init__(self, need: DeviceNeed, wishes: Sequence[Wish], found: RowCards) -> None:
         self._need = need
@@ -48,6 +48,8 @@ class NeedMemo:
             (slot, cards[slot].device.resource, {}) for slot in sorted(self._wishes)
         ]
         """Slot, resource, state → place."""
+        self._seen: dict[tuple[int, int], tuple[bool, tuple[int, ...], tuple[int, ...]]] = {}
+        """Slot and state → whether the card does, and what is left of it: milli if it may be shared, MiB."""
 
     @staticmethod
     def serves(need: DeviceNeed) -> bool:
@@ -67,6 +69,25 @@ class NeedMemo:
             known.clear()
         known[found.states[slot]] = place
         return place
+
+    def glance(self, found: RowCards, cells: NDArray[np.int64]) -> Glance:
+        """What the cards say to the need now (:meth:`~windlass.engine.cardfit.Seating.glance`)."""
+        taking, milli, mib = 0, list[int](), list[int]()
+        for slot, wish in self._wishes.items():
+            key = slot, found.states[slot]
+            seen = self._seen.get(key)
+            if seen is None:
+                seat = Seat(found.kit.cards[slot], cells[slot].tolist(), later=False, vacated=False)
+                takes = cut_of(self._need, wish, seat) is not None
+                left = () if seat.taken or seat.slices else (WHOLE - seat.milli,)
+                seen = takes, left, () if seat.taken else (seat.free_mib(),)
+                if len(self._seen) > MOST:
+                    self._seen.clear()
+                self._seen[key] = seen
+            taking += seen[0]
+            milli += seen[1]
+            mib += seen[2]
+        return Glance(self._need, len(self._wishes), taking, max(milli, default=0), max(mib, default=0))
 
 
 def _opens(seat: Seat) -> int:

@@ -262,7 +262,12 @@ class Seats:
         for row, key in zip(rows, self.alike(rows, needs, empty=empty), strict=True):
             glances = known.get(key)
             if glances is None:
-                glances = known[key] = self.look(row, needs, empty=empty)
+                memo = self._memo(row, needs.devices[0]) if not empty and len(needs.devices) == 1 else None
+                if memo is not None:
+                    glances = [memo.glance(self._cards.row(row), self._cards.cells[row])]
+                else:
+                    glances = self.look(row, needs, empty=empty)
+                known[key] = glances
             found.append(glances)
         return found
 
