@@ -425,3 +425,52 @@ async def test_a_claim_is_prepared_before_its_pod_is_bound(api: SchedulerApi) ->
         assert written["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n1"}
         verbs = [(verb, key) for verb, _, key in api.log]
         assert ("patch", "default/data") in verbs
+
+
+async def test_a_claim_goes_where_its_driver_has_room_as_that_comes_and_goes(api: SchedulerApi) -> None:
+    group = {"apiVersion": "storage.k8s.io/v1"}
+    zone = "topology.kubernetes.io/zone"
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default", "uid": "c"},
+        "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "5Gi"}}},
+    }
+    fast = {
+        **group,
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    driver = {
+        **group,
+        "kind": "CSIDriver",
+        "metadata": {"name": "disk.example.com"},
+        "spec": {"storageCapacity": True},
+    }
+    pool = {
+        **group,
+        "kind": "CSIStorageCapacity",
+        "metadata": {"name": "b", "namespace": "default"},
+        "storageClassName": "fast",
+        "nodeTopology": {"matchLabels": {zone: "b"}},
+        "capacity": "4Gi",
+    }
+    for kind, found in (
+        (resources.PERSISTENT_VOLUME_CLAIMS, claim),
+        (resources.STORAGE_CLASSES, fast),
+        (resources.CSI_DRIVERS, driver),
+        (resources.STORAGE_CAPACITIES, pool),
+    ):
+        api.put(kind, found)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    api.add(node("n1", labels={zone: "a"}), node("n2", labels={zone: "b"}), pod("a", volumes=volumes))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == []
+        api.put(resources.STORAGE_CAPACITIES, {**pool, "capacity": "5Gi"})
+        await running.settle(1.0)
+        assert api.bound() == ["a"]
+        written = api.object(resources.PERSISTENT_VOLUME_CLAIMS, "default/data")
+        assert written["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n2"}
