@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 from fakecluster import FakeCluster, node
@@ -13,6 +13,7 @@ from windlass.api.cards import Card, SliceInstance
 from windlass.api.deviceparts import Part, to_annotations
 from windlass.api.resources import NODES, PODS
 from windlass.cli import amounts, cardtable
+from windlass.cli.terminal import Terminal
 from windlass.node.simulatedcards import simulated_cards
 
 
@@ -162,3 +163,25 @@ def test_shares_count_by_the_card_that_they_are_of() -> None:
     assert amounts.devices(amounts.of_pod(small, mixed)) == 334
     waiting = {**large, "metadata": {"name": "waiting"}}
     assert amounts.devices(amounts.of_pod(waiting, mixed)) == 667
+
+
+def test_on_a_narrow_terminal_models_are_short_and_holders_whole(
+    windlass: Any, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add(
+        NODES, node_with("a-node", simulated_cards("simulated:1xH100-80GB"), **{"nvidia.com/gpu": "1"})
+    )
+    cluster.add(PODS, pod("tiny", "a-node", {"aliyun.com/gpu-mem": "5"}, Part(0, 300, 5120)))
+    piped = windlass("gpu").out
+    assert "NVIDIA-H100-80GB-HBM3" in piped
+    assert max(map(len, piped.splitlines())) > 80
+    monkeypatch.setattr("windlass.cli.terminal.Terminal.of", watched)
+    shown = windlass("gpu").out
+    assert max(map(len, shown.splitlines())) <= 80
+    (line,) = [line for line in shown.splitlines() if line.startswith("a-node")]
+    assert line.split()[2] == "H100"
+    assert line.endswith("tiny(30%,5G)")
+
+
+def watched(stream: TextIO) -> Terminal:
+    return Terminal(stream, True, 80, False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from windlass.api import annotations
+from windlass.api.accelerators import short_type
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.cli import cardtable, failures, tables
@@ -81,6 +82,11 @@ def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
         lines.append([*line, cardtable.holder_words(row)])
     if wide:
         header[-1:-1] = ["NUMA", "LINK", "PCI", "UUID"]
+    text = tables.render(header, lines, right=frozenset((1, 3)))
+    if not width or max(map(tables.cells, text.splitlines())) <= width:
+        return text
+    for line in lines:  # of little room, models in short leave who has the card readable
+        line[2] = short_type(line[2]) or line[2]
     return tables.render(header, lines, width=width, right=frozenset((1, 3)))
 
 
