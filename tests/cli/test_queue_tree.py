@@ -127,3 +127,19 @@ def test_queues_of_one_name_count_their_own_jobs(windlass, told):
     after = json.loads(windlass("queue", "ls", "-o", "json").out)["items"]
     changed = {q["name"]: q["running"] for q in after if q not in before}
     assert changed == {"kai/research": 1}
+
+
+def test_the_shares_shown_are_of_the_accelerators_that_most_are_due_of(windlass, cluster):
+    amounts = {"amd.com/gpu": "2", GPU: "20"}
+    record = {
+        "fairShare": amounts,
+        "allocated": amounts,
+        "requested": amounts,
+        "why": dict.fromkeys(amounts, "told"),
+    }
+    cluster.objects[(QUEUES, "", "root")]["metadata"]["annotations"] = {
+        annotations.QUEUE_SHARE: json.dumps(record)
+    }
+    out = windlass("queue", "tree").out
+    assert f"Fair shares of {GPU}:" in out
+    assert "amd.com/gpu" not in out

@@ -27,13 +27,15 @@ def reasons(shares: Sequence[Share], resource: str = "") -> Iterator[str]:
 
 
 def _resource(shares: Sequence[Share]) -> str:
-    """The accelerators that most queues speak of, else CPUs."""
+    """The accelerators that most queues speak of, of several those that most are due of; else CPUs."""
     counts: dict[str, int] = {}
+    due: dict[str, int] = {}
     for share in shares:
         for name in (*share.why, *share.borrowed, *share.amounts["deserved"]):
             if quantities.is_device(name):
                 counts[name] = counts.get(name, 0) + 1
-    return min(counts, key=lambda name: (-counts[name], name)) if counts else "cpu"
+                due[name] = due.get(name, 0) + share.amounts["fair_share"].get(name, 0)
+    return min(counts, key=lambda name: (-counts[name], -due[name], name)) if counts else "cpu"
 
 
 def _says(share: Share, resource: str) -> bool:
