@@ -169,8 +169,6 @@ def _optional(model: ClusterModel) -> _Kinds:
         ),
         resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
         resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
-        resources.HYPERNODES: (views.decode_hypernode, model.upsert_topology, model.remove_topology),
-        resources.KAI_TOPOLOGIES: (views.decode_topology, model.upsert_topology, model.remove_topology),
         resources.NUMATOPOLOGIES: (views.decode_numatopology, model.upsert_zones, model.remove_zones),
         resources.NODE_RESOURCE_TOPOLOGIES: (
             views.decode_node_resource_topology,
@@ -178,22 +176,15 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.remove_zones,
         ),
         resources.RESOURCE_QUOTAS: (views.decode_resource_quota, model.upsert_quota, model.remove_quota),
-        resources.PERSISTENT_VOLUMES: (views.decode_volume, model.upsert_storage, model.remove_storage),
-        resources.STORAGE_CLASSES: (
-            views.decode_storage_class,
-            model.upsert_storage,
-            model.remove_storage,
-        ),
-        resources.CSI_NODES: (views.decode_csi_node, model.upsert_storage, model.remove_storage),
-        resources.CSI_DRIVERS: (views.decode_csi_driver, model.upsert_storage, model.remove_storage),
-        resources.STORAGE_CAPACITIES: (
-            views.decode_storage_capacity,
-            model.upsert_storage,
-            model.remove_storage,
-        ),
-        resources.PERSISTENT_VOLUME_CLAIMS: (
-            views.decode_claim,
-            model.upsert_storage,
-            model.remove_storage,
-        ),
+        **{
+            resource: (decode, model.upsert_storage, model.remove_storage)
+            for resource, decode in (
+                (resources.PERSISTENT_VOLUMES, views.decode_volume),
+                (resources.STORAGE_CLASSES, views.decode_storage_class),
+                (resources.CSI_NODES, views.decode_csi_node),
+                (resources.CSI_DRIVERS, views.decode_csi_driver),
+                (resources.STORAGE_CAPACITIES, views.decode_storage_capacity),
+                (resources.PERSISTENT_VOLUME_CLAIMS, views.decode_claim),
+            )
+        },
     }
