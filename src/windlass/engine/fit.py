@@ -271,19 +271,24 @@ class NodeFit:
         return count, self._row_score(view, count)
 
     def _row_score(self, view: TableView, count: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The weighted row score; 0 where the row takes no task anyway, if that is so of most rows."""
+        """The weighted row score. Where scores look at cards, and most rows take no task anyway, 0 for those."""
+        if self._scores.reads_cards:
+            open_ = np.flatnonzero((count > 0) & self.static[view.rows])
+            if 2 * len(open_) < view.size:
+                score = np.zeros(view.size)
+                if len(open_):
+                    rows = view.rows[open_]
+                    some = TableView(self._table, rows, empty=view.empty, future=view.future)
+                    score[open_] = self._scored(some)
+                return score
+        return self._scored(view)
+
+    def _scored(self, view: TableView) -> NDArray[np.float64]:
         score = np.zeros(view.size)
-        open_ = np.flatnonzero((count > 0) & self.static[view.rows])
-        some = 2 * len(open_) < view.size
-        asked = (
-            TableView(self._table, view.rows[open_], empty=view.empty, future=view.future) if some else view
-        )
-        found = np.zeros(asked.size)
-        for plugin in self._scores.row if asked.size else ():
-            part = plugin.score(self.needs, asked)
+        for plugin in self._scores.row:
+            part = plugin.score(self.needs, view)
             if part is not None:
-                found += plugin.weight * part
-        score[open_ if some else slice(None)] = found
+                score += plugin.weight * part
         return score
 
     def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
