@@ -116,6 +116,9 @@ def test_the_parts_of_a_whole_job_stand_in_its_line() -> None:
     tasks = [{"replicas": 4, "template": part}, {"replicas": 1, "template": pod(**{GPU: "2"})}]
     job = Job("Job", {"metadata": {"name": "j"}, "spec": {"tasks": tasks}})
     assert job.gpus == "2+4×10Gi"
+    halves = [{"replicas": 4, "template": pod({"gpu-fraction": "0.5"})}]
+    job = Job("Job", {"metadata": {"name": "j"}, "spec": {"tasks": halves}})
+    assert (job.gpus, amounts.devices(job.request)) == ("2", 2000)
     group = Job("PodGroup", {"metadata": {"name": "g"}, "spec": {}}, [part, part])
     assert group.gpus == "2×10Gi"
 

@@ -143,3 +143,20 @@ def test_the_shares_shown_are_of_the_accelerators_that_most_are_due_of(windlass,
     out = windlass("queue", "tree").out
     assert f"Fair shares of {GPU}:" in out
     assert "amd.com/gpu" not in out
+
+
+def test_parts_of_cards_count_as_parts_in_queues(windlass, cluster):
+    before = {item["name"]: item for item in json.loads(windlass("queue", "tree", "-o", "json").out)["items"]}
+    qgpu = {"tke.cloud.tencent.com/qgpu-core": "30"}
+    for name, limits, notes in (("cores", qgpu, {}), ("half", {}, {"gpu-fraction": "0.5"})):
+        made = {
+            "metadata": {"name": name, "namespace": "default", "annotations": notes},
+            "spec": {"nodeName": "box", "containers": [{"name": "main", "resources": {"limits": limits}}]},
+            "status": {"phase": "Running"},
+        }
+        cluster.add(PODS, made)
+    after = {item["name"]: item for item in json.loads(windlass("queue", "tree", "-o", "json").out)["items"]}
+    held = [float(found["default"]["allocated"][GPU]) for found in (before, after)]
+    assert held[1] - held[0] == pytest.approx(0.8)
+    assert not [name for name in after["default"]["allocated"] if "qgpu" in name]
+    assert after["default"]["waiting"] == before["default"]["waiting"]

@@ -133,7 +133,7 @@ def job_request(job: Mapping[str, Any]) -> Vector:
     """All replicas of all tasks of a Volcano Job together."""
     total: Vector = {}
     for task in (job.get("spec") or {}).get("tasks") or ():
-        each = pod_request((task.get("template") or {}).get("spec") or {})
+        each = of_pod(task.get("template") or {})
         count = int(task.get("replicas", 1))
         total = quantities.add(total, {name: units * count for name, units in each.items()})
     return total

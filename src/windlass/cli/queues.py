@@ -11,7 +11,7 @@ import msgspec
 from windlass.api import quantities
 from windlass.api.annotations import QUEUE_SHARE
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import KAI_QUEUES, QUEUES
+from windlass.api.resources import KAI_QUEUES, NODES, QUEUES
 from windlass.api.views import decode_kai_queue
 from windlass.cli import amounts, jobs
 from windlass.cli.invocation import Invocation
@@ -182,9 +182,10 @@ class KaiShare(Share):
 def gather(invocation: Invocation) -> list[Share]:
     """Every queue with what it holds and what waits in it; parents include their children."""
     shares, kai = _volcano(invocation), _kai(invocation)
-    for job in jobs.fetch(invocation, None):
-        if not job.finished:
-            _count({**shares, **{share.key: share for share in kai}}, job)
+    going = [job for job in jobs.fetch(invocation, None) if not job.finished]
+    nodes = _nodes_of_parts(invocation, going)
+    for job in going:
+        _count({**shares, **{share.key: share for share in kai}}, job, nodes)
     found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
     both = len({isinstance(share, KaiShare) for share in found}) > 1
     for share in found:
@@ -263,13 +264,26 @@ def _usage(share: Share) -> QueueUsage:
     )
 
 
-def _count(shares: Mapping[str, Share], job: jobs.Job) -> None:
+def _nodes_of_parts(invocation: Invocation, found: Sequence[jobs.Job]) -> dict[str, Mapping[str, Any]]:
+    """The nodes by name, whose cards say what part of them an amount of memory is: none where nobody has a part of
+    a card, or this user may not see nodes."""
+    held = [pod for job in found for pod in job.pods if amounts.holds_resources(pod)]
+    if not any(amounts.parts_text(pod) for pod in held):
+        return {}
+    try:
+        return {node["metadata"]["name"]: node for node in invocation.client.list(NODES).items}
+    except StatusError as error:
+        if error.code == 403:
+            return {}
+        raise
+
+
+def _count(shares: Mapping[str, Share], job: jobs.Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
     """Enter a job in its queue and those above."""
-    held = amounts.total(
-        amounts.pod_request(pod.get("spec") or {}) for pod in job.pods if amounts.holds_resources(pod)
-    )
+    bound = [pod for pod in job.pods if amounts.holds_resources(pod)]
+    held = amounts.total(amounts.of_pod(pod, nodes.get(pod["spec"]["nodeName"])) for pod in bound)
     asked = job.request
-    left = _beyond(asked, held)
+    left = _beyond(asked, amounts.total(map(amounts.of_pod, bound)))
     name, seen = job.queue, set()
     if job.names_kai_queue and KAI + name in shares:
         name = KAI + name
