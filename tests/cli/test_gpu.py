@@ -151,7 +151,8 @@ def test_simulated_nodes_have_cards_one_by_one(windlass: Any) -> None:
     assert made["status"]["allocatable"]["nvidia.com/gpu"] == "1"
     assert made["metadata"]["labels"]["windlass.dev/mig"] == "dynamic"
     refused = windlass("node", "add-simulated", "--cards", "1xNobody")
-    assert "no model is known by the name Nobody" in refused.err
+    assert "no model is known by the name Nobody; give its memory too, as in 2xNobody:24GiB\n" in refused.err
+    assert "simulated:" not in refused.err
 
 
 def test_shares_count_by_the_card_that_they_are_of() -> None:

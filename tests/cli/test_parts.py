@@ -138,3 +138,17 @@ def test_a_pod_that_asks_by_a_claim_is_not_said_to_ask_for_no_gpu(
     cluster.add(PODS, claiming)
     assert windlass("explain", "p").out.startswith("p (Pod, queue default, 1 GPU)")
     assert "GPUs:     1\n" in windlass("show", "p").out
+
+
+def test_where_another_scheduler_put_a_pod_is_not_said_to_be_decided_here(
+    windlass: Callable[..., Any], cluster: FakeCluster
+) -> None:
+    foreign = pod(**{GPU: "1"})
+    foreign["spec"] |= {"nodeName": "n", "schedulerName": "somebody-else"}
+    foreign["status"] = {"phase": "Running"}
+    cluster.add(PODS, foreign)
+    assert "why there:  not decided here: its scheduler is somebody-else\n" in windlass("explain", "p").out
+    for ours in ("windlass", "volcano", "default-scheduler"):
+        foreign["spec"]["schedulerName"] = ours
+        cluster.add(PODS, foreign)
+        assert "had the room and these nodes fitted" in windlass("explain", "p").out

@@ -100,8 +100,8 @@ def _cards(name: str, words: str) -> tuple[cards.Card, ...]:
     except SimulationError as error:
         raise WindlassError(
             "WL-USE-400",
-            f"--cards {words!r}: {error}",
-            remedies=("--cards 8xH100-80GB", "--cards 2xA100-40GB+mig"),
+            f"--cards {words!r}: {str(error).replace('simulated:', '')}",
+            remedies=("--cards 8xH100-80GB", "--cards 2xA100-40GB+mig", "--cards 2xMODEL:24GiB"),
         ) from error
 
 

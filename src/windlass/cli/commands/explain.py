@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from windlass.api.annotations import SCHEDULER_NAMES
 from windlass.api.reasons import Explanation, NearMiss, Reason
 from windlass.api.zones import placement_of
 from windlass.cli import amounts
@@ -97,6 +98,7 @@ def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
     return base
 
 
+_OURS = {*SCHEDULER_NAMES, "default-scheduler"}
 _OF_DOMAINS = (Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.EXCEEDS_EVERY_DOMAIN)
 
 
@@ -147,7 +149,10 @@ def _unexplained(job: Job) -> str:
 
 def _running(job: Job) -> str:
     up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
+    strangers = sorted({str(pod["spec"].get("schedulerName") or "") for pod in job.pods} - _OURS - {""})
     queue = f"its queue, {job.queue}, had the room and these nodes fitted"
+    if strangers:
+        queue = f"not decided here: its scheduler is {joined(strangers)}"
     placeholder = "nothing said what to run, so the box runs a placeholder" if job.placeholder else ""
     return pairs(
         [
