@@ -55,7 +55,7 @@ class Core:
         self._stock = ClusterStock(self.world)
         self._intake = Intake(self.world)
         self._placer = Placer(self.world.table, policies)
-        self._statement = Statement(self.world.ledger)
+        self._statement = Statement(self.world.ledger, self.world.budgets)
         self._allocation = Allocation(self.world.table, policies, self._placer)
         self.lot = ParkingLot(self.world.table, self.world.queues, policies.domains)
         self.lot.holds = self._allocation.nearness.may_hold
@@ -84,8 +84,14 @@ class Core:
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)
         self.cycles = 0
+        self._budgets_seen = 0
 
     # ------------------------------------------------------------------ public surface
+
+    @property
+    def budgets_unseen(self) -> bool:
+        """Whether there is news of budgets that no cycle has looked at."""
+        return self.world.budgets.version != self._budgets_seen
 
     @property
     def reads(self) -> frozenset[str]:
@@ -102,10 +108,12 @@ class Core:
         self.cycles += 1
         self.world.stamp += 1
         self._look_at_varying(now)
+        self.world.budgets.tidy(now)
+        news = self._budgets_changed()
         improved = frozenset(self.world.table.improved)
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved)
         ctx.stirred = self._evicts and (
-            bool(improved or self.world.queues.changed) or any(g.active for g in ctx.touched.values())
+            bool(improved or self.world.queues.changed or news) or any(g.active for g in ctx.touched.values())
         )
         for action in self._actions:
             action.run(ctx)
@@ -120,6 +128,8 @@ class Core:
         ctx.wake(self.world.ledger.holds.next_due())
         for plugin in self.world.policies.varying:
             ctx.wake(plugin.due(now))
+        self.world.budgets.tidy(now)
+        ctx.wake(self.world.budgets.next_due())
         if self.lot.buckets:
             ctx.wake(self.world.usage.due)
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
@@ -134,6 +144,12 @@ class Core:
             queues=self.reporter.queues(),
             wake_at=ctx.wake_at,
         )
+
+    def _budgets_changed(self) -> bool:
+        """Whether there was news of budgets since this was asked last."""
+        changed = self.budgets_unseen
+        self._budgets_seen = self.world.budgets.version
+        return changed
 
     def _look_at_varying(self, now: float) -> None:
         """Where a policy answers otherwise than before, everything is asked anew; and tried again, unless it is

@@ -64,6 +64,19 @@ class NamespaceQuotaRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetUpserted:
+    """A PodDisruptionBudget, ``namespace/name``: how many evictions its status allows."""
+
+    key: str
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRemoved:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class BindFailed:
     """A decided bind could not be carried out: the task is pending again, its group backs off."""
 
@@ -90,6 +103,8 @@ Delta = (
     | TaskRemoved
     | NamespaceQuotaUpserted
     | NamespaceQuotaRemoved
+    | BudgetUpserted
+    | BudgetRemoved
     | BindFailed
     | EvictionFailed
 )

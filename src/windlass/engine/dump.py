@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.api.reasons import Explanation
 from windlass.engine.actions.evicting import ClaimsRecord
+from windlass.engine.budgets import BudgetRecord
 from windlass.engine.cards import Cut
 from windlass.engine.classes import TaskClass
 from windlass.engine.config import EngineConfig
@@ -64,6 +65,7 @@ class TaskRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     critical: bool = False
     never_preempts: bool = False
     annotations: tuple[tuple[str, str], ...] = ()
+    budgets: tuple[str, ...] = ()
     state: TaskState = TaskState.PENDING
     node: str = ""
     devices: tuple[int, ...] = ()
@@ -164,6 +166,9 @@ class Document(msgspec.Struct, frozen=True):
     """By action."""
     learned: dict[str, Any] = {}
     """By policy."""
+    budgets: list[BudgetRecord] = []
+    budgets_changed: bool = False
+    """Whether there was news of them that was not looked at."""
 
 
 def dump(engine: Core) -> bytes:
@@ -208,6 +213,8 @@ def dump(engine: Core) -> bytes:
         namespace_quotas=list(world.namespace_quotas.values()),
         claims={name: action.as_record() for name, action in engine.claimants.items()},
         learned={plugin.name: plugin.remembered() for plugin in world.policies.learning},
+        budgets=world.budgets.as_records(),
+        budgets_changed=engine.budgets_unseen,
     )
     return msgspec.json.encode(document)
 
@@ -294,6 +301,7 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
         critical=task.critical,
         never_preempts=task.never_preempts,
         annotations=task.annotations,
+        budgets=task.budgets,
         state=entry.state,
         node=names[entry.row] if entry.row >= 0 else "",
         devices=tuple(index for _, mask in entry.masks for index in bits(mask)),
@@ -364,6 +372,8 @@ def _load_objects(engine: Core, document: Document) -> None:
             world.group(record.key)
     for record in document.tasks:
         _load_task(engine, record, needs[record.needs])
+    world.budgets.restore(document.budgets)
+    world.budgets.version += document.budgets_changed
     classes = {cls.number: cls for cls in world.classes}
     for record in document.holds:
         row = world.table.row(record.node)
@@ -399,6 +409,7 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         critical=record.critical,
         never_preempts=record.never_preempts,
         annotations=record.annotations,
+        budgets=record.budgets,
         slices=record.reported_slices,
         zones=record.reported_zones,
     )

@@ -45,6 +45,8 @@ class Intake:
             d.TaskRemoved: lambda delta: self._task_removed(delta.key, delta.uid),
             d.NamespaceQuotaUpserted: lambda delta: self._quota(delta.quota.key, delta.quota),
             d.NamespaceQuotaRemoved: lambda delta: self._quota(delta.key, None),
+            d.BudgetUpserted: lambda delta: self._world.budgets.upsert(delta.key, delta.allowed),
+            d.BudgetRemoved: lambda delta: self._world.budgets.remove(delta.key),
             d.BindFailed: self._bind_failed,
             d.EvictionFailed: self._eviction_failed,
         }

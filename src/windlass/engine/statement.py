@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
+from windlass.engine.budgets import BudgetBook
 from windlass.engine.cards import Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.decision import Bind, Eviction, Nomination
@@ -72,8 +73,9 @@ _Operation = _Allocated | _Evicted | _Spared | _Pipelined | _Unpromised
 
 
 class Statement:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, budgets: BudgetBook | None = None) -> None:
         self._ledger = ledger
+        self._budgets = budgets
         self._log: list[_Operation] = []
         self.decided = 0
         """Counts the times that something was decided."""
@@ -104,6 +106,8 @@ class Statement:
         """Ask a task that holds resources to leave; it keeps them until the world says it is gone."""
         before = self._before[entry.key] = entry.state
         self._ledger.change_state(entry, TERMINATING)
+        if self._budgets is not None and entry.task.budgets:
+            self._budgets.evict(entry)
         self._log.append(_Evicted(entry, before, action, claimer))
 
     def spare(self, entry: TaskEntry) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from windlass.engine.budgets import BudgetBook
 from windlass.engine.classes import ClassIndex
 from windlass.engine.config import EngineConfig
 from windlass.engine.gate import Gate
@@ -15,6 +16,7 @@ from windlass.engine.shares import Shares
 from windlass.engine.table import NodeTable
 from windlass.engine.usage import Usage
 from windlass.engine.view import TableView
+from windlass.spi.budgets import HearsBudgets
 from windlass.spi.objects import Dialect, Group, NamespaceQuota, Task
 
 
@@ -37,10 +39,14 @@ class World:
         self.groups: dict[str, GroupEntry] = {}
         self._task_order = self.task_order  # one for all groups
         self.tasks: dict[str, TaskEntry] = {}
+        self.budgets = BudgetBook(self.tasks)
         self.timed: dict[str, GroupEntry] = {}
         """The groups of which it is known how long they run."""
         for plugin in policies.domains:
             plugin.attach(TableView(self.table))
+        for hearer in policies.plugins:
+            if isinstance(hearer, HearsBudgets):
+                hearer.hear_budgets(self.budgets)
 
     @property
     def dirty(self) -> dict[str, GroupEntry]:

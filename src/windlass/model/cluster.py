@@ -35,6 +35,7 @@ from windlass.model import (
     subgroups,
     tasks,
 )
+from windlass.model.budgets import BudgetBook
 from windlass.model.cardbook import CardBook
 from windlass.model.claimdevices import kinds_of
 from windlass.model.claims import ClaimWrite, writes_for
@@ -85,10 +86,17 @@ class ClusterModel(Observed):
         self._sent_nodes: dict[str, Node] = {}
         self._sent_queues: dict[str, Queue] = {}
         self._cards = CardBook()
+        self._budgets = BudgetBook()
 
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
         return pod.scheduler_name in self._scheduler_names
+
+    def upsert_budget(self, budget: views.DisruptionBudget) -> None:
+        self._budgets.upsert(budget)
+
+    def remove_budget(self, budget: views.DisruptionBudget) -> None:
+        self._budgets.remove(budget)
 
     # ------------------------------------------------------------------ questions
 
@@ -216,6 +224,7 @@ class ClusterModel(Observed):
         for sent in (self._sent_tasks, self._sent_groups, self._sent_nodes, self._sent_queues):
             sent.clear()
         self._cards.clear()
+        self._budgets.resend()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
         self._dirty_nodes = dict.fromkeys(self.nodes)
         self._dirty_quotas = dict.fromkeys(self._quotas)
@@ -247,6 +256,9 @@ class ClusterModel(Observed):
         if self._seen_vocabulary != self._vocabulary.version:
             self._seen_vocabulary = self._vocabulary.version
             self._dirty_pods.update(dict.fromkeys(self.pods))
+        if self._budgets.reselected:
+            namespaces, self._budgets.reselected = self._budgets.reselected, set()
+            self._dirty_pods.update((k, None) for k, pod in self.pods.items() if pod.namespace in namespaces)
         out: list[deltas.Delta] = []
         moved, retiered = self.topology.settle(self.nodes)
         self._dirty_nodes.update((name, None) for name in moved if name in self.nodes)
@@ -267,6 +279,7 @@ class ClusterModel(Observed):
             self._translate_group(key, out)
         for key in self._swap("_dirty_pods"):
             self._translate_pod(key, out)
+        out += self._budgets.take()
         for key in self._swap("_dirty_members"):
             self._translate_group(key, out)
         if len(self._needs) > self._prune_at:
@@ -525,6 +538,7 @@ class ClusterModel(Observed):
             dialect=dialect,
             subgroup=subgroups.part_of(policies, pod.labels) if policies else nearness.segment_of(pod),
             node=self.nodes.get(pod.node_name),
+            budgets=self._budgets.of(pod),
         )
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:

@@ -40,6 +40,7 @@ _READERS: Mapping[str, _Reader] = {
     "resource.k8s.io/v1/ResourceClaim": (views.decode_device_claim, ClusterModel.upsert_claim),
     "resource.k8s.io/v1/ResourceClaimTemplate": (views.decode_claim_template, ClusterModel.upsert_claim),
     "resource.k8s.io/v1/ResourceSlice": (views.decode_resource_slice, ClusterModel.upsert_claim),
+    "policy/v1/PodDisruptionBudget": (views.decode_disruption_budget, ClusterModel.upsert_budget),
     "v1/ResourceQuota": (views.decode_resource_quota, ClusterModel.upsert_quota),
     "scheduling.k8s.io/v1/PriorityClass": (views.decode_priority_class, ClusterModel.upsert_class),
     "scheduling.volcano.sh/v1beta1/Queue": (views.decode_queue, ClusterModel.upsert_queue),

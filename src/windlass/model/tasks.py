@@ -65,6 +65,7 @@ def task_of(
     dialect: Dialect = Dialect.VOLCANO,
     subgroup: str = "",
     node: views.Node | None = None,
+    budgets: tuple[str, ...] = (),
 ) -> Task:
     """``group`` :data:`FOREIGN` for a pod of another scheduler. ``dialect``: that of its queue. ``node``: that
     of a bound pod, where it is known."""
@@ -95,6 +96,7 @@ def task_of(
         critical=pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES,
         annotations=_read(pod),
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
+        budgets=budgets,
     )
 
 

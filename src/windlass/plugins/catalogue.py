@@ -34,6 +34,7 @@ from windlass.plugins.volcano.arguments import boolean, number
 from windlass.plugins.volcano.cdp import Cooldown
 from windlass.plugins.volcano.conformance import Conformance
 from windlass.plugins.volcano.division import CapacityDivision, ProportionDivision
+from windlass.plugins.volcano.pdb import Pdb
 from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
 from windlass.plugins.volcano.tiers import Tier
 from windlass.spi import tiers as votes
@@ -322,8 +323,11 @@ def _deviceshare(option: PluginOption, wiring: Wiring) -> None:
     wiring.plugins += deviceshare.build(option.arguments, scores=option.enabled("enableNodeOrder"))
 
 
-def _at_eviction(option: PluginOption, wiring: Wiring) -> None:
-    wiring.warn("pdb: the API server holds PodDisruptionBudgets when a pod is evicted")
+def _pdb(option: PluginOption, wiring: Wiring) -> None:
+    if option.enabled("enablePreemptable"):
+        wiring.tier.preempting.append(Pdb())
+    if option.enabled("enableReclaimable"):
+        wiring.tier.reclaiming.append(Pdb())
 
 
 def _network_topology(option: PluginOption, wiring: Wiring) -> None:
@@ -362,7 +366,7 @@ CATALOGUE: dict[str, Enter] = {
     "tdm": _tdm,
     "extender": _extender,
     "network-topology-aware": _network_topology,
-    "pdb": _at_eviction,
+    "pdb": _pdb,
     "rescheduling": _not_offered,
     "task-topology": _task_topology,
     "numa-aware": _numa_aware,

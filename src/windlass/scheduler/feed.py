@@ -175,6 +175,11 @@ def _optional(model: ClusterModel) -> _Kinds:
             model.upsert_zones,
             model.remove_zones,
         ),
+        resources.POD_DISRUPTION_BUDGETS: (
+            views.decode_disruption_budget,
+            model.upsert_budget,
+            model.remove_budget,
+        ),
         resources.RESOURCE_QUOTAS: (views.decode_resource_quota, model.upsert_quota, model.remove_quota),
         **{
             resource: (decode, model.upsert_storage, model.remove_storage)

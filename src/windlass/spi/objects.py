@@ -472,3 +472,5 @@ class Task:
     """The MIG instances it has, as far as the world says."""
     zones: ZoneHolding | None = None
     """What it holds of NUMA zones, as far as the world says."""
+    budgets: tuple[str, ...] = ()
+    """The PodDisruptionBudgets that protect it, ``namespace/name``."""

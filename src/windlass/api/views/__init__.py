@@ -34,6 +34,7 @@ from windlass.api.views.node import Node, TaintView, decode_node
 from windlass.api.views.numa import NodeTopology, decode_node_resource_topology, decode_numatopology
 from windlass.api.views.pod import DEFAULT_SCHEDULER, ContainerExit, Pod, decode_pod
 from windlass.api.views.podshape import PodShape
+from windlass.api.views.policy import DisruptionBudget, decode_disruption_budget
 from windlass.api.views.scheduling import (
     Condition,
     NodeGroupAffinity,
@@ -84,6 +85,7 @@ __all__ = [
     "DeviceClass",
     "DeviceRequest",
     "DeviceResult",
+    "DisruptionBudget",
     "HyperNode",
     "HyperNodeMember",
     "KaiPodGroup",
@@ -119,6 +121,7 @@ __all__ = [
     "decode_csi_node",
     "decode_device_claim",
     "decode_device_class",
+    "decode_disruption_budget",
     "decode_hypernode",
     "decode_kai_pod_group",
     "decode_kai_queue",

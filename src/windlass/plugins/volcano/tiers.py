@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api.reasons import Reason
+from windlass.spi.budgets import Budgets, HearsBudgets
 from windlass.spi.objects import Dialect, Group, Resources
 from windlass.spi.plugins import QueueView, Refusal
 from windlass.spi.tiers import (
@@ -92,6 +93,13 @@ class VolcanoTiers:
             for tier in self._tiers
             for voter in (*tier.preempting, *tier.reclaiming)
         )
+
+    def hear_budgets(self, budgets: Budgets) -> None:
+        """Hand PodDisruptionBudgets on to the voters that ask for them."""
+        for tier in self._tiers:
+            for voter in (*tier.preempting, *tier.reclaiming):
+                if isinstance(voter, HearsBudgets):
+                    voter.hear_budgets(budgets)
 
     # ------------------------------------------------------------------ votes
 

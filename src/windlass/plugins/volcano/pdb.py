@@ -1,0 +1,37 @@
+"""``pdb``: no more pods go than PodDisruptionBudgets allow, counted down over the candidates in their order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from windlass.spi.budgets import Budgets
+from windlass.spi.tiers import Purpose, TaskView
+
+
+class Pdb:
+    """Deaf until it is given the budgets: then it has no opinion."""
+
+    name = "pdb"
+
+    def __init__(self) -> None:
+        self._budgets: Budgets | None = None
+
+    def hear_budgets(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        budgets = self._budgets
+        if budgets is None:
+            return None
+        spent: Counter[str] = Counter()
+        named = []
+        for candidate in candidates:
+            keys = candidate.task.budgets
+            left = {key: budgets.left(key) for key in keys}
+            if all(n is None or n > spent[key] for key, n in left.items()):
+                spent.update(keys)
+                named.append(candidate)
+        return named
