@@ -55,6 +55,11 @@ class BudgetBook:
         self.version = 0
         """Counts the news of budgets, and what time alone gave back."""
 
+    @property
+    def any(self) -> bool:
+        """Whether there are budgets at all."""
+        return bool(self._allowed)
+
     def left(self, key: str) -> int | None:
         """How many more pods of a budget may go; ``None`` if there is no such budget."""
         allowed = self._allowed.get(key)

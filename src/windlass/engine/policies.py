@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
 from windlass.spi import scoring, victims
+from windlass.spi.budgets import HearsBudgets
 from windlass.spi.devices import CardChoice
 from windlass.spi.numa import ZoneBooks
 from windlass.spi.objects import Dialect, Needs
@@ -81,6 +82,8 @@ class Policies:
         self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
+        self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
+        """Whether some rule on what may go counts PodDisruptionBudgets."""
         self.shares_rows = not any(
             getattr(p, "reads_labels", False)
             for p in (

@@ -117,7 +117,7 @@ class Search:
                 units, move=self._terms.move is not Move.NEVER, needless=self._group.near
             )
         going = [unit for unit in units if unit not in stay]
-        if going and self._valid([unit for unit in going if unit not in moved]):
+        if going and self._valid([unit for unit in going if unit not in moved], going):
             return going
         self._statement.rollback()
         return None
@@ -208,7 +208,8 @@ class Search:
                 )
                 going = [unit for unit in units if unit not in stay]
                 charged = [unit for unit in going if unit not in moved]
-                if going and not (charged and self._terms.move is Move.MUST) and self._valid(charged):
+                taken_apart = charged and self._terms.move is Move.MUST
+                if going and not taken_apart and self._valid(charged, going):
                     return going
                 self._statement.rollback()
         return None
@@ -248,15 +249,15 @@ class Search:
         statement.rollback()
         return False
 
-    def _valid(self, charged: Sequence[Unit]) -> bool:
-        """Whether the rules let these go, in this order, for good."""
+    def _valid(self, charged: Sequence[Unit], going: Sequence[Unit]) -> bool:
+        """Whether the rules let these go, in this order, for good. ``going``: with those that are moved."""
         taking = Taking()
         rules = self._policies.validations
         for unit in charged:
             if not all(rule.may_take(self._claim, unit.view, taking.by_queue) for rule in rules):
                 return False
             taking.add(unit)
-        loot = Loot([unit.view for unit in charged], taking.by_queue)
+        loot = Loot([unit.view for unit in charged], taking.by_queue, [unit.view for unit in going])
         return all(rule.validates(self._claim, loot) for rule in rules)
 
 

@@ -8,6 +8,7 @@ A statement that holds a solution has evicted, promised and moved everything; on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -69,11 +70,25 @@ class Solver:
             return []
         if bound and terms.move is Move.MUST:
             return None
+        found = self._searched(attempt, terms, candidates, bound=bound)
+        if found is None and terms.move is not Move.MUST and self._budgeted:
+            found = self._around_budgets(attempt, candidates, step)
+        return found
+
+    @property
+    def _budgeted(self) -> bool:
+        return self._policies.heeds_budgets and self._world.budgets.any
+
+    def _searched(
+        self, attempt: Search, terms: Terms, candidates: Candidates, *, bound: bool
+    ) -> list[Unit] | None:
+        """The cheapest units within the terms, as far as they may go together."""
         if bound or terms.move is Move.NEVER:
             return attempt.plain(Order(candidates.in_order(only_allowed=True)))
         everyone = Order(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
         if terms.move is Move.MUST:
-            return attempt.moving(Order(candidates.one_by_one(everyone.source)), LONGER)
+            singly = candidates.one_by_one(everyone.source)
+            return attempt.moving(Order(self._within_budgets(singly) if self._budgeted else singly), LONGER)
         found = attempt.moving(everyone, 1)
         if found is None:
             found = attempt.plain(Order(candidates.in_order(only_allowed=True)))
@@ -84,6 +99,48 @@ class Solver:
             if found is not None:
                 return found
         return found
+
+    def _around_budgets(self, attempt: Search, candidates: Candidates, step: Step) -> list[Unit] | None:
+        """Where budgets do not let the cheapest units go together: those that they let, in their order; then
+        those on one node alone, of the nodes that lack least."""
+        free = self._leftover.free()
+        rows: dict[int, None] = {}
+        for cls in dict.fromkeys(run.cls for run in step.runs):
+            lacks = lacking(self._world.table, free, cls)
+            rows.update(dict.fromkeys(np.argsort(lacks, kind="stable")[:LONGER].tolist()))
+        forbidden: set[str] = set()
+        for row in (None, *rows):
+            units = self._within_budgets(candidates.in_order(only_allowed=True), row, forbidden)
+            found = attempt.plain(Order(units))
+            if found is not None or not forbidden:
+                return found
+        return None
+
+    def _within_budgets(
+        self, units: Iterator[Unit], row: int | None = None, forbidden: set[str] | None = None
+    ) -> Iterator[Unit]:
+        """Without those that budgets do not let go after the ones before. ``row``: only what is there, if only
+        in part. ``forbidden`` gathers the groups of those that budgets keep."""
+        left: dict[str, int] = {}
+        kept: set[str] = set()
+        """Groups of which something stays: a core does not go before what serves nothing without it."""
+        for unit in units:
+            away = row is not None and all(entry.row != row for entry in unit.entries)
+            if away or (unit.view.core and unit.group.key in kept):
+                kept.add(unit.group.key)
+                continue
+            asked = Counter(key for entry in unit.entries for key in entry.task.budgets)
+            for key in asked:
+                if key not in left and (allowed := self._world.budgets.left(key)) is not None:
+                    left[key] = allowed
+            if all(n <= left.get(key, n) for key, n in asked.items()):
+                for key in asked.keys() & left.keys():
+                    left[key] -= asked[key]
+                yield unit
+            else:
+                kept.add(unit.group.key)
+                if forbidden is not None:
+                    forbidden.add(unit.group.key)
 
     def _nearby(self, step: Step) -> list[GroupEntry]:
         """The groups on the nodes that lack least for a task of the step: work is moved from those only.

@@ -17,6 +17,7 @@ from windlass.plugins.protection import (
     MinRuntime,
     OnlyMovable,
     Patience,
+    PodBudgets,
     Reserved,
 )
 from windlass.plugins.shares import DominantShare
@@ -62,6 +63,7 @@ def default_plugins(
         MinRuntime(),
         Cooldown(),
         DisruptionBudget(),
+        PodBudgets(),
         OnlyMovable(),
         Reserved(),
         KaiClaims(),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 
 from windlass.api.reasons import Reason
 from windlass.kits import durations
+from windlass.spi.budgets import Budgets
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import QueueView
 from windlass.spi.victims import Claim, Denied, Loot, Taken, Terms, VictimUnit
@@ -127,6 +129,37 @@ class DisruptionBudget:
         least = _part(notes.get(MIN_AVAILABLE), unit.size)
         most = _part(notes.get(MAX_UNAVAILABLE), unit.size)
         return (least is not None and left < least) or (most is not None and unit.size - left > most)
+
+
+class PodBudgets:
+    """No more pods go than their PodDisruptionBudgets allow. Work that is moved is away for a while, so it
+    counts too."""
+
+    name = "pod-budgets"
+    spares_no_queue = True
+
+    def __init__(self) -> None:
+        self._budgets: Budgets | None = None
+
+    def hear_budgets(self, budgets: Budgets) -> None:
+        self._budgets = budgets
+
+    def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
+        return False
+
+    def spares(self, claim: Claim, unit: VictimUnit) -> bool:
+        asked = Counter(key for task in unit.tasks for key in task.budgets)
+        return any(n > left for key, n in asked.items() if (left := self._left(key)) is not None)
+
+    def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
+        return True
+
+    def validates(self, claim: Claim, loot: Loot) -> bool:
+        keys = {key for unit in loot.going for task in unit.tasks for key in task.budgets}
+        return all(left >= 0 for key in keys if (left := self._left(key)) is not None)
+
+    def _left(self, key: str) -> int | None:
+        return None if self._budgets is None else self._budgets.left(key)
 
 
 class OnlyMovable:

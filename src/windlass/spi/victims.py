@@ -129,10 +129,12 @@ Taken = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Loot:
-    """What a set of units takes. ``taken`` is by queue; ``units`` in the order in which they go."""
+    """What a set of units takes. ``taken`` is by queue; ``units`` in the order in which they go. ``going``:
+    these and those that get another place."""
 
     units: Sequence[VictimUnit] = ()
     taken: Taken = field(default_factory=dict)
+    going: Sequence[VictimUnit] = ()
 
 
 @runtime_checkable
