@@ -196,18 +196,23 @@ def counted(cluster: Cluster, needs: Needs) -> Found:
     return Counter(o for node in cluster.node_specs.values() for o in naive.obstacles(needs, node))
 
 
+ABOUT_DOMAINS = ("ExceedsEveryDomain", "TopologyPlacementFailed")
+"""Blockers that speak of domains and count the nodes in them."""
+
+
 def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
     explanation = cluster.engine.explain(key, cluster.now)
     assert explanation is not None
     summary = ("the most that", "what the", "no node has", "placed together")
+    on_nodes = [b for b in explanation.blockers if b.nodes and str(b.code) not in ABOUT_DOMAINS]
     found = Counter(
         {
             (str(b.code), b.resource, b.detail): b.nodes
-            for b in explanation.blockers
-            if b.nodes and b.code != "NoMatchingNode" and not b.detail.startswith(summary)
+            for b in on_nodes
+            if b.code != "NoMatchingNode" and not b.detail.startswith(summary)
         }
     )
-    return found, any(b.nodes for b in explanation.blockers)
+    return found, bool(on_nodes)
 
 
 def waiting(cluster: Cluster) -> list[GroupEntry]:
