@@ -93,7 +93,7 @@ def asked(log: Path) -> Iterator[Asked]:
 def _asked(entry: Mapping[str, Any]) -> Asked | None:
     target = entry.get("objectRef") or {}
     account = f"system:serviceaccount:{OWN}:"
-    who = entry["user"]["username"]
+    who = entry.get("user", {}).get("username", "")  # nobody, where the token was none
     agent = who.removeprefix(account) if who.startswith(account) else entry.get("userAgent", "")
     if agent not in AGENTS or "resource" not in target:
         return None
