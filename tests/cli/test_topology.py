@@ -123,6 +123,19 @@ def test_labels_are_levels(windlass: Any, cluster: FakeCluster) -> None:
     ]
 
 
+def test_a_card_of_which_somebody_has_a_part_is_not_free(windlass: Any, cluster: FakeCluster) -> None:
+    sharer = pod("half", "n2", 0)
+    sharer["metadata"]["annotations"] = {
+        "gpu-fraction": "0.5",
+        "windlass.dev/devices": "1",
+        "windlass.dev/device-shares": "1:500/0",
+    }
+    cluster.add(PODS, sharer)
+    (tree,) = json.loads(windlass("node", "tree", "rack", "-o", "json").out)["items"]
+    (rack,) = (one for one in tree["domains"] if one["name"] == "r1")
+    assert (rack["gpus"], rack["gpusFree"], rack["gpusFreeOnOneNode"]) == (8, 1 + 3, 3)
+
+
 def test_as_a_record(windlass: Any, cluster: FakeCluster) -> None:
     hypernodes(cluster)
     found = json.loads(windlass("node", "tree", "-o", "json").out)

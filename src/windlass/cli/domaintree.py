@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api import views
-from windlass.cli import amounts
+from windlass.api.deviceparts import WHOLE
+from windlass.cli.cardtable import Row, rows_of
 from windlass.cli.words import condition, natural
 from windlass.model.topology import TopologyBook
 from windlass.spi.topology import HYPERNODE
@@ -70,20 +71,22 @@ class Branch:
 
 
 def places_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Place]:
-    """The nodes by name, with what pods leave of them."""
-    taken: dict[str, int] = {}
-    for pod in filter(amounts.holds_resources, pods):
-        name = pod["spec"]["nodeName"]
-        taken[name] = taken.get(name, 0) + amounts.devices(amounts.pod_request(pod["spec"]))
+    """The nodes by name, with the cards of which nobody has anything: what a gang of whole cards finds there."""
+    nodes = list(nodes)
+    cards: dict[str, list[Row]] = {}
+    for row in rows_of(nodes, pods):
+        if not row.card.mig:
+            cards.setdefault(row.node, []).append(row)
     found = []
     for node in nodes:
         name = node["metadata"]["name"]
-        devices = amounts.devices(amounts.allocatable(node))
+        there = cards.get(name, [])
+        devices = WHOLE * len(there)
         ready = condition(node, "Ready")
         open_ = (ready is None or ready.get("status") == "True") and not (node.get("spec") or {}).get(
             "unschedulable"
         )
-        free = max(0, devices - taken.get(name, 0)) if open_ else 0
+        free = WHOLE * sum(row.card.healthy and not row.holdings for row in there) if open_ else 0
         found.append(Place(name, node["metadata"].get("labels") or {}, devices, free, open_))
     return sorted(found, key=lambda place: natural(place.name))
 
