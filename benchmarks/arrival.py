@@ -10,13 +10,13 @@ nothing over-committed.
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from collections.abc import Sequence
 
-from benchmarks.engine import GIB, GPU, percentile
-from benchmarks.report import add_output, show
+from benchmarks.engine import GIB, GPU
+from benchmarks.report import add_output, percentile, show
+from benchmarks.timing import memory_mib
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.kits import garbage
 from windlass.scheduler.policy import default_engine
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> dict[str, float]:
         "p99_ms": round(1000 * percentile(times, 0.99), 3),
         "first_ms": round(1000 * times[0], 3),
         "gangs": len(times),
-        "rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "rss_mib": memory_mib(),
     }
 
 

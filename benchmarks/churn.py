@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import argparse
 import random
-import resource
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.engine import GIB, GPU, percentile
-from benchmarks.report import add_output, show
+from benchmarks.engine import GIB, GPU
+from benchmarks.report import add_output, percentile, show
+from benchmarks.timing import memory_mib
 from windlass.engine.decision import Bind
 from windlass.engine.deltas import (
     Delta,
@@ -165,7 +165,7 @@ def run(shape: Shape) -> dict[str, float]:
         "cpu_us_per_pod": round(1e6 * cpu / max(bound, 1), 1),
         "bound": bound,
         "waiting": len(world.waiting),
-        "rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "rss_mib": memory_mib(),
         "setup_seconds": round(setup, 2),
     }
 

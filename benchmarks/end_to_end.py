@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.report import percentile
 from windlass.api.errors import StatusError
 from windlass.api.resources import NODES, POD_GROUPS, PODS, QUEUES
 from windlass.client import verbs
@@ -214,11 +215,6 @@ def usage(pid: int) -> dict[str, float]:
     status = Path(f"/proc/{pid}/status").read_text()
     peak = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
     return {"cpu_seconds": (int(fields[11]) + int(fields[12])) / _TICKS, "rss_mib": round(peak / 1024, 1)}
-
-
-def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 class Processes:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import resource
 import sys
 import time
 from collections import Counter
@@ -21,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.report import add_output, show
+from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.kits import garbage
 from windlass.scheduler.policy import default_engine
 from windlass.spi.objects import (
     Expression,
@@ -172,11 +171,6 @@ class Figures:
     setup_seconds: float
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
 def run(shape: Shape) -> tuple[Figures, list[Decision]]:
     rng = random.Random(shape.seed)
     units = list(make_units(shape, rng))
@@ -190,35 +184,19 @@ def run(shape: Shape) -> tuple[Figures, list[Decision]]:
     engine.cycle(0.0)
     setup = time.perf_counter() - began
     per_batch = max(1, shape.batch // shape.gang)
-    batches = [
-        [delta for unit in units[i : i + per_batch] for delta in unit]
-        for i in range(0, len(units), per_batch)
-    ]
-    garbage.expect_long_lives()  # as the scheduler's process does
-    decisions: list[Decision] = []
-    latencies: list[float] = []
-    cpu = time.process_time()
-    start = time.perf_counter()
-    for now, batch in enumerate(batches, start=1):
-        at = time.perf_counter()
-        engine.apply(batch)
-        decisions.append(engine.cycle(float(now)))
-        latencies += [time.perf_counter() - at] * min(per_batch, len(batch))
-    seconds = time.perf_counter() - start
-    cpu = time.process_time() - cpu
-    placed = sum(len(decision.binds) for decision in decisions)
+    timed = drive(engine, batched(units, per_batch), lambda batch: min(per_batch, len(batch)))
     figures = Figures(
-        decisions_per_second=round(shape.pods / seconds, 1),
-        cpu_decisions_per_second=round(shape.pods / cpu, 1),
-        p50_ms=round(1000 * percentile(latencies, 0.5), 3),
-        p99_ms=round(1000 * percentile(latencies, 0.99), 3),
-        rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        placed=placed,
-        waiting=shape.pods - placed,
-        seconds=round(seconds, 3),
+        decisions_per_second=round(shape.pods / timed.seconds, 1),
+        cpu_decisions_per_second=round(shape.pods / timed.cpu, 1),
+        p50_ms=timed.milliseconds(0.5),
+        p99_ms=timed.milliseconds(0.99),
+        rss_mib=memory_mib(),
+        placed=timed.placed,
+        waiting=shape.pods - timed.placed,
+        seconds=round(timed.seconds, 3),
         setup_seconds=round(setup, 3),
     )
-    return figures, decisions
+    return figures, timed.decisions
 
 
 def check(shape: Shape, decisions: Sequence[Decision]) -> None:

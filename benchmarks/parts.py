@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import argparse
 import random
-import resource
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from benchmarks.engine import GIB, GPU, percentile
+from benchmarks.engine import GIB, GPU
 from benchmarks.report import add_output, show
+from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.kits import garbage
 from windlass.scheduler.policy import default_engine
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task
@@ -96,32 +94,20 @@ def run(nodes: Sequence[Node], units: Sequence[list[Delta]], batch: int) -> tupl
     engine.apply([QueueUpserted(Queue("q"))])
     engine.apply([NodeUpserted(node) for node in nodes])
     engine.cycle(0.0)
-    batches = [[d for unit in units[i : i + batch] for d in unit] for i in range(0, len(units), batch)]
-    garbage.expect_long_lives()  # as the scheduler's process does
-    decisions: list[Decision] = []
-    latencies: list[float] = []
-    cpu = time.process_time()
-    start = time.perf_counter()
-    for now, deltas in enumerate(batches, start=1):
-        at = time.perf_counter()
-        engine.apply(deltas)
-        decisions.append(engine.cycle(float(now)))
-        latencies += [time.perf_counter() - at] * (len(deltas) // 2)
-    seconds = time.perf_counter() - start
-    cpu = time.process_time() - cpu
-    binds = [bind for decision in decisions for bind in decision.binds]
+    timed = drive(engine, batched(units, batch), lambda deltas: len(deltas) // 2)
+    binds = [bind for decision in timed.decisions for bind in decision.binds]
     figures = Figures(
-        decisions_per_second=round(len(units) / seconds, 1),
-        cpu_decisions_per_second=round(len(units) / cpu, 1),
-        p50_ms=round(1000 * percentile(latencies, 0.5), 3),
-        p99_ms=round(1000 * percentile(latencies, 0.99), 3),
-        rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        decisions_per_second=round(len(units) / timed.seconds, 1),
+        cpu_decisions_per_second=round(len(units) / timed.cpu, 1),
+        p50_ms=timed.milliseconds(0.5),
+        p99_ms=timed.milliseconds(0.99),
+        rss_mib=memory_mib(),
         placed=len(binds),
         waiting=len(units) - len(binds),
         cards_opened=len({(bind.node, share.index) for bind in binds for share in bind.devices}),
-        seconds=round(seconds, 3),
+        seconds=round(timed.seconds, 3),
     )
-    return figures, decisions
+    return figures, timed.decisions
 
 
 @dataclass(slots=True)

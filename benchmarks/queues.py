@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import resource
 import sys
 import time
 from collections import defaultdict
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.report import add_output, show
+from benchmarks.timing import memory_mib
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import (
@@ -217,7 +217,7 @@ def run(shape: Shape) -> dict[str, float]:
         "cycles": cycles,
         "longest_cycle_ms": round(1000 * longest, 2),
         "virtual_seconds": round(now, 2),
-        "rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "rss_mib": memory_mib(),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -19,3 +19,9 @@ def show(record: Mapping[str, object], output: str) -> None:
     width = max(len(name) for name in record)
     for name, value in record.items():
         print(f"{name:<{width}}  {value}")
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which that share of the values lies; 0 of none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

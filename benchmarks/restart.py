@@ -9,7 +9,6 @@ and the first cycle with its explanations: everything but the network.
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.report import add_output, show
+from benchmarks.timing import memory_mib
 from windlass.api import views
 from windlass.kits import garbage
 from windlass.model.cluster import ClusterModel
@@ -102,7 +102,7 @@ def run(nodes: int, pods: int, waiting: int) -> dict[str, float]:
         "model_seconds": round(translated - decoded, 3),
         "engine_seconds": round(done - translated, 3),
         "first_binds": len(decision.binds),
-        "rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "rss_mib": memory_mib(),
     }
 
 

@@ -19,12 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from benchmarks.report import percentile
 from windlass.kits import rng
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
@@ -168,11 +169,6 @@ class Target:
 
     def headers(self, *, tls: bool) -> str:
         return f"authorization: Bearer {self.token}\r\n" if tls else ""
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 class Writers:

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import argparse
 import random
-import resource
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from benchmarks.engine import GIB, GPU, percentile
+from benchmarks.engine import GIB, GPU
 from benchmarks.report import add_output, show
+from benchmarks.timing import batched, drive, memory_mib
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
-from windlass.kits import garbage
 from windlass.scheduler.policy import default_engine
 from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
 from windlass.spi.objects import Group, Needs, Node, Queue, Task
@@ -84,29 +82,18 @@ def run(nodes: Sequence[Node], units: Sequence[list[Delta]], batch: int) -> tupl
     engine.cycle(0.0)
     gang = len(units[0]) - 1
     step = max(1, batch // gang)
-    batches = [[d for unit in units[i : i + step] for d in unit] for i in range(0, len(units), step)]
-    garbage.expect_long_lives()  # as the scheduler's process does
-    decisions: list[Decision] = []
-    latencies: list[float] = []
-    start = time.perf_counter()
-    for now, deltas in enumerate(batches, start=1):
-        at = time.perf_counter()
-        engine.apply(deltas)
-        decisions.append(engine.cycle(float(now)))
-        latencies += [time.perf_counter() - at] * (len(deltas) // (gang + 1))
-    seconds = time.perf_counter() - start
-    placed = sum(len(decision.binds) for decision in decisions)
+    timed = drive(engine, batched(units, step), lambda deltas: len(deltas) // (gang + 1))
     pods = gang * len(units)
     figures = Figures(
-        decisions_per_second=round(pods / seconds, 1),
-        p50_ms=round(1000 * percentile(latencies, 0.5), 3),
-        p99_ms=round(1000 * percentile(latencies, 0.99), 3),
-        rss_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        placed=placed,
-        waiting=pods - placed,
-        seconds=round(seconds, 3),
+        decisions_per_second=round(pods / timed.seconds, 1),
+        p50_ms=timed.milliseconds(0.5),
+        p99_ms=timed.milliseconds(0.99),
+        rss_mib=memory_mib(),
+        placed=timed.placed,
+        waiting=pods - timed.placed,
+        seconds=round(timed.seconds, 3),
     )
-    return figures, decisions
+    return figures, timed.decisions
 
 
 def check(nodes: Sequence[Node], units: Sequence[list[Delta]], decisions: Sequence[Decision]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from card_fuzz import PARTS, CardPlayer, start_with_cards
 from card_walk import Walk
 from cluster_dsl import Cluster
-from engine_fuzz import Op, ops
+from engine_fuzz import Op, ops, twin_world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -60,20 +60,11 @@ def test_a_loaded_dump_decides_as_the_original(before: list[Op], after: list[Op]
     cluster = player.cluster
     copy = Engine.load(cluster.engine.dump(), default_plugins())
     assert copy.dump() == cluster.engine.dump()
-    twin = CardPlayer(_twin_world(cluster, copy), PARTS)
+    twin = CardPlayer(twin_world(cluster, copy), PARTS)
     twin.number = player.number
     player.decisions.clear()
     follow = [*after, Op("cycle"), Op("cycle")]
     assert twin.play(follow) == player.play(follow)
-
-
-def _twin_world(cluster: Cluster, engine: Engine) -> Cluster:
-    twin = Cluster()
-    twin.engine = engine
-    twin.now, twin._created, twin.overcommitted = cluster.now, cluster._created, cluster.overcommitted
-    twin.tasks, twin.groups = dict(cluster.tasks), dict(cluster.groups)
-    twin.node_specs = dict(cluster.node_specs)
-    return twin
 
 
 @SETTINGS

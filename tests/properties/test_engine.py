@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from cluster_dsl import Cluster
-from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start
+from engine_fuzz import PLAIN, RELATED, Op, Player, ops, start, twin_world
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -71,20 +71,11 @@ def test_a_loaded_dump_decides_as_the_original(before: list[Op], after: list[Op]
     cluster = player.cluster
     copy = Engine.load(cluster.engine.dump(), default_plugins())
     assert copy.dump() == cluster.engine.dump()
-    twin = Player(_twin_world(cluster, copy), PLAIN + RELATED)
+    twin = Player(twin_world(cluster, copy), PLAIN + RELATED)
     twin.number = player.number
     player.decisions.clear()
     follow = [*after, Op("cycle"), Op("cycle")]
     assert twin.play(follow) == player.play(follow)
-
-
-def _twin_world(cluster: Cluster, engine: Engine) -> Cluster:
-    twin = Cluster()
-    twin.engine = engine
-    twin.now, twin._created, twin.overcommitted = cluster.now, cluster._created, cluster.overcommitted
-    twin.tasks, twin.groups = dict(cluster.tasks), dict(cluster.groups)
-    twin.node_specs = dict(cluster.node_specs)
-    return twin
 
 
 @SETTINGS

@@ -15,6 +15,7 @@ from cluster_dsl import GPU, NAMESPACE, Cluster, needs, node
 from hypothesis import strategies as st
 
 from windlass.engine.decision import Decision
+from windlass.engine.engine import Engine
 from windlass.spi.objects import (
     Device,
     Expression,
@@ -378,3 +379,13 @@ class Player:
         for key, entry in list(self.cluster.engine.world.tasks.items()):
             if entry.state is TaskState.RELEASING:
                 self.cluster.remove_task(key.removeprefix(f"{NAMESPACE}/"))
+
+
+def twin_world(cluster: Cluster, engine: Engine) -> Cluster:
+    """The same world as seen from outside, with another engine in it."""
+    twin = Cluster()
+    twin.engine = engine
+    twin.now, twin._created, twin.overcommitted = cluster.now, cluster._created, cluster.overcommitted
+    twin.tasks, twin.groups = dict(cluster.tasks), dict(cluster.groups)
+    twin.node_specs = dict(cluster.node_specs)
+    return twin

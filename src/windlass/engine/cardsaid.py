@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from windlass.engine.cells import amounts_at
 from windlass.engine.nodecards import PlainCards
 from windlass.engine.policies import Policies
-from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.engine.table import NodeTable
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs
 from windlass.spi.scoring import CardRanker, CardRanks, PlainCardRanks
@@ -55,7 +56,7 @@ class CardsSaid:
     def points(self, row: int, rankers: Rankers) -> Sequence[float]:
         """What they say in sum, by slot."""
         cards = self._cards.of(row)
-        available = self._available(row)
+        available = amounts_at(self._table, row)[0]
         if len(rankers) == 1 and rankers[0][0] == 1.0:
             return rankers[0][1](available, cards)
         total = [0.0] * len(cards.free_milli)
@@ -63,12 +64,3 @@ class CardsSaid:
             said = ranker(available, cards)
             total = [a + weight * b for a, b in zip(total, said, strict=True)]
         return total
-
-    def _available(self, row: int) -> list[int]:
-        planes = self._table.planes[row].tolist()
-        allocatable, used, releasing = planes[ALLOCATABLE], planes[USED], planes[RELEASING]
-        free = [has - taken for has, taken in zip(allocatable, used, strict=True)]
-        if any(planes[PROMISED]):
-            for at, promised in enumerate(planes[PROMISED]):
-                free[at] -= max(promised - releasing[at], 0)
-        return free

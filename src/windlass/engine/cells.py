@@ -41,14 +41,19 @@ class RowCells:
 
     def read(self, row: int, stamp: int) -> Cells:
         """The row as it is now, noted in :meth:`known`."""
-        planes = self._table.planes[row].tolist()
-        allocatable, used, releasing = planes[ALLOCATABLE], planes[USED], planes[RELEASING]
-        free = [has - taken for has, taken in zip(allocatable, used, strict=True)]
-        if any(planes[PROMISED]):
-            for at, promised in enumerate(planes[PROMISED]):
-                free[at] -= max(promised - releasing[at], 0)
-        cells = self._known[row] = (stamp, free, allocatable, used, releasing)
+        cells = self._known[row] = (stamp, *amounts_at(self._table, row))
         return cells
+
+
+def amounts_at(table: NodeTable, row: int) -> tuple[list[int], list[int], list[int], list[int]]:
+    """By column what is free, allocatable, used, releasing on a row."""
+    planes = table.planes[row].tolist()
+    allocatable, used, releasing = planes[ALLOCATABLE], planes[USED], planes[RELEASING]
+    free = [has - taken for has, taken in zip(allocatable, used, strict=True)]
+    if any(planes[PROMISED]):
+        for at, promised in enumerate(planes[PROMISED]):
+            free[at] -= max(promised - releasing[at], 0)
+    return free, allocatable, used, releasing
 
 
 PlainScores = list[tuple[float, PlainScorer | None, CardScorer | None]]

@@ -22,7 +22,6 @@ from windlass.spi.topology import Level, TopologyNeed
 KEPT = 4_000_000
 """For so many classes times nodes the numbers of one topology are kept."""
 SEPARATOR = "/"
-EVERYWHERE = Level("")
 
 
 @dataclass(slots=True)

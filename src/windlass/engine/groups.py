@@ -190,16 +190,6 @@ class GroupEntry:
                 if entry.state in ACTIVE or entry.state is SUCCEEDED:
                     self.tally(entry, 1)
 
-    def clear_group(self) -> None:
-        """The group is gone; its tasks may still be there."""
-        self.group = None
-        self.minimum = 0
-        self.roles_enforced = {}
-        self.parts = None
-        self.tallies = self.apart = self.near = False
-        self.near_parts = {}
-        self.stale_since = None
-
     @property
     def spec(self) -> Group:
         """What the group is. Raises ``ValueError`` while it is only named."""

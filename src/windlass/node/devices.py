@@ -302,9 +302,3 @@ def _mode(pci: str) -> str:
     except OSError:
         return "unknown"
     return {_DISPLAY: "display", _COMPUTE: "compute"}.get(kind[:6], "unknown")
-
-
-def with_instances(card: Card, instances: Sequence[SliceInstance]) -> Card:
-    """The card with other MIG instances on it."""
-    ordered = tuple(sorted(instances, key=lambda each: each.start))
-    return card if ordered == card.instances else altered(card, instances=ordered)
