@@ -132,7 +132,11 @@ def test_clearing_a_card_is_written_to_its_node(windlass: Any, cluster: FakeClus
     assert done.out == "card 1, 0 of node box: errors up to now are forgotten\n"
     written = windlass("get", "node", "box", "-o", "json").out
     words = json.loads(written)["metadata"]["annotations"]["windlass.dev/clear-devices"]
-    assert words.startswith("1,0@2026-01-01T12:00:00")
+    assert words == "1,0@2026-01-01T12:00:00.000000Z"
+    windlass("gpu", "clear", "box", "2")  # the agent has not heard of the first yet
+    written = windlass("get", "node", "box", "-o", "json").out
+    words = json.loads(written)["metadata"]["annotations"]["windlass.dev/clear-devices"]
+    assert words == "1,0@2026-01-01T12:00:00.000000Z;2@2026-01-01T12:00:00.000000Z"
     refused = windlass("gpu", "clear", "plain", "0")
     assert refused.code != 0
     assert "not looked after by Windlass" in refused.err

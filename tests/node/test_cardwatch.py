@@ -212,6 +212,7 @@ async def test_an_xid_stays_until_it_is_cleared_or_the_machine_rebooted(scene: S
     await scene.watch.prime()
     assert not scene.card(0).healthy
     scene.watch.clear(0, scene.clock.now() - 1)
+    assert [reason for reason, _ in scene.said][-1] == "GPUNotCleared"
     await scene.watch.look()
     assert not scene.card(0).healthy  # it was said later than that
     scene.watch.clear(0, scene.clock.now())
@@ -282,6 +283,8 @@ class TestMovingAway:
 
     def test_what_people_declare(self) -> None:
         assert declared_well("0,3@1970-01-01T00:00:10Z") == [(0, 10.0), (3, 10.0)]
+        assert declared_well("0@1970-01-01T00:00:10Z; 3@1970-01-01T00:00:11.5Z") == [(0, 10.0), (3, 11.5)]
+        assert declared_well("nonsense;3@1970-01-01T00:00:11Z") == [(3, 11.0)]
         assert declared_well("0,3") == []
         assert declared_well("x@1970-01-01T00:00:10Z") == []
 

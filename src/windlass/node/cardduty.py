@@ -46,7 +46,7 @@ class CardDuty:
         self._watch = watch
         self._workers = workers
         self._tasks: set[asyncio.Task[None]] = set()
-        self._declared = ""
+        self._declared: list[str] = []
         self._heard = asyncio.Event()
         watch.publish, watch.report = self._publish, self._report
         watch.say, watch.evict = self._say, self._evict
@@ -125,7 +125,7 @@ class CardDuty:
         """The own node's annotations, whenever they change."""
         text = notes.annotations.get(annotations.CLEAR_CARDS, "")
         if text:
-            self._declared = text
+            self._declared.append(text)
             self._heard.set()
 
     async def _hear_people(self) -> None:
@@ -133,24 +133,40 @@ class CardDuty:
         while True:
             await self._heard.wait()
             self._heard.clear()
-            for index, until in declared_well(self._declared):
-                self._watch.clear(index, until)
-            patch = {"metadata": {"annotations": {annotations.CLEAR_CARDS: None}}}
+            while self._declared:
+                text = self._declared.pop(0)
+                for index, until in declared_well(text):
+                    self._watch.clear(index, until)
+                await self._take_off(text)
+
+    async def _take_off(self, text: str) -> None:
+        """The annotation, if it says this still: another word that came meanwhile is not taken off unheard."""
+        path = "/metadata/annotations/" + annotations.CLEAR_CARDS.replace("/", "~1")
+        change = [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]
+        while not self._declared:
             try:
-                await self._client.patch(NODES, self._node.name, patch)
-            except (StatusError, Unreachable) as error:
+                await self._client.patch(NODES, self._node.name, change, kind="json")
+                return
+            except Unreachable as error:
                 _log.warning("annotation %s stays on the node: %s", annotations.CLEAR_CARDS, error)
+            except StatusError as error:
+                if error.code in (404, 422):
+                    return  # it says something else, or nothing any more
+                _log.warning("annotation %s stays on the node: %s", annotations.CLEAR_CARDS, error)
+            await self._host.clock.sleep(_RETRY_SECONDS)
 
 
 def declared_well(text: str) -> list[tuple[int, float]]:
-    """``0,3@2026-01-01T00:00:00Z`` → the cards' indices and until when their faults are forgiven."""
-    words, _, moment = text.partition("@")
-    try:
-        until = parse_rfc3339(moment.strip())
-        return [(int(word), until) for word in words.split(",") if word.strip()]
-    except ValueError as error:
-        _log.warning("annotation %s is %r: %s", annotations.CLEAR_CARDS, text, error)
-        return []
+    """``0,3@2026-01-01T00:00:00Z;1@…`` → the cards' indices and until when their faults are forgiven."""
+    found: list[tuple[int, float]] = []
+    for clause in filter(str.strip, text.split(";")):
+        words, _, moment = clause.partition("@")
+        try:
+            until = parse_rfc3339(moment.strip())
+            found += [(int(word), until) for word in words.split(",") if word.strip()]
+        except ValueError as error:
+            _log.warning("annotation %s is %r: %s", annotations.CLEAR_CARDS, clause, error)
+    return found
 
 
 class NodeNotes(msgspec.Struct, frozen=True, gc=False):

@@ -18,6 +18,7 @@ from msgspec.structs import replace as altered
 from windlass.api import annotations, cards
 from windlass.api.cards import Card
 from windlass.kits.clock import Clock
+from windlass.kits.timestamps import rfc3339_micro
 from windlass.kits.waking import sleep_or_wake
 from windlass.node import cardusage, gpulabels, mps
 from windlass.node.cardhealth import FaultRecords, Xid, XidListener, asked, reasons
@@ -199,10 +200,18 @@ class CardWatch:
     def clear(self, index: int, until: float) -> None:
         """Somebody says that the card is well: what it said up to then counts no more."""
         for card in self._keeper.inventory.cards:
+            if card.index != index:
+                continue
             uuid = self._keeper.inventory.parents.get(card.uuid, card.uuid)
-            if card.index == index and self._faults.clear(uuid, until):
+            if self._faults.clear(uuid, until):
                 self.say(False, "GPUCleared", f"card {index} was declared well")
                 self.wake()
+            left = self._faults.reasons().get(uuid)
+            if left:
+                said = (
+                    f"card {index} told {left} after {rfc3339_micro(until)}, up to when it was declared well"
+                )
+                self.say(True, "GPUNotCleared", said)
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -57,7 +57,9 @@ class OwnNode:
         self._aliases: Mapping[str, str] = {}
         self._device_labels = {key for key in labels if _is_device_label(key)}
         self._devices = {name for name in capacity if "/" in name}
-        self._written: dict[str, Any] | None = None
+        self._news = True
+        """Something changed that the server was not told. Set by whoever changes it, even while it is being
+        written; taken down before what is written is read."""
         self._written_at = 0.0
         self._wake = asyncio.Event()
         self.uid = ""
@@ -92,7 +94,7 @@ class OwnNode:
             self._tell_soon()
 
     def _tell_soon(self) -> None:
-        self._written = None
+        self._news = True
         self._wake.set()
 
     async def run(self) -> None:
@@ -117,8 +119,13 @@ class OwnNode:
     async def beat(self) -> None:
         """One heartbeat. Raises ``StatusError`` and ``Unreachable``."""
         monotonic = self._clock.monotonic()
-        if self._written is None or monotonic - self._written_at >= STATUS_PERIOD_SECONDS:
-            await self._register()
+        if self._news or monotonic - self._written_at >= STATUS_PERIOD_SECONDS:
+            self._news = False
+            try:
+                await self._register()
+            except BaseException:
+                self._news = True
+                raise
             self._written_at = monotonic
         await renew_lease(self._client, self.name, self._clock.now(), LEASE_SECONDS)
 
@@ -158,7 +165,6 @@ class OwnNode:
             gone = dict.fromkeys(set(before.get(kind) or {}) - set(status[kind]))
             status[kind] = {**status[kind], **gone}
         await self._client.patch(NODES, self.name, {"status": status}, subresource="status")
-        self._written = status
 
 
 def _stale_labels(found: dict[str, str], wanted: dict[str, str]) -> dict[str, None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from windlass.api import annotations
 from windlass.api.accelerators import short_type
-from windlass.api.errors import WindlassError
+from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.cli import cardtable, failures, tables
 from windlass.cli.groups import NounGroup
@@ -14,7 +16,10 @@ from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
 from windlass.cli.words import natural
-from windlass.kits.timestamps import rfc3339
+from windlass.kits.timestamps import rfc3339_micro
+
+_TRIES = 5
+"""Of a change that others may come before."""
 
 
 class _GpuGroup(NounGroup):
@@ -90,24 +95,41 @@ def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:
     return tables.render(header, lines, width=width, right=frozenset((1, 3)))
 
 
+def _declaring(words: str, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The change of a Node that adds to what its agent has not heard yet, if nobody else was faster."""
+    outstanding = (metadata.get("annotations") or {}).get(annotations.CLEAR_CARDS, "")
+    text = ";".join(filter(None, (outstanding, words)))
+    return {
+        "metadata": {
+            "resourceVersion": metadata["resourceVersion"],
+            "annotations": {annotations.CLEAR_CARDS: text},
+        }
+    }
+
+
 @command.command("clear")
 @click.argument("node", metavar="NODE", shell_complete=completer("nodes"))
 @click.argument("cards", nargs=-1, required=True, type=click.IntRange(0), metavar="CARD...")
 @standard(namespace=False)
 def clear(invocation: Invocation, node: str, cards: tuple[int, ...]) -> int:
     """Declare cards well again that an error of the driver (XID) took out of use."""
-    found = invocation.client.get(NODES, node)
-    labels = found["metadata"].get("labels") or {}
-    if labels.get(annotations.BOX) != "true":
-        raise WindlassError(
-            "WL-USE-400",
-            f"the cards of node {node} are not looked after by Windlass",
-            evidence=f"it has no label {annotations.BOX}=true",
-            remedies=("ask whoever runs the node's device plug-in",),
-        )
-    words = f"{','.join(str(card) for card in cards)}@{rfc3339(invocation.clock.now())}"
-    patch = {"metadata": {"annotations": {annotations.CLEAR_CARDS: words}}}
-    invocation.client.patch(NODES, node, patch)
+    words = f"{','.join(str(card) for card in cards)}@{rfc3339_micro(invocation.clock.now())}"
+    for attempt in range(_TRIES):
+        found = invocation.client.get(NODES, node)
+        labels = found["metadata"].get("labels") or {}
+        if labels.get(annotations.BOX) != "true":
+            raise WindlassError(
+                "WL-USE-400",
+                f"the cards of node {node} are not looked after by Windlass",
+                evidence=f"it has no label {annotations.BOX}=true",
+                remedies=("ask whoever runs the node's device plug-in",),
+            )
+        try:
+            invocation.client.patch(NODES, node, _declaring(words, found["metadata"]))
+            break
+        except StatusError as error:
+            if error.code != 409 or attempt == _TRIES - 1:
+                raise
     if invocation.structured:
         emit(invocation, {"items": list(cards)}, names=[f"gpu/{node}/{card}" for card in cards])
         return failures.OK
