@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("Cluster", "Nodes: ls, tree, add-simulated, cordon, uncordon, drain."),
     "gpu": ("Cluster", "GPUs: ls, clear."),
     "plan": ("Cluster", "Show what the scheduler would do with a dump of a cluster."),
+    "sim": ("Cluster", "Simulate: run, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
     "install": ("Cluster", "Put Windlass into a cluster, or bring it up to date."),

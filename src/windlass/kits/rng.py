@@ -14,6 +14,11 @@ def system() -> Random:
     return random.Random(random.SystemRandom().getrandbits(64))
 
 
+def seeded(seed: int | str) -> Random:
+    """A generator that always draws the same."""
+    return random.Random(seed)
+
+
 def name_suffix(rng: Random, length: int = 5) -> str:
     return "".join(rng.choice(NAME_ALPHABET) for _ in range(length))
 

@@ -1,0 +1,174 @@
+"""What ``windlass sim run`` reads and prints: files → jobs, outcomes → a table, a document or CSV.
+
+Whatever is wrong with a trace ends in a :class:`WindlassError` with exit status 65, which names the file, the
+line and the column.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+from windlass.kits import memory
+from windlass.sim.jobs import TraceJob
+from windlass.sim.metrics import Metrics
+from windlass.sim.policies import POLICIES, Policy
+from windlass.sim.traces import formats
+from windlass.sim.traces.rows import TraceError
+
+INPUT_ERROR = "WL-INPUT-465"
+
+
+def read_lines(name: str) -> list[str]:
+    """The lines of a text file, packed by gzip or not. Raises :class:`WindlassError`."""
+    path = Path(name)
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        if packed:
+            with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
+                return lines.read().splitlines(keepends=True)
+        return path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except FileNotFoundError:
+        raise WindlassError(
+            "WL-USE-400", f"{name} does not exist", evidence=f"looked in {Path.cwd()}"
+        ) from None
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+        raise WindlassError(INPUT_ERROR, f"{name} is not text in UTF-8", evidence=str(error)) from error
+    except OSError as error:
+        raise WindlassError("WL-USE-400", f"{name} cannot be read", evidence=error.strerror or "") from error
+
+
+def read_trace(name: str, form: str = "") -> list[TraceJob]:
+    """The jobs of a trace. Raises :class:`WindlassError`."""
+    lines = read_lines(name)
+    try:
+        return formats.read(lines, name, form)
+    except TraceError as error:
+        raise WindlassError(
+            INPUT_ERROR,
+            str(error),
+            evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
+            remedies=("windlass sim formats",),
+        ) from error
+
+
+def chosen_policies(given: Sequence[str]) -> list[Policy]:
+    """The policies of ``--policy``, by comma or repeated. Raises :class:`WindlassError`."""
+    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in POLICIES:
+            raise WindlassError(
+                "WL-USE-400",
+                f'there is no policy "{name}"',
+                evidence="policies: " + ", ".join(POLICIES),
+                remedies=("windlass sim policies",),
+            )
+    return [POLICIES[name] for name in dict.fromkeys(names)]
+
+
+# ---------------------------------------------------------------------- progress
+
+BAR = 24
+
+
+@contextmanager
+def progress(invocation: Invocation, title: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar on standard error as long as somebody watches; nothing otherwise."""
+    terminal = invocation.err
+    if not terminal.interactive:
+        yield None
+        return
+    shown = -1
+
+    def tell(done: int) -> None:
+        nonlocal shown
+        part = done * 100 // max(total, 1)
+        if part != shown:
+            shown = part
+            full = part * BAR // 100
+            terminal.write(f"\r{title:14} [{'#' * full}{'.' * (BAR - full)}] {part:3}%")
+
+    try:
+        yield tell
+    finally:
+        terminal.write("\r\x1b[K")
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has had resident."""
+    return memory.peak_bytes()
+
+
+# ---------------------------------------------------------------------- printing
+
+_Show = Callable[[dict[str, Any]], str]
+
+
+def _time(key: str, part: str) -> _Show:
+    return lambda figures: _seconds(figures[key][part])
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}s"
+
+
+_LINES: Sequence[tuple[str, _Show]] = (
+    ("queue mean", _time("queue_seconds", "mean")),
+    ("queue p50", _time("queue_seconds", "p50")),
+    ("queue p90", _time("queue_seconds", "p90")),
+    ("queue p99", _time("queue_seconds", "p99")),
+    ("queue >=8 GPUs", _time("queue_seconds_ge8_gpus", "mean")),
+    ("queue >=32 GPUs", _time("queue_seconds_ge32_gpus", "mean")),
+    ("completion mean", _time("completion_seconds", "mean")),
+    ("completion p50", _time("completion_seconds", "p50")),
+    ("completion p90", _time("completion_seconds", "p90")),
+    ("completion p99", _time("completion_seconds", "p99")),
+    ("makespan", lambda f: _seconds(f["makespan_seconds"])),
+    ("allocation", lambda f: f"{f['allocation_percent']:.1f}%"),
+    ("idle while jobs wait", lambda f: f"{f['fragmented_percent']:.1f}%"),
+    ("preemptions", lambda f: str(f["preemptions"])),
+    ("preemptions per job", lambda f: f"{f['preemptions_per_job']:.3f}"),
+    ("lost GPU-hours", lambda f: f"{f['lost_gpu_seconds'] / 3600:.1f}"),
+    ("failed gang starts", lambda f: str(f["failed_gang_starts"])),
+    ("GPU-hours of partial gangs", lambda f: f"{f['partial_gang_gpu_seconds'] / 3600:.1f}"),
+    ("fairness (Jain)", lambda f: f"{f['fairness_jain']:.3f}"),
+    ("jobs that never ended", lambda f: str(f["unfinished_jobs"])),
+    ("took", lambda f: f"{f['seconds']:.1f}s"),
+    ("memory", lambda f: f"{f['memory_mib']:.0f}MiB"),
+)
+
+
+def as_table(results: Sequence[Metrics]) -> str:
+    """The figures side by side, one column per policy."""
+    header = ["", *[result.policy for result in results]]
+    rows = [[title, *[show(result.figures) for result in results]] for title, show in _LINES]
+    return tables.render(header, rows, right=frozenset(range(1, len(header))))
+
+
+def as_csv(results: Sequence[Metrics]) -> str:
+    """One line per policy; nested figures as ``queue_seconds.mean``."""
+    flat = [_flat(result.figures) for result in results]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(figures: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found

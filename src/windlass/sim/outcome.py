@@ -1,0 +1,65 @@
+"""What a replay leaves behind: one record per job, who ran where and when, and the cluster over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from windlass.sim.jobs import TraceJob
+
+
+class Span(NamedTuple):
+    """A job on its nodes from ``start`` to ``end`` (seconds). ``held``: it holds ``gpus`` without running, as a
+    gang in part does."""
+
+    job: int
+    start: float
+    end: float
+    gpus: float
+    nodes: tuple[str, ...]
+    held: bool = False
+
+
+class Moment(NamedTuple):
+    """The cluster from ``time`` on: GPUs in use (parts of cards count as such), jobs that wait, and GPUs that
+    they wait for."""
+
+    time: float
+    used_gpus: float
+    waiting_jobs: int
+    waiting_gpus: float
+
+
+@dataclass(slots=True)
+class Ended:
+    """One job. Times in seconds of the trace; ``None``: that never happened.
+
+    ``preemptions``: how often it was stopped for others; ``failures``: how often its nodes failed;
+    ``failed_starts``: how often a part of it held GPUs in vain. ``lost_gpu_seconds``: work done twice, and the
+    time that restarts took.
+    """
+
+    job: TraceJob
+    started: float | None = None
+    ended: float | None = None
+    preemptions: int = 0
+    failures: int = 0
+    failed_starts: int = 0
+    lost_gpu_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """``jobs`` in the order of the trace handed in. ``seconds``: what the replay took; ``cycles``: of the
+    engine; ``memory_bytes``: the most that the process has had resident, 0 if that is not known."""
+
+    jobs: Sequence[Ended]
+    spans: list[Span] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    capacity_gpus: int = 0
+    partial_gang_gpu_seconds: float = 0.0
+    cycles: int = 0
+    decisions: int = 0
+    seconds: float = 0.0
+    memory_bytes: int = 0

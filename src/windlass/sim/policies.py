@@ -1,0 +1,77 @@
+"""The policies of a replay by name: how the engine of each is built, and how jobs are told to it.
+
+There is one engine. What tells policies apart are its plugins, its configuration, and whether a job is a gang
+or a number of pods that know nothing of one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.kits.rng import Random
+from windlass.plugins.availability import NodeAvailable
+from windlass.plugins.binpack import Binpack
+from windlass.plugins.resources import ResourcesFit
+from windlass.sim.jobs import TraceJob
+from windlass.spi.objects import Group, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a policy may know beforehand: an oracle looks at ``jobs``. ``keys``: the engine's name of each job,
+    in the same order."""
+
+    jobs: Sequence[TraceJob]
+    keys: Sequence[str]
+    nodes: Sequence[Node]
+    random: Random
+    time_share: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Singly:
+    """Pods that are bound one by one: a job of which only a part has its place holds that for
+    ``patience_seconds``, is then given up, and comes again after ``pause_seconds``. ``pod_gpus``: the most of one
+    pod; 0: as many as a node has."""
+
+    pod_gpus: int = 0
+    patience_seconds: float = 1800.0
+    pause_seconds: float = 300.0
+
+
+def _as_it_is(group: Group, job: TraceJob) -> Group:
+    return group
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``pooled``: all jobs stand in one queue,
+    whatever the trace says. ``dress``: what else the policy says of a job's group (a run time, an annotation)."""
+
+    engine: Engine
+    singly: Singly | None = None
+    pooled: bool = True
+    dress: Callable[[Group, TraceJob], Group] = _as_it_is
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``oracle``: it knows run times that nobody knows in life."""
+
+    name: str
+    summary: str
+    make: Callable[[Setting], Made]
+    oracle: bool = False
+
+
+def _fifo_backfill(setting: Setting) -> Made:
+    config = EngineConfig(actions=("allocate",), backfill="none")
+    return Made(Engine(config, [NodeAvailable(), ResourcesFit(), Binpack()]))
+
+
+_ALL = (Policy("fifo-backfill", "gangs by age; who does not fit is passed by whoever fits", _fifo_backfill),)
+
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}

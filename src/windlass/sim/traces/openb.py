@@ -1,0 +1,103 @@
+"""OpenB (Weng et al., ATC 2023): pods of a production cluster, and its nodes.
+
+Pods: ``name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,
+scheduled_time``, seconds from the start; ``gpu_milli`` of each card; ``gpu_spec`` names models (``A|B``) and is
+missing in some lists. A pod runs from ``scheduled_time`` to ``deletion_time``; one that was never scheduled has
+no run time and is left out by :func:`read`. Nodes: ``sn,cpu_milli,memory_mib,gpu,model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from windlass.sim.jobs import WHOLE, TraceJob
+from windlass.sim.traces.rows import Row, rows
+
+MIB = 1 << 20
+COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+TIMES = ("creation_time", "deletion_time", "scheduled_time")
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenbNode:
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenbPod:
+    """``gpu_milli`` of each of ``gpus`` cards; ``gpu_models``: those that it takes, none for any."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_milli: int
+    gpu_models: tuple[str, ...] = ()
+
+    @property
+    def demand(self) -> int:
+        """Thousandths of cards in all."""
+        return self.gpus * self.gpu_milli
+
+
+def read(lines: Iterable[str], file: str) -> list[TraceJob]:
+    """The pods that ran, as jobs by the time of their creation. Raises
+    :class:`~windlass.sim.traces.rows.TraceError`."""
+    found: list[TraceJob] = []
+    for row in rows(lines, file, (*COLUMNS, *TIMES)):
+        if not row.text("scheduled_time"):
+            continue
+        pod = _pod(row)
+        begun, ended = row.number("scheduled_time"), row.number("deletion_time")
+        if ended < begun:
+            raise row.fail("deletion_time", "it is deleted before it is scheduled")
+        found.append(
+            TraceJob(
+                id=pod.name,
+                submit_seconds=row.number("creation_time"),
+                duration_seconds=ended - begun,
+                gpus=pod.gpus,
+                gpu_milli=pod.gpu_milli if pod.gpus else WHOLE,
+                cpu_milli=pod.cpu_milli,
+                memory_bytes=pod.memory_mib * MIB,
+                name=pod.name,
+                gpu_models=pod.gpu_models,
+            )
+        )
+    return found
+
+
+def read_pods(lines: Iterable[str], file: str) -> list[OpenbPod]:
+    """All pods, without times. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    return [_pod(row) for row in rows(lines, file, COLUMNS)]
+
+
+def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
+    """The nodes. Raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    return [
+        OpenbNode(
+            row.text("sn"),
+            row.whole("cpu_milli"),
+            row.whole("memory_mib"),
+            row.whole("gpu"),
+            row.text("model"),
+        )
+        for row in rows(lines, file, NODE_COLUMNS)
+    ]
+
+
+def _pod(row: Row) -> OpenbPod:
+    return OpenbPod(
+        row.text("name"),
+        row.whole("cpu_milli"),
+        row.whole("memory_mib"),
+        row.whole("num_gpu"),
+        row.whole("gpu_milli", default=0),
+        tuple(filter(None, row.text("gpu_spec").split("|"))),
+    )
