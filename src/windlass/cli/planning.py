@@ -14,10 +14,12 @@ from typing import Any
 
 import msgspec
 
+from windlass.api import annotations as names
 from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
-from windlass.cli import manifests
+from windlass.cli import livecluster, manifests
+from windlass.client.blocking import BlockingClient
 from windlass.engine.config import EngineConfig
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
@@ -31,18 +33,23 @@ from windlass.scheduler import configuration
 from windlass.scheduler.policy import make_engine
 
 INPUT_ERROR = "WL-INPUT-465"
+LIVE_SCHEDULERS = names.SCHEDULER_NAMES
+"""Of a running cluster: the cluster's own scheduler keeps its pods."""
 Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """``files``: paths, or ``-``. ``config``: path, ``""`` for the default policy. ``now``: Unix seconds."""
+    """``files``: paths, or ``-``. ``config``: path, ``""`` for the default policy. ``now``: Unix seconds.
+    ``scheduler_names``: whose pods are planned; empty: those of :data:`EVERY_SCHEDULER`, of a running cluster those of
+    :data:`LIVE_SCHEDULERS`."""
 
     files: Sequence[str]
     config: str = ""
     now: float = 0.0
     cycles: int = 1
     until_stable: bool = False
+    scheduler_names: Sequence[str] = ()
 
 
 def plan(request: Request, warn: Warn) -> dict[str, Any]:
@@ -50,14 +57,32 @@ def plan(request: Request, warn: Warn) -> dict[str, Any]:
     parsed = (
         read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
     )
-    model = ClusterModel(
-        EVERY_SCHEDULER, tiers=bool(parsed.config.tiers), exclusive=exclusive_rules(parsed.config)
-    )
+    model = _model(request.scheduler_names or EVERY_SCHEDULER, parsed)
     counted = Counted()
     for name in request.files:
         for kind, count in enter(model, name, counted).items():
             warn(f"{name}: {count} of {kind} ignored: the scheduler does not read this kind")
     return run(model, parsed, request, warn, counted)
+
+
+def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str, Any]:
+    """The plan for a running cluster, of which everything is only read. Without ``request.config`` the configuration
+    of the Windlass that is installed there holds. Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``.
+    A field that cannot be read is told by what waits because of it."""
+    if request.config:
+        parsed = read_config(request.config, warn)
+    else:
+        parsed = configuration.parse(livecluster.policy(client), "ConfigMap windlass-scheduler")
+    model = _model(request.scheduler_names or LIVE_SCHEDULERS, parsed)
+    counted = Counted()
+    load(model, livecluster.objects(client, warn), counted=counted)
+    return run(model, parsed, request, warn, counted)
+
+
+def _model(scheduler_names: Sequence[str], parsed: Parsed) -> ClusterModel:
+    return ClusterModel(
+        scheduler_names, tiers=bool(parsed.config.tiers), exclusive=exclusive_rules(parsed.config)
+    )
 
 
 def run(

@@ -1,4 +1,4 @@
-"""``windlass plan``: what the scheduler would do with a dump of a cluster."""
+"""``windlass plan``: what the scheduler would do with a cluster that runs, or with a dump of one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ FORMATS = ("json", "yaml", "table")
     "-f", "--filename", "files", multiple=True, metavar="FILE", help="Dump of a cluster; - for stdin."
 )
 @click.option("--config", metavar="FILE", help="Scheduler configuration in Volcano's format.")
+@click.option(
+    "--scheduler-name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Plan pods that name it; may be repeated (default: windlass, volcano, kai-scheduler; of a dump all pods).",
+)
 @click.option("--cycles", type=click.IntRange(1, 10_000), metavar="N", help="Scheduling cycles (default: 1).")
 @click.option("--until-stable", is_flag=True, help="Cycles until nothing changes any more (at most 50).")
 @click.option("--now", metavar="TIME", help="The time it is, in RFC 3339 (default: now).")
@@ -30,31 +37,43 @@ def command(
     invocation: Invocation,
     files: tuple[str, ...],
     config: str | None,
+    names: tuple[str, ...],
     cycles: int | None,
     until_stable: bool,
     now: str | None,
     batch: str | None,
 ) -> int:
-    """Show what the scheduler would do with a dump of a cluster."""
+    """Show what the scheduler would do with a cluster.
+
+    With --context or --kubeconfig the cluster is read as it is now; nothing is written, and Windlass need not be
+    installed there. With -f a dump is read.
+    """
     moment = _moment(invocation, now)
     if cycles is not None and until_stable:
         raise WindlassError("WL-USE-400", "--cycles and --until-stable exclude one another")
     if batch is not None:
-        if files or config or cycles is not None or until_stable:
+        if files or config or names or cycles is not None or until_stable:
             raise WindlassError(
                 "WL-USE-400", "--batch reads everything else from the options.json of its folders"
             )
         return _batch(invocation, Path(batch), moment)
-    if not files:
+    if not files and not invocation.target.remote:
         raise WindlassError(
             "WL-USE-400",
             "there is nothing to plan",
-            remedies=("windlass plan -f cluster.yaml", "windlass plan --help"),
+            remedies=(
+                "windlass plan -f cluster.yaml",
+                "windlass --context NAME plan",
+                "windlass plan --help",
+            ),
         )
-    from windlass.cli.planning import Request, plan
+    from windlass.cli.planning import Request, plan, plan_live
 
-    request = Request(files, config or "", moment, cycles or 1, until_stable)
-    document = plan(request, invocation.warn)
+    request = Request(files, config or "", moment, cycles or 1, until_stable, names)
+    if files:
+        document = plan(request, invocation.warn)
+    else:
+        document = plan_live(invocation.client, request, invocation.warn)
     if invocation.output in ("", "table"):
         invocation.out.write(as_text(document))
     else:

@@ -1,0 +1,68 @@
+"""What ``windlass plan`` reads from a running cluster, whether Windlass is installed there or not.
+
+Nothing is written. A kind that the cluster does not have, or that the user may not list, is left out and told; nodes
+and pods are what no plan can do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import (
+    ALL,
+    CONFIG_MAPS,
+    NATIVE_POD_GROUPS,
+    NODES,
+    PODS,
+    Resource,
+)
+from windlass.cli.installing import NAMESPACE
+from windlass.client.blocking import BlockingClient
+from windlass.model.snapshot import KINDS
+
+Tell = Callable[[str], None]
+CONFIG_KEY = "windlass.conf"
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_NEEDED = (NODES, PODS)
+
+
+def read_kinds() -> tuple[Resource, ...]:
+    """The kinds that say something to a scheduler, as a server lists them."""
+    served = dict.fromkeys((*_NEEDED, *ALL, NATIVE_POD_GROUPS))
+    return tuple(kind for kind in served if f"{kind.api_version}/{kind.kind}" in KINDS)
+
+
+def objects(client: BlockingClient, tell: Tell) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object of the cluster with the words for its place. Raises ``StatusError`` where nodes or pods may not be
+    read, ``Unreachable``."""
+    absent: list[str] = []
+    for resource in read_kinds():
+        try:
+            found = client.list(resource).items
+        except StatusError as error:
+            if resource in _NEEDED or error.code not in (_FORBIDDEN, _NOT_FOUND):
+                raise
+            if error.code == _NOT_FOUND:
+                absent.append(resource.qualified)
+            else:
+                tell(f"{resource.qualified} may not be read, so the plan knows none of them: {error.message}")
+            continue
+        for obj in found:
+            named = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+            yield resource.qualified, named
+    if absent:
+        tell(f"the cluster does not have: {', '.join(absent)}")
+
+
+def policy(client: BlockingClient) -> str:
+    """The scheduler configuration of the Windlass that is installed, as text; ``""`` where none is, or where the
+    user may not read it."""
+    try:
+        found = client.find(CONFIG_MAPS, "windlass-scheduler", NAMESPACE)
+    except StatusError as error:
+        if error.code in (_FORBIDDEN, _NOT_FOUND):
+            return ""
+        raise
+    return ((found or {}).get("data") or {}).get(CONFIG_KEY) or ""
