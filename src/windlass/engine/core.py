@@ -121,8 +121,9 @@ class Core:
         touched = ctx.touched
         if self._evicts:
             self._machinery.running.note(touched)
-        touched.update(self.reviews.tell(ctx.parked, now))
-        touched.update(self.reviews.review(now))
+        if self.config.explanations:
+            touched.update(self.reviews.tell(ctx.parked, now))
+            touched.update(self.reviews.review(now))
         self.world.classes.trim(self.lot.by_class)
         ctx.wake(self.enrolment.next_due())
         ctx.wake(self.world.ledger.holds.next_due())
@@ -235,7 +236,8 @@ class Core:
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)
-        self.reviews.note(touched)
+        if self.config.explanations:
+            self.reviews.note(touched)
         if world.queues.recount:
             world.ledger.recount_models(world.groups.values())
         world.usage.renew(now)

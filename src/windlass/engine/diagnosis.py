@@ -89,12 +89,12 @@ class Diagnosis:
         ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
         needed; otherwise groups of one parked bucket share the explanation made when it was parked.
         """
-        if not _waits(group):
+        if not (in_full or self._world.config.explanations) or not _waits(group):
             return None
         if in_full:
             return self._completed(group, self.diagnose(group, now, in_full=True), now)
         bucket = group.bucket
-        if bucket is None or not bucket.parked or bucket.explanation is None:
+        if bucket is None or not bucket.parked or bucket.explanation is None or bucket.strict:
             return self.diagnose(group, now)
         return bucket.explanation
 
@@ -364,7 +364,10 @@ def _waits(group: GroupEntry) -> bool:
 
 
 def _of_reservations(group: GroupEntry) -> list[Obstacle]:
-    """That the room it could have is kept for somebody else."""
+    """That the room it could have is kept for somebody else, or that nobody may pass."""
+    bucket = group.bucket
+    if bucket is not None and bucket.strict and (head := bucket.head()) is not None and head is not group:
+        return [_obstacle(Reason.BEHIND_IN_QUEUE, wording.behind(head.key), head.key)]
     kept_for = group.bucket.waits.kept_for if group.bucket is not None else ""
     if not kept_for:
         return []

@@ -6,7 +6,7 @@ import heapq
 from functools import lru_cache
 
 from windlass.engine.groups import GroupEntry, passing_time, promised
-from windlass.engine.parking import ParkingLot, Signature
+from windlass.engine.parking import Bucket, ParkingLot, Signature, line_of
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import Shortage, Step, next_step
 from windlass.engine.turns import Turns
@@ -15,6 +15,8 @@ from windlass.spi.objects import QueueState
 from windlass.spi.topology import TopologyNeed
 
 _OPEN = QueueState.OPEN
+STRICT = "strict"
+"""The value of ``EngineConfig.backfill`` with which nobody passes the first group of his queue."""
 
 
 class Enrolment:
@@ -25,6 +27,7 @@ class Enrolment:
         self._world = world
         self._lot = lot
         self._turns = turns
+        self._strict = world.config.backfill == STRICT
         self._pauses: list[tuple[float, str]] = []
 
     def settle(self, group: GroupEntry, now: float) -> None:
@@ -47,25 +50,43 @@ class Enrolment:
             self._leave(group)
             return
         group.step = step
-        signature = signature_of(group, step)
-        order_key = self._world.group_order(group)
-        bucket = group.bucket
-        if bucket is not None and bucket.signature == signature and group.order_key == order_key:
-            return
-        if bucket is not None:
-            self._lot.leave(group)
-        group.order_key = order_key
         queue = group.queue
         if queue is None:
             raise RuntimeError(f"group {group.key} has no queue")
+        signature = line_of(queue) if self._strict else signature_of(group, step)
+        order_key = self._world.group_order(group)
+        bucket = group.bucket
+        if bucket is not None and bucket.signature == signature and group.order_key == order_key:
+            if self._strict and bucket.head() is group:
+                self._look_again(bucket)
+            return
+        if bucket is not None:
+            self._forsake(group, bucket)
+        group.order_key = order_key
         bucket = self._lot.enter(signature, queue, group)
         if not bucket.parked:
             self._turns.push(bucket)
+        elif self._strict and bucket.head() is group:
+            self._look_again(bucket)
 
     def _leave(self, group: GroupEntry) -> None:
-        self._lot.leave(group)
+        if group.bucket is not None:
+            self._forsake(group, group.bucket)
         group.order_key = None
         group.step = None
+
+    def _forsake(self, group: GroupEntry, bucket: Bucket) -> None:
+        """Take a group out; in a strict line it was perhaps for this one that the others waited."""
+        first = self._strict and bucket.parked and bucket.head() is group
+        self._lot.leave(group)
+        if first and bucket.members:
+            self._look_again(bucket)
+
+    def _look_again(self, bucket: Bucket) -> None:
+        """Who stands first in a strict line, or what the first asks for, is another now."""
+        if bucket.parked:
+            self._lot.unpark(bucket)
+            self._turns.push(bucket)
 
     def step(self, group: GroupEntry, now: float) -> Step | None:
         """The step that may be tried now."""

@@ -18,6 +18,7 @@ from windlass.engine.devices import bits
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, promised
 from windlass.engine.ledger import is_firm
+from windlass.engine.parking import Bucket, Signature, line_of
 from windlass.engine.parts import PartTree
 from windlass.engine.queues import SUMS, QueueEntry
 from windlass.engine.steps import Shortage, Step, next_step
@@ -325,6 +326,10 @@ def _parts(group: GroupEntry, tree: PartTree) -> list[str]:
     ]
 
 
+def _wanted(group: GroupEntry, step: Step, bucket: Bucket) -> Signature:
+    return line_of(bucket.queue) if bucket.strict else signature_of(group, step)
+
+
 def _parking(engine: Core) -> list[str]:
     lot, world = engine.lot, engine.world
     problems = []
@@ -341,7 +346,7 @@ def _parking(engine: Core) -> list[str]:
                 problems.append(f"{key} does not know its bucket")
             elif key not in world.dirty:
                 step = next_step(group)
-                if step is None or isinstance(step, Shortage) or signature_of(group, step) != signature:
+                if step is None or isinstance(step, Shortage) or _wanted(group, step, bucket) != signature:
                     problems.append(f"{key} waits for something it does not ask for")
     problems += [
         f"{g.key} is in a bucket unknown" for g in world.groups.values() if g.bucket and g.key not in seen

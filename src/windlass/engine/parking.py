@@ -1,8 +1,9 @@
 """Where groups wait.
 
 Groups of one queue that ask for the same next step stand in one *bucket*, in their order: what the
-first cannot have, none behind it can. A bucket is either *active* (its first group is to be tried) or
-*parked*: then it names what would help, and only that wakes it. Ten thousand groups that wait for the
+first cannot have, none behind it can. Where the order is *strict*, all groups of a queue stand in one
+bucket, and none behind the first is tried. A bucket is either *active* (its first group is to be tried)
+or *parked*: then it names what would help, and only that wakes it. Ten thousand groups that wait for the
 same thing are one bucket and cost nothing until it happens.
 
 What may help: enough room for a class of tasks (``room``), any room for one of several classes
@@ -29,6 +30,11 @@ from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTa
 from windlass.spi.plugins import Domain, Overheard
 
 Signature = tuple[Hashable, ...]
+
+
+def line_of(queue: QueueEntry) -> Signature:
+    """The signature of all groups of a queue whose order is strict: nobody passes the first."""
+    return (queue.name,)
 
 
 @dataclass(slots=True)
@@ -95,6 +101,11 @@ class Bucket:
                 return group
             heapq.heappop(heap)
         return None
+
+    @property
+    def strict(self) -> bool:
+        """Whether it is a strict line: its groups ask for different things, and only the first is tried."""
+        return len(self.signature) == 1
 
     def __repr__(self) -> str:
         return f"<Bucket {self.queue.name} {len(self.members)} {'parked' if self.parked else 'active'}>"

@@ -37,7 +37,7 @@ from windlass.engine.world import World
 from windlass.spi.objects import TaskState
 
 DEPTH = 16
-DEPTHS = {"none": 0, "easy": 1, "conservative": DEPTH}
+DEPTHS = {"strict": 0, "none": 0, "easy": 1, "conservative": DEPTH}
 _PLANS_PER_CYCLE = DEPTH + 4
 UNKNOWN = float(1 << 60)
 """The start of a reservation of which nobody knows when it will be."""

@@ -73,6 +73,11 @@ def bind_failed(failure: str, failures: int, seconds: float) -> str:
     return f"Starting it has failed {count(failures, 'time')} ({reason}); {again}."
 
 
+def behind(holder: str) -> str:
+    """Nobody may pass ``holder``."""
+    return f"It waits behind {holder}: in this order nobody passes the first."
+
+
 def kept(holder: str, estimate: float | None, learned: str = "") -> str:
     """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known; on which
     earlier runs that rests."""

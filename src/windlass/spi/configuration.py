@@ -57,8 +57,9 @@ ACTIONS = (
 """The names of actions that a configuration may use."""
 
 RESERVATIONS = "reservations"
-BACKFILLS = ("easy", "conservative", "none")
-"""The argument of action ``backfill`` that says for whom room is kept, and its values, the default first."""
+BACKFILLS = ("easy", "conservative", "none", "strict")
+"""The argument of action ``backfill`` that says for whom room is kept, and its values, the default first;
+with ``strict`` for nobody, and nobody passes the first of his queue."""
 
 AGING = "aging"
 """The argument of action ``backfill`` that says how long a group may find no room before nodes are emptied
