@@ -67,11 +67,23 @@ class Policy:
     oracle: bool = False
 
 
+def _engine(backfill: str, *more: object) -> Engine:
+    """Gangs by age on the fullest nodes; ``more``: what comes before in the order."""
+    config = EngineConfig(actions=("allocate",), backfill=backfill, explanations=False)
+    return Engine(config, [NodeAvailable(), ResourcesFit(), Binpack(), *more])
+
+
+def _fifo(setting: Setting) -> Made:
+    return Made(_engine("strict"))
+
+
 def _fifo_backfill(setting: Setting) -> Made:
-    config = EngineConfig(actions=("allocate",), backfill="none")
-    return Made(Engine(config, [NodeAvailable(), ResourcesFit(), Binpack()]))
+    return Made(_engine("none"))
 
 
-_ALL = (Policy("fifo-backfill", "gangs by age; who does not fit is passed by whoever fits", _fifo_backfill),)
+_ALL = (
+    Policy("fifo", "gangs by age; nobody passes the first", _fifo),
+    Policy("fifo-backfill", "gangs by age; who does not fit is passed by whoever fits", _fifo_backfill),
+)
 
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
