@@ -544,7 +544,7 @@ def test_who_holds_the_last_pod_of_a_node_is_named() -> None:
 
 @pytest.mark.parametrize(("nodes", "told"), [(5, "1 on n4)"), (6, "1 on n4 and 1 more node)"), (8, "3 more")])
 def test_room_on_many_nodes_is_not_listed_in_full(nodes: int, told: str) -> None:
-    sentence = wording.promises([(f"n{at}", 1) for at in range(nodes)])
+    sentence = wording.promises([(f"n{at}", 1) for at in range(nodes)], there=True)
     assert f"Room is kept for {nodes} pods (1 on n0, " in sentence
     assert told in sentence
     assert "n5" not in sentence

@@ -44,6 +44,22 @@ def test_a_gang_is_promised_what_is_being_vacated_and_starts_once_it_is_free() -
     assert c.code("g") == ""
 
 
+def test_who_waits_for_room_in_the_queue_is_not_told_that_somebody_leaves_its_node() -> None:
+    c = Cluster().queues("q limit.cpu=4").nodes("n1 cpu=4", "n2 cpu=4")
+    leaving(c, "old", "n1", "cpu=3", queue="q")
+    c.gang("g", 2, "cpu=2", queue="q")
+    c.cycle()
+    assert nominated(c.cycle()) == {}
+    assert c.code("g") == "WaitingForVictims"
+    said = c.explain("g")
+    assert {b.detail for b in said.blockers} == {"n2"}
+    assert "others are still leaving elsewhere" in said.message
+    assert "leaving it" not in said.message
+    c.remove("old")
+    c.cycle()
+    assert c.placed("g") == 2
+
+
 def test_room_that_is_free_now_goes_first_and_then_nothing_is_promised() -> None:
     c = full_node("n2 gpu=2").gang("g", 2, "gpu=1")
     decision = c.cycle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from cluster_dsl import GPU, NAMESPACE, Cluster
@@ -67,12 +68,29 @@ def text(expression: Expression) -> str:
     return f"{expression.key}={expression.values[0]}"
 
 
+def leaves(task: Task) -> bool:
+    return task.state is TaskState.RELEASING
+
+
+def amounts(tasks: Iterable[Task]) -> Counter[str]:
+    """What tasks ask for in sum, with the places of pods."""
+    found: Counter[str] = Counter()
+    for task in tasks:
+        for resource, units in (*task.needs.request, ("pods", 1)):
+            found[resource] += units
+    return found
+
+
 def affinity_text(term: PodTerm) -> str:
     return f"{', '.join(text(e) for e in term.selector or ())} per {term.topology_key}"
 
 
 class Naive:
-    """The obstacles of one node for one pod, straight from the rules."""
+    """The obstacles of one node for one pod, straight from the rules.
+
+    A pod to which room is promised that others are leaving stands there for whoever is related to it. Of what is
+    free now it keeps as much as those that leave do not give back.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         world = cluster.engine.world
@@ -82,6 +100,11 @@ class Naive:
             (entry.task, self.nodes.get(names[entry.row]), names[entry.row])
             for entry in world.tasks.values()
             if entry.state in HOLDING
+        ]
+        self.kept: list[tuple[Task, Node | None, str]] = [
+            (entry.task, self.nodes.get(names[entry.promised]), names[entry.promised])
+            for entry in world.tasks.values()
+            if entry.promised >= 0
         ]
 
     def free(self, node: Node) -> dict[str, int]:
@@ -94,6 +117,10 @@ class Naive:
             if where == node.name:
                 for resource, units in (*task.needs.request, ("pods", 1)):
                     left[resource] = left.get(resource, 0) - units
+        back = amounts(task for task, _, where in self.placed if where == node.name and leaves(task))
+        kept = amounts(task for task, _, where in self.kept if where == node.name)
+        for resource, units in kept.items():
+            left[resource] = left.get(resource, 0) - max(0, units - back[resource])
         return left
 
     def obstacles(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
@@ -123,7 +150,8 @@ class Naive:
         return found + self.spread(needs, node) + self.volumes(needs, node)
 
     def ports(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
-        taken = {p for task, _, where in self.placed if where == node.name for p in task.needs.host_ports}
+        there = [task for task, _, where in (*self.placed, *self.kept) if where == node.name]
+        taken = {p for task in there for p in task.needs.host_ports}
         found = []
         for port in needs.host_ports:
             rivals = [t for t in taken if (t.protocol, t.number) == (port.protocol, port.number)]
@@ -134,7 +162,7 @@ class Naive:
 
     def relations(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
         found = []
-        known = [(task.needs, there) for task, there, _ in self.placed if there is not None]
+        known = [(task.needs, there) for task, there, _ in (*self.placed, *self.kept) if there is not None]
         for term in needs.anti_affinity:
             if any(selects(term, pod) and same_domain(term, node, there) for pod, there in known):
                 detail = f"anti-affinity to {affinity_text(term)}"
@@ -164,7 +192,7 @@ class Naive:
         for term in needs.spread:
             key = term.topology_key
             counts = {n.labels[key]: 0 for n in eligible if key in n.labels}
-            for task, there, _ in self.placed:
+            for task, there, _ in (*self.placed, *self.kept):
                 if there in eligible and selects(PodTerm(term.selector, key), task.needs):
                     counts[there.labels[key]] += 1
             own = selects(PodTerm(term.selector, key), needs)
@@ -178,7 +206,7 @@ class Naive:
 
     def volumes(self, needs: Needs, node: Node) -> list[tuple[str, str, str]]:
         found = []
-        used = {volume.claim for task, _, _ in self.placed for volume in task.needs.volumes}
+        used = {volume.claim for task, _, _ in (*self.placed, *self.kept) for volume in task.needs.volumes}
         for volume in needs.volumes:
             if volume.exclusive and volume.claim in used:
                 detail = f"claim {volume.claim} is for one pod alone, and one uses it"
@@ -203,6 +231,8 @@ ABOUT_DOMAINS = ("ExceedsEveryDomain", "TopologyPlacementFailed")
 def told(cluster: Cluster, key: str) -> tuple[Found, bool]:
     explanation = cluster.engine.explain(key, cluster.now)
     assert explanation is not None
+    if explanation.code == "WaitingForVictims":
+        return Counter(), False  # of it the next property speaks
     summary = ("the most that", "what the", "no node has", "placed together")
     on_nodes = [b for b in explanation.blockers if b.nodes and str(b.code) not in ABOUT_DOMAINS]
     found = Counter(
@@ -233,6 +263,33 @@ def test_blockers_equal_those_of_a_naive_evaluator(history: list[Op]) -> None:
         found, about_nodes = told(cluster, group.key)
         if about_nodes:
             assert found == counted(cluster, cls.needs), group.key
+
+
+@SETTINGS
+@given(ops(min_size=8))
+def test_whoever_waits_for_room_that_is_left_is_told_of_it_and_will_have_it(history: list[Op]) -> None:
+    """And nobody else. What was promised is there once all that leaves is gone, and not before."""
+    cluster = at_rest(history, PLAIN + RELATED)
+    naive = Naive(cluster)
+    promised: dict[str, Counter[str]] = {}
+    for task, _, where in naive.kept:
+        promised.setdefault(task.group, Counter())[where] += 1
+    for key in cluster.engine.world.groups:
+        explanation = cluster.engine.explain(key, cluster.now)
+        waits = explanation is not None and explanation.code == "WaitingForVictims"
+        assert waits == (key in promised), key
+        if waits:
+            assert explanation is not None
+            assert {b.detail: int(b.needed) for b in explanation.blockers} == promised[key]
+            leaving = {where for task, _, where in naive.placed if leaves(task)}
+            assert leaving, key
+            assert ("others are still leaving it" in explanation.message) == bool(
+                leaving & promised[key].keys()
+            )
+    for node in cluster.node_specs.values():
+        staying = amounts(t for t, _, where in naive.placed if where == node.name and not leaves(t))
+        kept = amounts(task for task, _, where in naive.kept if where == node.name)
+        assert all(staying[r] + units <= node.allocatable.get(r, 0) for r, units in kept.items() if units)
 
 
 @SETTINGS

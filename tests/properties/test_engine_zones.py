@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 from cluster_dsl import GIB, GPU, Cluster, needs, node
-from engine_fuzz import Op, Player, ops, start
+from engine_fuzz import Op, Player, ops, start, twin_world
 from hypothesis import HealthCheck, given, settings
 
 from windlass.engine.engine import Engine
@@ -135,11 +135,8 @@ def test_a_loaded_dump_knows_the_zones(before: list[Op], after: list[Op]) -> Non
     cluster = player.cluster
     copy = Engine.load(cluster.engine.dump(), default_plugins())
     assert copy.dump() == cluster.engine.dump()
-    twin = Cluster()
-    twin.engine = copy
-    twin.now, twin._created, twin.overcommitted = cluster.now, cluster._created, True
-    twin.tasks, twin.groups = dict(cluster.tasks), dict(cluster.groups)
-    twin.node_specs = dict(cluster.node_specs)
+    twin = twin_world(cluster, copy)
+    twin.overcommitted = True
     check(twin)
     other = Zoned(twin, ZONED)
     other.number = player.number
@@ -274,6 +271,29 @@ def test_room_that_is_being_vacated_is_promised_zone_by_zone() -> None:
     cluster.cycle()
     assert cluster.devices_of("b-0") == [4, 5, 6]
     check(cluster)
+
+
+def test_a_dump_knows_what_was_promised_of_zones_that_are_gone_with_their_node() -> None:
+    spec = single("n1", 8, 4)
+    cluster = Cluster().queues("default").nodes(spec)
+    cluster.gang("a", 1, asking("gpu=4"))
+    cluster.cycle()
+    cluster.change_task("a-0", state=TaskState.RELEASING)
+    cluster.gang("b", 2, asking("gpu=4"))
+    cluster.cycle()
+    kept = cluster.engine.world.tasks["ns/b-0"].kept_zones
+    assert kept is not None
+    cluster.remove_node("n1")
+    copy = Engine.load(cluster.engine.dump(), default_plugins())
+    assert copy.dump() == cluster.engine.dump()
+    assert copy.world.tasks["ns/b-0"].kept_zones == kept
+    twin = twin_world(cluster, copy)
+    for world in (cluster, twin):
+        world.nodes(spec)
+        check(world)
+        world.cycle()
+        check(world)
+    assert copy.dump() == cluster.engine.dump()
 
 
 def test_what_no_empty_zone_holds_is_told_so() -> None:

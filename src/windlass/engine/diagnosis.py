@@ -33,6 +33,7 @@ from windlass.engine.remedies import of_domains, remedies_for
 from windlass.engine.smallest_change import SmallestChange
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Shortage, Step, next_step, whole_step
+from windlass.engine.table import RELEASING
 from windlass.engine.view import TableView
 from windlass.engine.world import World
 from windlass.spi.plugins import Refusal
@@ -181,8 +182,9 @@ class Diagnosis:
     # ------------------------------------------------------------------ the group
 
     def _of_promises(self, group: GroupEntry) -> Explanation:
-        """Room is kept for it on nodes that others are leaving."""
-        names = self._world.table.names
+        """Room is kept for it on nodes that others are leaving; or others leave what keeps it from them."""
+        table = self._world.table
+        names = table.names
         tasks = Counter(names[entry.promised] for entry in promised(group))
         blockers = tuple(
             Blocker(Reason.WAITING_FOR_VICTIMS, nodes=1, resource="tasks", needed=str(n), detail=name)
@@ -190,7 +192,10 @@ class Diagnosis:
         )
         return Explanation(
             code=Reason.WAITING_FOR_VICTIMS,
-            message=wording.promises(sorted(tasks.items())),
+            message=wording.promises(
+                sorted(tasks.items()),
+                there=any(table.planes[entry.promised, RELEASING, 0] > 0 for entry in promised(group)),
+            ),
             blockers=blockers,
             nodes_considered=int(self._world.table.live.sum()),
         )
@@ -207,7 +212,9 @@ class Diagnosis:
             found.append(_refused(refusal))
             if not group.tasks:
                 return found  # nobody creates its pods before it is let in
-        if group.not_before > now:
+        if group.refusal is not None:
+            found.append(_refused(group.refusal))
+        elif group.not_before > now:
             sentence = wording.bind_failed(group.failure, group.failures, group.not_before - now)
             found.append(_obstacle(Reason.BIND_FAILED, sentence))
         if not group.tasks and not group.ready():

@@ -126,12 +126,15 @@ def refusal(refusal: Refusal) -> str:
     return f"It needs {needed}, and queue {refusal.queue} has {available} left ({refusal.detail})."
 
 
-def promises(tasks: Sequence[tuple[str, int]]) -> str:
-    """Node → tasks with room promised on it."""
+def promises(tasks: Sequence[tuple[str, int]], *, there: bool) -> str:
+    """Node → tasks with room promised on it. ``there``: others are leaving one of these nodes."""
     total = sum(n for _, n in tasks)
     told = ", ".join(f"{n} on {name}" for name, n in tasks[:5])
     more = f" and {count(len(tasks) - 5, 'more node')}" if len(tasks) > 5 else ""
-    return f"Room is kept for {count(total, 'pod')} ({told}{more}); others are still leaving it."
+    kept = f"Room is kept for {count(total, 'pod')} ({told}{more})"
+    if there:
+        return f"{kept}; others are still leaving it."
+    return f"{kept}; others are still leaving elsewhere, and count in its queue or keep it away until they are gone."
 
 
 def not_together(reached: int, members: int, *, near: bool = False) -> str:

@@ -101,13 +101,15 @@ class Zones:
 
     def promise(self, cls: TaskClass, row: int, zones: ZoneHolding | None = None) -> ZoneHolding | None:
         """Book for a task that is promised room what it would get once those are gone who leave, or exactly
-        ``zones``."""
-        if self._books is None or row not in self.rows:
+        ``zones``: which are remembered where the node has no zones (any more), in case it gets them (again)."""
+        there = row in self.rows
+        if self._books is None or (zones is None and not there):
             return None
         if zones is None:
             with self.vacated([entry for entry in self._leaving.values() if entry.row == row]):
                 zones = self._books.plan(cls.number, row) or NO_HOLDING
-        self._books.hold(row, zones)
+        if there:
+            self._books.hold(row, zones)
         self._promised.setdefault(row, Counter())[zones] += 1
         return zones
 
