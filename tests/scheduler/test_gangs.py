@@ -5,15 +5,20 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.model.members import Members
 from windlass.scheduler.gangs import GangWatch
+
+
+def held(bound: int, finished: int = 0) -> Members:
+    return Members(bound=bound, succeeded=finished)
 
 
 def test_progress_extends_the_patience() -> None:
     watch = GangWatch(30.0)
-    watch.observe("g", "Inqueue", 4, 1, 1, 0.0)
-    watch.observe("g", "Inqueue", 4, 1, 1, 20.0)
+    watch.observe("g", False, 4, held(1), 0.0)
+    watch.observe("g", False, 4, held(1), 20.0)
     assert watch.next_deadline() == 30.0
-    watch.observe("g", "Inqueue", 4, 2, 2, 25.0)
+    watch.observe("g", False, 4, held(2), 25.0)
     assert watch.take_overdue(54.9) == []
     assert watch.take_overdue(55.0) == ["g"]
     assert watch.take_overdue(56.0) == []
@@ -22,22 +27,22 @@ def test_progress_extends_the_patience() -> None:
 
 def test_a_whole_gang_is_not_watched() -> None:
     watch = GangWatch(30.0)
-    watch.observe("g", "Inqueue", 2, 1, 1, 0.0)
-    watch.observe("g", "Inqueue", 2, 2, 2, 1.0)
+    watch.observe("g", False, 2, held(1), 0.0)
+    watch.observe("g", False, 2, held(2), 1.0)
     assert watch.next_deadline() is None
 
 
 def test_a_gang_that_ran_is_not_judged_when_it_loses_a_member() -> None:
     watch = GangWatch(30.0)
-    watch.observe("g", "Running", 2, 1, 1, 0.0)
-    watch.observe("h", "Inqueue", 2, 1, 1, 0.0)
-    watch.observe("h", "Unknown", 2, 1, 1, 1.0)
+    watch.observe("g", True, 2, held(1), 0.0)
+    watch.observe("h", False, 2, held(1), 0.0)
+    watch.observe("h", True, 2, held(1), 1.0)
     assert watch.take_overdue(1000.0) == []
 
 
 def test_a_gang_that_holds_nothing_is_not_watched() -> None:
     watch = GangWatch(30.0)
-    watch.observe("g", "Inqueue", 2, 1, 0, 0.0)  # its one member has finished
+    watch.observe("g", False, 2, held(0, 1), 0.0)  # its one member has finished
     assert watch.next_deadline() is None
 
 
@@ -49,7 +54,7 @@ def test_nobody_is_overdue_before_the_patience_since_the_last_progress(
     now, progress, best = 0.0, None, 0
     for scheduled, pause in steps:
         now += pause
-        watch.observe("g", "Inqueue", 4, scheduled, scheduled, now)
+        watch.observe("g", False, 4, held(scheduled), now)
         if not scheduled or scheduled >= 4:
             progress, best = None, 0
         elif progress is None or scheduled > best:

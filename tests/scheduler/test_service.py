@@ -400,6 +400,12 @@ async def test_a_queue_that_closes_is_the_reason_from_then_on(api: SchedulerApi)
         assert api.bound() == ["hog-0", "waits-0"]
 
 
+def bind_claim(api: SchedulerApi) -> None:
+    """What a provisioner and the volume controller do."""
+    notes = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    api.change(resources.PERSISTENT_VOLUME_CLAIMS, "default/data", spec={"volumeName": "v"}, metadata=notes)
+
+
 async def test_a_claim_is_prepared_before_its_pod_is_bound(api: SchedulerApi) -> None:
     claim = {
         "apiVersion": "v1",
@@ -420,9 +426,12 @@ async def test_a_claim_is_prepared_before_its_pod_is_bound(api: SchedulerApi) ->
     api.add(node("n1"), pod("a", volumes=volumes))
     async with Running(api) as running:
         await running.settle(1.0)
+        assert api.bound() == []  # its volume is being made
+        bind_claim(api)
+        await running.settle(1.0)
         assert api.bound() == ["a"]
         written = api.object(resources.PERSISTENT_VOLUME_CLAIMS, "default/data")
-        assert written["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n1"}
+        assert written["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n1"
         verbs = [(verb, key) for verb, _, key in api.log]
         assert ("patch", "default/data") in verbs
 
@@ -471,6 +480,8 @@ async def test_a_claim_goes_where_its_driver_has_room_as_that_comes_and_goes(api
         assert api.bound() == []
         api.put(resources.STORAGE_CAPACITIES, {**pool, "capacity": "5Gi"})
         await running.settle(1.0)
+        bind_claim(api)
+        await running.settle(1.0)
         assert api.bound() == ["a"]
         written = api.object(resources.PERSISTENT_VOLUME_CLAIMS, "default/data")
-        assert written["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "n2"}
+        assert written["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n2"

@@ -247,7 +247,9 @@ class FakeApi:
         self._wrote(verb, resource, key)
         if updated == present:
             return copy.deepcopy(present)
-        if updated["metadata"].get("deletionTimestamp") and not updated["metadata"].get("finalizers"):
+        metadata = updated["metadata"]
+        held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and not held:
             self._drop(resource, key)
             return updated
         self._store(resource, updated)
@@ -282,6 +284,8 @@ class FakeApi:
         if graceful or finalizers:
             if not metadata.get("deletionTimestamp"):
                 change: Json = {"metadata": {"deletionTimestamp": rfc3339(self.clock.now())}}
+                if graceful:
+                    change["metadata"]["deletionGracePeriodSeconds"] = 30
                 if finalizers:
                     change["metadata"]["finalizers"] = finalizers
                 self.change(resource, key, **change)

@@ -29,9 +29,21 @@ class SchedulerApi(FakeApi):
         self.transport = None
         self.bindings: list[tuple[str, str]] = []
         self.refuse_bind: Callable[[str, str, str], BaseException | None] = lambda *_: None
+        self.refuse_eviction: Callable[[str, str], BaseException | None] = lambda *_: None
         self.lose_answers = False
         self.under_way = 0
         self.most_under_way = 0
+
+    async def evict(self, namespace: str, name: str, *, uid: str | None = None, **_: Any) -> None:
+        """As the Eviction API does it: with a condition of its own. ``refuse_eviction`` may say no."""
+        problem = self.refuse_eviction(namespace, name)
+        if problem is not None:
+            raise problem
+        present = self.stored.get(PODS, {}).get(f"{namespace}/{name}")
+        if present is not None and (not uid or uid == present["metadata"]["uid"]):
+            condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+            self.change(PODS, f"{namespace}/{name}", status={"conditions": [condition]})
+        await self.delete(PODS, name, namespace, uid=uid)
 
     async def bind(self, namespace: str, name: str, node: str, *, uid: str, annotations: Any = None) -> None:
         self.under_way += 1

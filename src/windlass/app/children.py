@@ -107,7 +107,7 @@ async def _control(options: ChildOptions) -> None:
         client,
         clock=clock,
         rng=rng,
-        options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES, config_map=True),
+        options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES, config_map=True, await_volumes=False),
         informers=informers,
     )
     controllers = ControllerManager(client, clock=clock, rng=rng, embedded=True, informers=informers)

@@ -158,6 +158,28 @@ class ClusterModel(Observed):
         indices = tuple(share.index for share in bind.devices)
         self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held)
 
+    def resume(self, binds: Iterable[Bind], changes: list[deltas.Delta]) -> list[deltas.Delta]:
+        """Binds that somebody else had decided, assumed from now on: ``changes``, which tell the engine of their pods
+        for the first time, as it has to be told then."""
+        found = {bind.task: bind for bind in binds}
+        for bind in found.values():
+            self.assume_bind(bind)
+        return [
+            deltas.TaskUpserted(_as_assumed(change.task, self.assumed[change.task.key], None))
+            if isinstance(change, deltas.TaskUpserted) and change.task.key in found
+            else change
+            for change in changes
+        ]
+
+    def budgets_of(self, key: str) -> tuple[str, ...]:
+        """The PodDisruptionBudgets that protect a pod."""
+        pod = self.pods.get(key)
+        return self._budgets.of(pod) if pod is not None else ()
+
+    def started_before(self, group: str, moment: float) -> bool:
+        """Whether a pod of the group has run since before a moment (Unix seconds)."""
+        return any(pod.phase == "Running" and 0 < pod.started < moment for pod in self.pods_of(group))
+
     def binding_words(self, bind: Bind, now: float) -> dict[str, str]:
         """The annotations that go with a pod's binding: which cards it gets, and from which NUMA zones."""
         if not bind.devices:

@@ -28,6 +28,28 @@ _PHRASES = {
 }
 
 
+_MORE_NODES_HELP = frozenset(
+    (
+        Reason.EXCEEDS_CLUSTER,
+        Reason.EXCEEDS_EVERY_NODE,
+        Reason.EXCEEDS_EVERY_DOMAIN,
+        Reason.NO_MATCHING_NODE,
+        Reason.INSUFFICIENT_RESOURCES,
+        Reason.TOPOLOGY_PLACEMENT_FAILED,
+        Reason.DEVICES_FRAGMENTED,
+        *_PHRASES,
+    )
+)
+
+
+def pod_reason(code: Reason) -> str:
+    """The reason of a pod's condition ``PodScheduled=False``. What grows clusters reads ``Unschedulable`` as a call
+    for nodes: it stands only where more of them could help."""
+    if code in _MORE_NODES_HELP:
+        return "Unschedulable"
+    return "SchedulerError" if code is Reason.BIND_FAILED else "SchedulingGated"
+
+
 def with_summary(told: Explanation) -> str:
     """The explanation's sentence, followed by kube-scheduler's summary where nodes are what it lacks."""
     summary = node_summary(told)

@@ -49,7 +49,7 @@ class Ledger:
             return None
         used = self._used.get(node.name, {})
         allocatable = cards.amounts_of(node)
-        for name in (*_amounts(pod), PODS):
+        for name in (*amounts_held(pod), PODS):
             if name == PODS and PODS not in allocatable:
                 continue
             has, needs = allocatable.get(name, 0), used.get(name, 0)
@@ -63,9 +63,14 @@ class Ledger:
                 return f"device {slot[1]} ({slot[0]}) of node {node.name} {problem}"
         return None
 
+    def free(self, node: str, allocatable: Mapping[str, int]) -> dict[str, int]:
+        """What of a node's amounts nobody holds; negative where too much is held."""
+        used = self._used.get(node, {})
+        return {name: units - used.get(name, 0) for name, units in allocatable.items()}
+
     def _book(self, pod: views.Pod, sign: int) -> None:
         used = self._used.setdefault(pod.node_name, {})
-        _add(used, _amounts(pod), sign)
+        _add(used, amounts_held(pod), sign)
         _add(used, {PODS: 1}, sign)
         for slot, use in _parts(pod):
             held = self._cards.setdefault(pod.node_name, {})
@@ -111,7 +116,7 @@ def _same(before: views.Pod, after: views.Pod) -> bool:
     )
 
 
-def _amounts(pod: views.Pod) -> Mapping[str, int]:
+def amounts_held(pod: views.Pod) -> Mapping[str, int]:
     """What it holds of the node's amounts; parts of cards are booked by card."""
     if not pod.shape.speaks_of_parts:
         return pod.shape.request
@@ -129,7 +134,7 @@ def _parts(pod: views.Pod) -> list[tuple[Slot, Use]]:
         parts = deviceparts.from_annotations(pod.annotations)
     except deviceparts.PartsError:
         return []  # amounts alone count then
-    resource = next((name for name in sorted(_amounts(pod)) if is_device(name)), GPU)
+    resource = next((name for name in sorted(amounts_held(pod)) if is_device(name)), GPU)
     claims = pod.shape.claims
     named = claims[0].claim if len(claims) == 1 and not pod.shape.devices else ""
     together = f"{pod.namespace}/{named}" if named else ""

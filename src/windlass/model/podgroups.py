@@ -21,18 +21,22 @@ from windlass.model.members import Members
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
+GANG_BIND_FAILED = "GangBindFailed"
+"""A condition: the gang did not come to its minimum in time after its first bind."""
 READY_REASON = "tasks in gang are ready to be scheduled"
 """Volcano's own words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """``told``: the explanation that may be shown now. ``blocked``: the gang as a whole cannot run now."""
+    """``told``: the explanation that may be shown now. ``blocked``: the gang as a whole cannot run now.
+    ``failed``: what is said of a start that did not come to the minimum."""
 
     members: Members
     admitted: bool
     blocked: bool
     told: Explanation | None
+    failed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,10 @@ def _conditions(
         wanted[SCHEDULED] = ("True", READY_REASON, "")
         if UNSCHEDULABLE in known:
             wanted[UNSCHEDULABLE] = ("False", READY_REASON, "")
+        if GANG_BIND_FAILED in known:
+            wanted[GANG_BIND_FAILED] = ("False", READY_REASON, "")
+    if standing.failed and GANG_BIND_FAILED not in wanted:
+        wanted[GANG_BIND_FAILED] = ("True", GANG_BIND_FAILED, standing.failed)
     result = [_renewed(c, wanted.pop(c.type, None), now, transition) for c in written]
     result += [_made(kind, words, now, transition) for kind, words in wanted.items()]
     return tuple(result)

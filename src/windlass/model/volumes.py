@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from windlass.api import selectors, views
 from windlass.api.quantities import from_units
 from windlass.api.views.podshape import LabelSelector, Requirement
+from windlass.api.views.storage import SELECTED_NODE
 from windlass.plugins.matching import labels_match
 from windlass.spi.objects import Expression, Node, NodeTerm, VolumeNeed, VolumeOption
 
@@ -26,10 +27,6 @@ ZONES = (
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 EXCLUSIVE = "ReadWriteOncePod"
 LIMIT = "attachable-volumes-csi-"
-
-
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""On a claim that waits for its first consumer: where that is going to run; its volume is made there then."""
 
 
 @dataclass(frozen=True, slots=True)

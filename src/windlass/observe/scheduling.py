@@ -21,6 +21,12 @@ class SchedulerMetrics:
         self.deltas = family.counter("deltas_total", "Changes of the world told to the engine")
         self.decisions = family.counter("decisions_total", "Decided binds, evictions, nominations", ["kind"])
         self.binds = family.counter("pods_bound_total", "Bindings carried out, by outcome", ["result"])
+        self.conflicts = family.counter(
+            "bind_conflicts_total",
+            "What others did to binds decided here: elsewhere (bound by another), gone, recalled (not sent, the"
+            " node was taken), overcommitted (the pod was evicted again)",
+            ["kind"],
+        )
         self.bind_seconds = family.histogram("bind_duration_seconds", "One binding request")
         self.wait_seconds = family.histogram(
             "pod_scheduling_duration_seconds", "From a pod's creation to its binding", buckets=SLOW
@@ -31,6 +37,11 @@ class SchedulerMetrics:
         self.pending_groups = family.gauge("pending_groups", "Groups that wait, by reason", ["reason"])
         self.writes = family.counter(
             "status_writes_total", "Status, condition and annotation writes", ["what"]
+        )
+        self.extender_seconds = family.histogram(
+            "extender_duration_seconds",
+            "One question to the extender in the middle of a decision, or word to it",
+            ["matter", "result"],
         )
         self.leader = family.gauge("leader", "1 on the instance that decides")
         self.queue_resource = family.gauge(
@@ -55,6 +66,10 @@ class SchedulerMetrics:
             for resource, units in amounts.items():
                 self.queue_resource.labels(name, resource, state).set(units / scale(resource))
         self._queues[name] = self._queues.get(name, set()) | current
+
+    def extender_asked(self, matter: str, result: str, seconds: float) -> None:
+        """``result``: ``answered`` or ``failed``."""
+        self.extender_seconds.labels(matter, result).observe(seconds)
 
     def queue_gone(self, name: str) -> None:
         for resource, state in self._queues.pop(name, ()):

@@ -3,34 +3,43 @@
 Every bind ends in exactly one :class:`Outcome`. A conflict is looked into: a bind whose answer was lost
 is a success after all; a pod that another scheduler took is a loss, and the pod as it is now is handed
 back. What cannot be known (no answer) is asked again until ``give_up_seconds``.
+
+Binds come in batches. What a batch writes first (a gang's reservation, what its volumes need) is written
+before the first of its binds, and its volumes are waited for: either all of a batch begins, or nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
+from windlass.client.answers import retry_after
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
-from windlass.model.claims import ClaimWrite
 from windlass.model.handout import own_words
-from windlass.model.volumes import StorageWrite
+from windlass.observe import logs
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.waiting import Keeper
+
+VOLUME_SECONDS = 600.0
+"""So long may volumes take to be made; kube-scheduler's ``bindTimeoutSeconds``."""
+OVERLOAD = (429, 503, 504)
+log = logs.get("scheduler")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``bound``: the pod is on the decided node. ``pod`` is its newest state where that was looked up.
 
-    ``gone``: there is no such pod any more. ``seconds``: how long the binding took.
+    ``gone``: there is no such pod any more. ``recalled``: it was not sent. ``seconds``: how long the binding took.
     """
 
     bind: Bind
@@ -38,30 +47,52 @@ class Outcome:
     message: str = ""
     pod: views.Pod | None = None
     gone: bool = False
+    recalled: bool = False
     seconds: float = 0.0
 
 
-def _no_writes(task: str, node: str) -> Sequence[StorageWrite]:
-    return ()
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A merge patch that goes before a bind. ``vital``: without it nothing may be bound, else only where the
+    object is gone. ``what`` is said of it where it fails."""
+
+    resource: resources.Resource
+    namespace: str
+    name: str
+    body: Mapping[str, Any]
+    subresource: str | None = None
+    vital: bool = True
+
+    @property
+    def what(self) -> str:
+        return f"{self.resource.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Binds that begin together. ``settled`` is asked after ``writes``: what is in the way for good, in
+    words; ``""`` if nothing is; ``None`` while volumes are still being made."""
+
+    binds: tuple[Bind, ...]
+    writes: tuple[Write, ...] = ()
+    settled: Callable[[], str | None] | None = None
 
 
 def _own_words(bind: Bind, now: float) -> Mapping[str, str]:
     return own_words(bind.devices)
 
 
-def _kind_of(write: StorageWrite | ClaimWrite) -> resources.Resource:
-    if isinstance(write, ClaimWrite):
-        return resources.RESOURCE_CLAIMS
-    return resources.PERSISTENT_VOLUME_CLAIMS if write.namespace else resources.PERSISTENT_VOLUMES
-
-
-def _no_claims(bind: Bind) -> Sequence[ClaimWrite]:
+def _no_writes(bind: Bind) -> Sequence[Write]:
     return ()
 
 
+def _no_objection(bind: Bind) -> str:
+    return ""
+
+
 class Binder:
-    """``done`` is called once per bind, in the order of completion. ``before`` says what has to be written
-    about a pod's claims before it is bound to a node; ``words`` the annotations that go with its binding."""
+    """``done`` is called once per bind, in the order of completion. ``words`` gives the annotations that go with
+    a binding, ``before`` what is written just before it; ``objection`` says why a bind is not to be sent any more."""
 
     def __init__(
         self,
@@ -72,12 +103,12 @@ class Binder:
         rng: Random,
         limit: AdaptiveLimit,
         give_up_seconds: float = 30.0,
-        before: Callable[[str, str], Sequence[StorageWrite]] = _no_writes,
         words: Callable[[Bind, float], Mapping[str, str]] = _own_words,
-        claims: Callable[[Bind], Sequence[ClaimWrite]] = _no_claims,
+        before: Callable[[Bind], Sequence[Write]] = _no_writes,
+        objection: Callable[[Bind], str] = _no_objection,
     ) -> None:
-        self._claims = claims
         self._before = before
+        self._objection = objection
         self._words = words
         self.limit = limit
         self._client = client
@@ -85,19 +116,23 @@ class Binder:
         self._clock = clock
         self._rng = rng
         self._give_up_seconds = give_up_seconds
-        self._queue: deque[Bind] = deque()
+        self._queue: deque[Bind | Batch] = deque()
         self._keeper = Keeper()
         self._under_way = 0
         self._resuming = False
 
     @property
     def busy(self) -> int:
-        """Binds under way or waiting for their turn."""
+        """Requests under way, and binds and batches waiting for their turn."""
         return self._under_way + len(self._queue)
 
-    def submit(self, binds: Sequence[Bind]) -> None:
+    def submit(self, batches: Iterable[Batch]) -> None:
         """Carry out in this order (starts are in order, ends need not be)."""
-        self._queue.extend(binds)
+        for batch in batches:
+            if batch.writes or batch.settled is not None:
+                self._queue.append(batch)
+            else:
+                self._queue.extend(batch.binds)
         self._pump()
 
     async def run(self) -> None:
@@ -111,8 +146,15 @@ class Binder:
     def _pump(self) -> None:
         now = self._clock.monotonic()
         while self._queue and self.limit.may_start(self._under_way, now):
-            self._under_way += 1
-            self._keeper.start(self._carry_out(self._queue.popleft()), "bind")
+            work = self._queue.popleft()
+            if isinstance(work, Batch):
+                self._under_way += 1
+                self._keeper.start(self._begin(work), "binds begin")
+            elif objection := self._objection(work):
+                self._done(Outcome(work, False, objection, recalled=True))
+            else:
+                self._under_way += 1
+                self._keeper.start(self._carry_out(work), "bind")
         if self._queue and not self._under_way and not self._resuming:
             self._resuming = True
             self._keeper.start(self._resume(max(0.0, self.limit.paused_until - now)), "binds resume")
@@ -121,6 +163,70 @@ class Binder:
         await self._clock.sleep(seconds)
         self._resuming = False
         self._pump()
+
+    # ------------------------------------------------------------------ batches
+
+    async def _begin(self, batch: Batch) -> None:
+        """Write what goes before the binds, and wait for what they need."""
+        try:
+            problem = await self._prepare(list(batch.writes), self._clock.monotonic())
+        finally:
+            self._under_way -= 1
+        if not problem and batch.settled is not None:
+            self._pump()  # who waits for volumes holds nobody up
+            problem = await self._settle(batch.settled)
+        if problem:
+            for bind in batch.binds:
+                self._done(Outcome(bind, False, problem))
+        else:
+            self._queue.extendleft(reversed(batch.binds))
+        self._pump()
+
+    async def _prepare(self, writes: list[Write], started: float) -> str:
+        """Write all of them, again and again while the server is overloaded. What is in the way for good."""
+        backoff = self._backoff()
+        while True:
+            try:
+                return await self._write(writes)
+            except (StatusError, Unreachable) as error:
+                if self._overloaded(error, started):
+                    return error.message
+                await self._pause(error, backoff)
+
+    async def _settle(self, settled: Callable[[], str | None]) -> str:
+        deadline = self._clock.monotonic() + VOLUME_SECONDS
+        pause = 0.05
+        while (problem := settled()) is None:
+            if self._clock.monotonic() > deadline:
+                return f"its volumes were not there after {VOLUME_SECONDS:g} s"
+            await self._clock.sleep(pause)
+            pause = min(2.0, pause * 1.5)
+        return problem
+
+    async def _write(self, writes: list[Write]) -> str:
+        """Write what is left of ``writes``; what is in the way for good, in words. Raises ``Unreachable``,
+        and ``StatusError`` where it is worth trying again."""
+        while writes:
+            write = writes[0]
+            try:
+                await self._client.patch(
+                    write.resource,
+                    write.name,
+                    dict(write.body),
+                    write.namespace or None,
+                    subresource=write.subresource,
+                )
+            except StatusError as error:
+                if error.code in OVERLOAD:
+                    raise
+                problem = f"{write.what} could not be prepared: {error.message}"
+                if write.vital or error.code == 404:
+                    return problem
+                log.warning("bound without it", why=problem)
+            del writes[0]
+        return ""
+
+    # ------------------------------------------------------------------ one bind
 
     async def _carry_out(self, bind: Bind) -> None:
         try:
@@ -133,62 +239,42 @@ class Binder:
     async def _try(self, bind: Bind, started: float) -> Outcome:
         namespace, _, name = bind.task.partition("/")
         annotations = dict(self._words(bind, self._clock.now())) or None
-        backoff = Backoff(self._rng, 0.1, 2.0, 5.0, 0.5)
-        writes = [*self._before(bind.task, bind.node), *self._claims(bind)]
+        backoff = None
+        writes = list(self._before(bind))
         while True:
             try:
-                problem = await self._write(writes)
-                if problem:
+                if writes and (problem := await self._write(writes)):
                     return Outcome(bind, False, problem)
+                sent = self._clock.monotonic()
                 await self._client.bind(namespace, name, bind.node, uid=bind.uid, annotations=annotations)
             except (StatusError, Unreachable) as error:
                 outcome = await self._judge(bind, error, started)
                 if outcome is not None:
                     return outcome
-                asked = error.retry_after_seconds if isinstance(error, StatusError) else None
-                await self._clock.sleep(backoff.next() if asked is None else float(asked))
+                backoff = backoff or self._backoff()
+                await self._pause(error, backoff)
                 continue
-            self.limit.succeeded()
-            return Outcome(bind, True, seconds=self._clock.monotonic() - started)
+            now = self._clock.monotonic()
+            self.limit.succeeded(now - sent)
+            return Outcome(bind, True, seconds=now - started)
 
-    async def _write(self, writes: list[StorageWrite | ClaimWrite]) -> str:
-        """Write what is left of ``writes``; what is in the way for good, in words. Raises ``Unreachable``,
-        and ``StatusError`` where it is worth trying again."""
-        while writes:
-            write = writes[0]
-            claims = isinstance(write, ClaimWrite)
-            kind = (
-                resources.RESOURCE_CLAIMS
-                if claims
-                else resources.PERSISTENT_VOLUME_CLAIMS
-                if write.namespace
-                else resources.PERSISTENT_VOLUMES
-            )
-            try:
-                await self._client.patch(
-                    kind,
-                    write.name,
-                    dict(write.body),
-                    write.namespace or None,
-                    subresource="status" if claims else None,
-                )
-            except StatusError as error:
-                if error.code in (429, 503, 504):
-                    raise
-                return f"{kind.kind} {write.name} could not be prepared: {error.message}"
-            del writes[0]
-        return ""
+    def _backoff(self) -> Backoff:
+        return Backoff(self._rng, 0.1, 2.0, 5.0, 0.5)
+
+    async def _pause(self, error: StatusError | Unreachable, backoff: Backoff) -> None:
+        asked = retry_after(error) if isinstance(error, StatusError) else None
+        await self._clock.sleep(backoff.next() if asked is None else asked)
+
+    def _overloaded(self, error: StatusError | Unreachable, started: float) -> bool:
+        """The server bears less than it is asked. Whether that has lasted too long."""
+        now = self._clock.monotonic()
+        self.limit.overloaded(now, retry_after(error) if isinstance(error, StatusError) else None)
+        return now - started > self._give_up_seconds
 
     async def _judge(self, bind: Bind, error: StatusError | Unreachable, started: float) -> Outcome | None:
         """What a failure means; None to try again."""
-        now = self._clock.monotonic()
-        late = now - started > self._give_up_seconds
-        if isinstance(error, Unreachable):
-            self.limit.overloaded(now)
-            return Outcome(bind, False, error.message) if late else None
-        if error.code in (429, 503, 504):
-            self.limit.overloaded(now, error.retry_after_seconds)
-            return Outcome(bind, False, error.message) if late else None
+        if isinstance(error, Unreachable) or error.code in OVERLOAD:
+            return Outcome(bind, False, error.message) if self._overloaded(error, started) else None
         if error.code == 404:
             return Outcome(bind, False, error.message, gone=True)
         if error.code == 409:

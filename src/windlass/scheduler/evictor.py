@@ -1,7 +1,13 @@
-"""Carries out evictions: says why on the pod, then deletes it with its grace.
+"""Carries out evictions, each with its grace, and says why on the pod.
 
-The condition is Kubernetes' ``DisruptionTarget``; the deletion names the uid, so that a pod of the same
-name that came later is never hit.
+Who goes to make room for others is evicted through the Eviction API: PodDisruptionBudgets are kept. Where one
+refuses, it is asked again for a while; then the eviction has failed, and the claimer looks elsewhere. Who has to go
+because he should not be where he is (a gang that did not come to its minimum, a node with one pod too many) is
+deleted: he was never part of what a budget counts on.
+
+The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid, so that a pod of the
+same name that came later is never hit. The API server writes a condition of its own with an eviction; ours
+follows it, and a deletion follows ours.
 """
 
 from __future__ import annotations
@@ -12,37 +18,56 @@ from dataclasses import dataclass
 from windlass.api import resources
 from windlass.api.errors import StatusError
 from windlass.client.client import Client
-from windlass.client.errors import Unreachable
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import Eviction
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import shown_key
+from windlass.observe import logs
 from windlass.scheduler.writes import WriteQueue
 
 GANG_BIND_FAILED = "GangBindFailed"
 PREEMPTION = "PreemptionByScheduler"
 OVERCOMMITTED = "NodeOvercommitted"
+PATIENCE_SECONDS = 15.0
+"""So long is a budget that refuses asked again."""
+COOLING_SECONDS = 60.0
+"""A pod whose eviction was refused for good is not asked to go again before this has passed."""
+log = logs.get("scheduler")
+_BUDGET = "DisruptionBudget"
+_SEVERAL = "more than one PodDisruptionBudget"
+_AGAIN = (429, 500, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One eviction: ``reason`` is that of the condition and of the event."""
+    """One eviction: ``reason`` is that of the condition and of the event. ``claimer``: the group that the room is
+    for. ``guarded``: budgets are asked."""
 
     key: str
     uid: str
     reason: str
     message: str
+    claimer: str = ""
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``evicted`` is also true for a pod that was gone already."""
+    """``evicted`` is also true for a pod that was gone already. ``refused``: a budget said no."""
 
     order: Order
     evicted: bool
     message: str = ""
+    refused: bool = False
+
+
+@dataclass(slots=True)
+class _Refusal:
+    uid: str
+    since: float
+    until: float = 0.0
 
 
 def order_for(eviction: Eviction) -> Order:
@@ -50,11 +75,24 @@ def order_for(eviction: Eviction) -> Order:
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
         message += f" to make room for {shown_key(eviction.claimer)}"
-    return Order(eviction.task, eviction.uid, PREEMPTION, message)
+    return Order(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded=True)
+
+
+def _refused(error: StatusError) -> bool:
+    """Whether a budget said no, rather than a server that is overloaded."""
+    causes = error.details.get("causes") or ()
+    return error.code == 429 and any(cause.get("reason") == _BUDGET for cause in causes)
+
+
+def _why(error: StatusError) -> str:
+    causes = error.details.get("causes") or ()
+    return next(
+        (c["message"] for c in causes if c.get("reason") == _BUDGET and c.get("message")), error.message
+    )
 
 
 class Evictor:
-    """``done`` is called once per order."""
+    """``done`` is called once per order, ``waits`` whenever a budget refuses one for now."""
 
     def __init__(
         self,
@@ -62,46 +100,104 @@ class Evictor:
         recorder: EventRecorder,
         done: Callable[[Result], None],
         *,
+        waits: Callable[[Order, str], None] = lambda _order, _why: None,
         clock: Clock,
         rng: Random,
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._done = done
+        self._waits = waits
         self._clock = clock
         self._orders: dict[str, Order] = {}
+        self._going: set[str] = set()
+        """Evicted, but not told yet."""
+        self._refusals: dict[str, _Refusal] = {}
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=8)
 
     def submit(self, order: Order) -> None:
-        """Carry out, unless the same pod is being evicted already."""
+        """Carry out, unless the same pod is being evicted already. One that need not ask budgets goes before
+        one that does."""
         known = self._orders.get(order.key)
-        if known is not None and known.uid == order.uid:
+        if known is not None and known.uid == order.uid and (order.guarded or not known.guarded):
             return
         self._orders[order.key] = order
-        self._queue.wish(order.key)
+        self._going.discard(order.key)
+        refusal = self._refusals.get(order.key)
+        if refusal is not None and (refusal.uid != order.uid or not order.guarded):
+            del self._refusals[order.key]
+            refusal = None
+        self._queue.drop(order.key)
+        self._queue.wish(order.key, max(0.0, refusal.until - self._clock.monotonic()) if refusal else 0.0)
 
     async def run(self) -> None:
         await self._queue.run()
 
     async def _write(self, key: str) -> None:
-        order = self._orders[key]
+        """Raises what is worth trying again."""
+        order = self._orders.get(key)
+        if order is None:
+            return
         namespace, _, name = key.partition("/")
         try:
-            await self._tell(order, namespace, name)
-            await self._client.delete(resources.PODS, name, namespace, uid=order.uid)
+            if not order.guarded:
+                await self._tell(order, namespace, name)
+                await self._client.delete(resources.PODS, name, namespace, uid=order.uid)
+            else:
+                await self._evict(order, namespace, name)
         except StatusError as error:
-            if error.code in (429, 500, 503, 504):
-                raise  # tried again
-            del self._orders[key]
+            if self._orders.get(key) is not order:
+                return
+            if _refused(error) and not self._given_up(order, error):
+                raise
+            several = error.code == 500 and _SEVERAL in error.message
+            if error.code in _AGAIN and not _refused(error) and not several:
+                raise
             gone = error.code == 404 or (error.code in (409, 422) and "uid" in error.message.lower())
-            self._done(Result(order, gone, error.message))
+            if order.guarded and error.code == 409 and not gone:
+                raise
+            refused = _refused(error) or several
+            if refused:
+                self._cool(order)
+            self._end(order, Result(order, gone, _why(error), refused))
             return
-        except Unreachable:
-            raise  # tried again
-        del self._orders[key]
+        if self._orders.get(key) is not order:
+            return
         ref = ObjectRef("v1", "Pod", namespace, name, order.uid)
         self._recorder.event(ref, "Warning", order.reason, order.message)
-        self._done(Result(order, True))
+        self._end(order, Result(order, True))
+
+    async def _evict(self, order: Order, namespace: str, name: str) -> None:
+        if order.key not in self._going:
+            await self._client.evict(namespace, name, uid=order.uid)
+            self._going.add(order.key)
+        try:
+            await self._tell(order, namespace, name)
+        except StatusError as error:
+            if error.code in _AGAIN:
+                raise
+            log.debug("evicted, not told", pod=order.key, why=error.message)  # it is gone already
+
+    def _end(self, order: Order, result: Result) -> None:
+        del self._orders[order.key]
+        self._going.discard(order.key)
+        if result.evicted:
+            self._refusals.pop(order.key, None)
+        self._done(result)
+
+    def _given_up(self, order: Order, error: StatusError) -> bool:
+        """A budget said no once more; whether that is enough."""
+        now = self._clock.monotonic()
+        refusal = self._refusals.get(order.key)
+        if refusal is None or refusal.until:
+            refusal = self._refusals[order.key] = _Refusal(order.uid, now)
+        self._waits(order, _why(error))
+        return now - refusal.since >= PATIENCE_SECONDS
+
+    def _cool(self, order: Order) -> None:
+        now = self._clock.monotonic()
+        self._refusals = {key: r for key, r in self._refusals.items() if not r.until or r.until > now}
+        self._refusals[order.key] = _Refusal(order.uid, now, now + COOLING_SECONDS)
 
     async def _tell(self, order: Order, namespace: str, name: str) -> None:
         condition = {

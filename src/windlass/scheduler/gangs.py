@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from windlass.model.members import Members
+
 STARTED_PHASES = ("Running", "Unknown", "Completed")
 
 
@@ -25,20 +27,30 @@ class GangWatch:
     def __init__(self, patience: float) -> None:
         self._patience = patience
         self._starts: dict[str, _Start] = {}
+        self._whole: dict[str, None] = {}
 
-    def observe(self, group: str, phase: str, minimum: int, scheduled: int, holding: int, now: float) -> None:
-        """``scheduled`` and ``holding`` as in ``model.members``, by what the API server shows."""
-        if phase in STARTED_PHASES or not holding or scheduled >= minimum:
+    def observe(self, group: str, started: bool, minimum: int, members: Members, now: float) -> None:
+        """``members`` by what the API server shows. ``started``: the gang has reached its minimum before."""
+        if started or not members.holding or members.scheduled >= minimum:
             self._starts.pop(group, None)
+            if members.scheduled >= minimum and members.holding:
+                self._whole[group] = None
+            elif not members.holding:
+                self._whole.pop(group, None)
             return
         start = self._starts.get(group)
-        if start is None or scheduled > start.scheduled:
-            self._starts[group] = _Start(scheduled, now + self._patience)
+        if start is None or members.scheduled > start.scheduled:
+            self._starts[group] = _Start(members.scheduled, now + self._patience)
         else:
-            start.scheduled = scheduled
+            start.scheduled = members.scheduled
+
+    def was_whole(self, group: str) -> bool:
+        """Whether the gang has been seen with its minimum, and has held something ever since."""
+        return group in self._whole
 
     def forget(self, group: str) -> None:
         self._starts.pop(group, None)
+        self._whole.pop(group, None)
 
     def take_overdue(self, now: float) -> list[str]:
         """Groups whose patience is at its end. Each is given once per incomplete start."""

@@ -27,7 +27,8 @@ class SchedulerOptions:
     ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
     PodGroup from a controller. ``policy``: what the scheduler begins with;
     ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config`` changes it.
-    ``own_namespace``: where what is learned is kept.
+    ``own_namespace``: where what is learned is kept. ``await_volumes``: whether a pod waits for the volumes that
+    its claims are given when it is placed; not in a box, where nobody makes any.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -44,4 +45,5 @@ class SchedulerOptions:
     bind_concurrency: int = 32
     bind_concurrency_max: int = 128
     write_concurrency: int = 4
+    await_volumes: bool = True
     sync_warning_seconds: float = 30.0

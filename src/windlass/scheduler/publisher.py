@@ -32,7 +32,7 @@ from windlass.kits.timestamps import rfc3339
 from windlass.model import podgroups, queues
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import KAI, PHASES_ADMITTED, is_implicit, kind_prefix, shown_key
-from windlass.model.kubewords import with_summary
+from windlass.model.kubewords import pod_reason, with_summary
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.kai_moments import Moments
@@ -41,7 +41,9 @@ from windlass.scheduler.writes import WriteQueue
 
 COUNTS_SECONDS = 1.0
 SHARE_SECONDS = 2.0
+NOMINATE_SECONDS = 0.25
 NEAR = 50
+NOTHING: Mapping[str, str | None] = {}
 ECHO_SECONDS = 10.0
 """For so long a written status is not written again while the informers do not show it yet."""
 
@@ -98,6 +100,9 @@ class Publisher:
         self._echoes: dict[str, _Echo] = {}
         self._usage: dict[str, QueueUsage] = {}
         self._moments: Moments = {}
+        self._failed: dict[str, str] = {}
+        """Gangs that did not come to their minimum in time, with what is said of that."""
+        self._nominated: dict[str, str] = {}
         self._transition = "0"
         self._topology_seen = 0
         self._problems_told: frozenset[tuple[str, str]] = frozenset()
@@ -157,14 +162,70 @@ class Publisher:
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
-        if self._phase(view, members) != view.phase:
-            self._queue.wish(f"group {key}")
+        phase = self._phase(view, members)
+        if phase != view.phase:
+            # a gang whose binds are under way is Running in a moment
+            soon = phase == "Inqueue" and any(p.key in self._model.assumed for p in self._model.pods_of(key))
+            self._queue.wish(f"group {key}", COUNTS_SECONDS if soon else 0.0)
         elif (members.running, members.succeeded, members.failed) != (
             view.running,
             view.succeeded,
             view.failed,
         ):
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
+
+    def notes(self, key: str) -> dict[str, str | None]:
+        """Annotations that are due on a group whose members are about to be bound."""
+        view = self._model.groups.get(key)
+        if view is None:
+            return dict(self._moments.get(key, {}))
+        found: dict[str, str | None] = {}
+        if names.EXPLANATION in view.annotations:
+            found[names.EXPLANATION] = None
+        found.update(self._hypernode_note(view))
+        return found
+
+    def gang_failed(self, key: str, message: str) -> None:
+        """The gang did not come to its minimum in time; its bound members are evicted."""
+        view = self._model.groups.get(key)
+        resource = resources.POD_GROUPS
+        if view is None:
+            kai = self._model.kai_groups.get(shown_key(key)) if kind_prefix(key) == KAI else None
+            if kai is None:
+                return
+            resource = resources.KAI_POD_GROUPS
+            ref = ObjectRef(resource.api_version, resource.kind, kai.namespace, kai.name, kai.uid)
+        else:
+            ref = ObjectRef(resource.api_version, resource.kind, view.namespace, view.name, view.uid)
+            self._failed[key] = message
+            self._queue.wish(f"group {key}")
+        self._recorder.event(ref, "Warning", podgroups.GANG_BIND_FAILED, message)
+
+    def nominate(self, task: str, node: str) -> None:
+        """Room on a node is being vacated for a pod."""
+        if self._nominated.get(task) != node:
+            self._nominated[task] = node
+            self._queue.wish(f"pod {task}", NOMINATE_SECONDS)
+
+    @property
+    def nominated(self) -> Mapping[str, str]:
+        """Pod → the node on which room is being vacated for it."""
+        return self._nominated
+
+    def withdraw(self, task: str) -> None:
+        """The pod is bound, or room is no longer kept for it."""
+        if self._nominated.pop(task, None) is not None:
+            self._queue.wish(f"pod {task}", NOMINATE_SECONDS)
+
+    def review_pods(self) -> None:
+        """Take back in a moment what somebody else has said of pods, unless it is said anew."""
+        for key, pod in self._model.pods.items():
+            if not self._model.manages(pod):
+                continue
+            if pod.node_name:
+                self.bound(pod)
+            elif pod.nominated_node:
+                self._queue.wish(f"pod {key}", ECHO_SECONDS)
 
     def moments(self, found: Moments) -> None:
         """Moments that are to stand on groups of KAI."""
@@ -180,6 +241,7 @@ class Publisher:
         """The group and all its pods are gone."""
         self._end(key)
         self._moments.pop(key, None)
+        self._failed.pop(key, None)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
         self._blocked.discard(key)
@@ -187,6 +249,7 @@ class Publisher:
 
     def bound(self, pod: views.Pod) -> None:
         """A pod is on its node: what was said about its waiting is no longer true."""
+        self._nominated.pop(pod.key, None)
         if names.EXPLANATION in pod.annotations:
             self._queue.wish(f"pod {pod.key}")
 
@@ -264,7 +327,10 @@ class Publisher:
         key = view.key
         wait = self._waits.get(key)
         admitted = self._admitted.get(key, False) or view.phase in PHASES_ADMITTED
-        return podgroups.Standing(members, admitted, key in self._blocked, wait.told if wait else None)
+        failed = self._failed.get(key, "")
+        return podgroups.Standing(
+            members, admitted, key in self._blocked, wait.told if wait else None, failed
+        )
 
     def _phase(self, view: views.PodGroup, members: Members) -> str:
         return podgroups.phase(view, self._standing(view, members))
@@ -303,12 +369,20 @@ class Publisher:
             self._echoes[key] = _Echo(wanted, self._clock.monotonic())
             self._metrics.writes.labels("podgroup").inc()
             self._announce(view, told)
-        await self._annotate(resources.POD_GROUPS, view.namespace, view.name, view.annotations, _record(told))
-        hypernode = self._model.hypernode_of(key) if view.topology is not None else ""
-        if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
-            patch = {"metadata": {"annotations": {names.ALLOCATED_HYPERNODE: hypernode}}}
-            await self._client.patch(resources.POD_GROUPS, view.name, patch, view.namespace)
+        if wanted.phase in ("Running", "Completed"):
+            self._failed.pop(key, None)
+        notes = self._hypernode_note(view)
+        if notes:
             self._metrics.writes.labels("hypernode").inc()
+        await self._annotate(
+            resources.POD_GROUPS, view.namespace, view.name, view.annotations, _record(told), notes
+        )
+
+    def _hypernode_note(self, view: views.PodGroup) -> dict[str, str | None]:
+        hypernode = self._model.hypernode_of(view.key) if view.topology is not None else ""
+        if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
+            return {names.ALLOCATED_HYPERNODE: hypernode}
+        return {}
 
     async def _write_hypernode(self, name: str) -> None:
         """How many nodes it comes to."""
@@ -389,27 +463,37 @@ class Publisher:
         wait = self._waits.get(group)
         waits = not (pod.node_name or pod.finished or pod.deleted or key in self._model.assumed)
         told = wait.told if wait is not None and waits else None
-        if told is not None and not pod.shape.gates and pod.waiting_message != with_summary(told):
-            await self._write_condition(pod, told)
+        await self._write_status(pod, told, self._nominated.get(key, "") if waits else pod.nominated_node)
         if is_implicit(group):
             await self._annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, _record(told))
 
-    async def _write_condition(self, pod: views.Pod, told: Explanation) -> None:
-        message = with_summary(told)
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": "Unschedulable",
-            "message": message,
-            "lastTransitionTime": rfc3339(self._clock.now()),
-        }
-        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+    async def _write_status(self, pod: views.Pod, told: Explanation | None, nominated: str) -> None:
+        """That it waits and why, and where room is being made for it, in one patch."""
+        status: dict[str, Any] = {}
+        message = with_summary(told) if told is not None else ""
+        reason = pod_reason(told.code) if told is not None else ""
+        says = told is not None and not pod.shape.gates
+        if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": rfc3339(self._clock.now()),
+            }
+            status["conditions"] = [condition]
+        if nominated != pod.nominated_node:
+            status["nominatedNodeName"] = nominated or None
+        if not status:
+            return
+        patch = {"metadata": {"uid": pod.uid}, "status": status}
         await self._client.patch(
             resources.PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
         )
-        self._metrics.writes.labels("pod").inc()
-        ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
-        self._recorder.event(ref, "Warning", "FailedScheduling", message)
+        self._metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
+        if "conditions" in status:
+            ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+            self._recorder.event(ref, "Warning", "FailedScheduling", message)
 
     async def _annotate(
         self,
@@ -418,12 +502,15 @@ class Publisher:
         name: str,
         written: Mapping[str, str],
         record: str | None,
+        more: Mapping[str, str | None] = NOTHING,
     ) -> None:
-        if written.get(names.EXPLANATION) == record:
-            return
-        patch: dict[str, Any] = {"metadata": {"annotations": {names.EXPLANATION: record}}}
-        await self._client.patch(resource, name, patch, namespace)
-        self._metrics.writes.labels("explanation").inc()
+        """Write the explanation where it is another, and ``more`` annotations along with it."""
+        change = dict(more)
+        if written.get(names.EXPLANATION) != record:
+            change[names.EXPLANATION] = record
+            self._metrics.writes.labels("explanation").inc()
+        if change:
+            await self._client.patch(resource, name, {"metadata": {"annotations": change}}, namespace)
 
     async def _write_queue(self, name: str) -> None:
         usage = self._usage.get(name)

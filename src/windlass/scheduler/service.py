@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
@@ -31,7 +32,9 @@ from windlass.engine.engine import Engine
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster import ClusterModel
+from windlass.model.groups import is_implicit, shown_key
 from windlass.model.ledger import Ledger
+from windlass.model.members import Members
 from windlass.model.neighbours import exclusive_rules
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
@@ -39,16 +42,19 @@ from windlass.scheduler import evictor as evictions
 from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder, Outcome
 from windlass.scheduler.configuration import ConfigMapSource
+from windlass.scheduler.consultant import Consultants
+from windlass.scheduler.contest import Contest
 from windlass.scheduler.evictor import Evictor, Order
 from windlass.scheduler.extender import Judges
 from windlass.scheduler.feed import Feed
-from windlass.scheduler.gangs import GangWatch
+from windlass.scheduler.gangs import STARTED_PHASES, GangWatch
 from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.loads import LoadFeed
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.policy import make_engine
 from windlass.scheduler.publisher import Publisher
+from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.runtimes import RunTimes, learns
 from windlass.scheduler.waiting import Keeper, wait_for
 from windlass.spi.configuration import SchedulerConfig
@@ -106,22 +112,33 @@ class SchedulerService:
         )
         self._gangs = GangWatch(self.options.gang_seconds)
         self._inbox: list[deltas.Delta] = []
+        self._takes_over = True
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
         self._bound_counter = self.metrics.binds.labels("bound")
+        self._contest = Contest(self.model, self._ledger)
+        self._reserver = Reserver(
+            self.model, self._ledger, self._notes, await_volumes=self.options.await_volumes
+        )
         self._binder = self._make_binder(
             bind_client
             or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
             rng,
         )
-        self._evictor = Evictor(client, self.recorder, self._evicted, clock=clock, rng=rng)
+        self._refused: dict[str, str] = {}
+        self._evictor = Evictor(
+            client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
+        )
         told = (self.recorder, self.metrics, self.options, self.explain)
         self._publisher = Publisher(client, self.model, *told, clock=clock, rng=rng)
         self.model.claims.generated = True
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
-        self._judges = Judges(self.model.nodes, self._wake.set, clock=clock)
+        self._consultants = Consultants(self.model, clock=clock, observe=self.metrics.extender_asked)
+        self._judges = Judges(
+            self.model.nodes, self._wake.set, clock=clock, session=self._consultants.session
+        )
         self._loads = LoadFeed(client, self.model.nodes, self._policies, self._wake.set, clock=clock)
         self._loads.use(policy.metrics)
         self._config_map = (
@@ -140,9 +157,9 @@ class SchedulerService:
             rng=rng,
             limit=AdaptiveLimit(options.bind_concurrency, ceiling=options.bind_concurrency_max),
             give_up_seconds=options.assume_seconds,
-            before=self.model.storage_writes,
             words=self.model.binding_words,
-            claims=self.model.claim_writes,
+            before=self._reserver.claim_writes,
+            objection=self._contest.objection,
         )
 
     def _policies(self) -> Sequence[object]:
@@ -167,8 +184,10 @@ class SchedulerService:
             keeper.start(self._loads.run(), "measured loads")
             keeper.start(self._run_times.run(), "learned run times")
             self._judges.serve(self._policies(), keeper.start)
+            self._consultants.serve(self._policies())
             await keeper.watch()
         finally:
+            self._consultants.close()
             await keeper.stop()
 
     async def _decide(self) -> None:
@@ -211,6 +230,8 @@ class SchedulerService:
                 told = self.engine.explain(group, self._time())
             except KeyError:
                 return None
+        if told is not None and group in self._refused:
+            told = replace(told, extra={**told.extra, "no eviction": self._refused[group]})
         return None if told is None else self.model.readable().explanation(told)
 
     def use(self, policy: SchedulerConfig) -> None:
@@ -224,6 +245,7 @@ class SchedulerService:
         if policy is not None:
             self.engine = make_engine(policy, log.warning)
             self._judges.serve(self._policies(), self._keeper.start)
+            self._consultants.serve(self._policies())
             self.model.read_labels(self.engine.reads)
             self.model.configure(tiers=bool(policy.tiers), exclusive=exclusive_rules(policy))
             self._loads.use(policy.metrics)
@@ -242,12 +264,16 @@ class SchedulerService:
         begun = self._clock.monotonic()
         self._adopt_policy()
         changes = self.model.take(self._time())
+        if self._takes_over:
+            changes = self._take_over(changes)
         inbox, self._inbox = self._inbox, []
         self.engine.apply([*self._run_times.filled(changes), *inbox])
         decision = self.engine.cycle(self._time())
         self.last_decision = decision
-        self._carry_out(decision)
+        for bind in decision.binds:
+            self.model.assume_bind(bind)
         self._show(decision)
+        self._carry_out(decision)
         self._expire()
         now = self._clock.monotonic()
         self._measure(decision, len(changes) + len(inbox), now - begun)
@@ -260,13 +286,25 @@ class SchedulerService:
         moments += [now + moment - self._time() for moment in ahead]
         return max(0.0, min(moments) - now) if moments else None
 
+    def _take_over(self, changes: list[deltas.Delta]) -> list[deltas.Delta]:
+        """What the world is told to the engine for the first time: what was begun by somebody else stands."""
+        self._takes_over = False
+        self._publisher.review_pods()
+        resumed = self._reserver.resumed(self._time())
+        if resumed:
+            changes = self.model.resume(resumed, changes)
+            self._binder.submit(self._reserver.batches(resumed, self._time(), reserve=False))
+        return changes
+
     def _carry_out(self, decision: Decision) -> None:
-        for bind in decision.binds:
-            self.model.assume_bind(bind)
         if decision.binds:
-            self._binder.submit(decision.binds)
+            self._binder.submit(self._reserver.batches(decision.binds, self._time()))
         for eviction in decision.evictions:
             self._evictor.submit(evictions.order_for(eviction))
+
+    def _notes(self, group: str) -> Mapping[str, str | None]:
+        """What is to be written on a group along with something else."""
+        return self._publisher.notes(group)
 
     def _show(self, decision: Decision) -> None:
         self._publisher.cycle(decision.cycle)
@@ -277,6 +315,7 @@ class SchedulerService:
         now = self._clock.monotonic()
         for key in changed:
             self._show_group(key, now)
+        self._nominate(decision)
         self._publisher.moments(moments_of(decision, self.model, self._time()))
         for usage in decision.queues:
             self._publisher.queue(usage)
@@ -292,10 +331,20 @@ class SchedulerService:
                 },
             )
 
+    def _nominate(self, decision: Decision) -> None:
+        publisher, tasks = self._publisher, self.engine.world.tasks
+        for nomination in decision.nominations:
+            publisher.nominate(nomination.task, nomination.node)
+        for task in list(publisher.nominated) if publisher.nominated else ():
+            entry = tasks.get(task)
+            if entry is None or entry.promised < 0:
+                publisher.withdraw(task)
+
     def _show_group(self, key: str, now: float) -> None:
         model = self.model
         if not model.known(key):
             self._said.pop(key, None)
+            self._refused.pop(key, None)
             self._gangs.forget(key)
             self._publisher.gone(key)
             return
@@ -306,10 +355,20 @@ class SchedulerService:
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)
         self._publisher.group(key, said is not None and said.admitted, explanation, blocked, members)
-        view = model.groups.get(key)
+        if not is_implicit(key):
+            self._watch_gang(key, members, now)
+
+    def _watch_gang(self, key: str, members: Members, now: float) -> None:
+        view, sent = self.model.groups.get(key), self.model.group_sent(key)
+        minimum = view.min_member if view is not None else sent.min_member if sent is not None else 0
         if view is not None:
-            scheduled, holding = members.scheduled, members.holding
-            self._gangs.observe(key, view.phase, view.min_member, scheduled, holding, now)
+            started = view.phase in STARTED_PHASES
+        else:  # nobody writes a phase on it
+            started = members.scheduled < minimum and (
+                self._gangs.was_whole(key)
+                or self.model.started_before(key, self._time() - self.options.gang_seconds)
+            )
+        self._gangs.observe(key, started, minimum, members, now)
 
     def _measure(self, decision: Decision, changes: int, seconds: float) -> None:
         metrics = self.metrics
@@ -337,11 +396,15 @@ class SchedulerService:
         if new is None or not new.node_name or (old is not None and old.node_name):
             return
         assumed = self.model.assumed.get(new.key)
-        if assumed is not None and assumed.uid == new.uid:
+        ours = assumed is not None and assumed.uid == new.uid
+        if assumed is not None and ours:
             self.model.forget(new.key, new.uid)
             if assumed.node == new.node_name:
                 self._check_room(new)
-        self._publisher.bound(new)
+        if not ours or (assumed is not None and assumed.node != new.node_name):
+            self._contest.seen(new)
+        if not self._takes_over:
+            self._publisher.bound(new)
 
     def _queue_gone(self, name: str) -> None:
         self._publisher.queue_gone(name)
@@ -352,6 +415,7 @@ class SchedulerService:
         overflow = self._ledger.overflow(pod, self.model.nodes.get(pod.node_name))
         if overflow is not None:
             log.warning("another scheduler took the room", pod=pod.key, node=pod.node_name, why=overflow)
+            self.metrics.conflicts.labels("overcommitted").inc()
             message = f"{overflow}: another scheduler's pod was bound there first"
             self._evictor.submit(Order(pod.key, pod.uid, evictions.OVERCOMMITTED, message))
 
@@ -380,9 +444,13 @@ class SchedulerService:
         bind = outcome.bind
         self.metrics.binds.labels("gone" if outcome.gone else "failed").inc()
         log.warning("bind failed", pod=bind.task, node=bind.node, why=outcome.message)
+        taken = outcome.pod is not None and outcome.pod.uid == bind.uid and bool(outcome.pod.node_name)
+        kind = "elsewhere" if taken else "gone" if outcome.gone else "recalled" if outcome.recalled else ""
+        if kind:
+            self.metrics.conflicts.labels(kind).inc()
         if not self.model.forget(bind.task, bind.uid):
             return
-        if outcome.pod is not None and outcome.pod.uid == bind.uid and outcome.pod.node_name:
+        if taken and outcome.pod is not None:
             self._learn(outcome.pod)
             return
         self._inbox.append(deltas.BindFailed(bind.task, bind.uid, outcome.message))
@@ -396,13 +464,29 @@ class SchedulerService:
         if known is not None and known.uid == pod.uid and not known.node_name:
             self.model.upsert_pod(pod)
 
+    def _eviction_waits(self, order: Order, why: str) -> None:
+        """A budget refuses to let a pod go: that is why its claimer still waits."""
+        if order.claimer:
+            self._refused[order.claimer] = f"eviction of pod {order.key} is refused: {why}"
+
     def _evicted(self, result: evictions.Result) -> None:
         order = result.order
-        self.metrics.evictions.labels(order.reason, "done" if result.evicted else "failed").inc()
-        if not result.evicted:
-            log.warning("eviction failed", pod=order.key, why=result.message)
-            self._inbox.append(deltas.EvictionFailed(order.key, order.uid, result.message))
-            self._wake.set()
+        outcome = "done" if result.evicted else "refused" if result.refused else "failed"
+        self.metrics.evictions.labels(order.reason, outcome).inc()
+        if result.evicted:
+            self._refused.pop(order.claimer, None)
+            return
+        log.warning("eviction failed", pod=order.key, why=result.message)
+        if result.refused:  # until there is news of its budgets, they allow nothing
+            self._inbox += [deltas.BudgetUpserted(key, 0) for key in self.model.budgets_of(order.key)]
+            self.recorder.event(
+                ObjectRef("v1", "Pod", *_parts(order.key), order.uid),
+                "Warning",
+                "EvictionRefused",
+                result.message,
+            )
+        self._inbox.append(deltas.EvictionFailed(order.key, order.uid, result.message))
+        self._wake.set()
 
     # ------------------------------------------------------------------ what does not come back
 
@@ -433,19 +517,19 @@ class SchedulerService:
         self._wake.set()
 
     def _evict_incomplete(self, group: str) -> None:
-        view = self.model.groups.get(group)
-        if view is None:
-            return
-        message = (
-            f"gang {group} did not reach its {view.min_member} members within "
-            f"{self.options.gang_seconds:g} s of its last progress"
-        )
-        log.warning("gang incomplete", group=group, minimum=view.min_member)
+        shown = shown_key(group)
+        message = f"gang {shown} did not reach its minimum within {self.options.gang_seconds:g} s of its last progress"
+        log.warning("gang incomplete", group=shown)
+        self._publisher.gang_failed(group, message)
         for pod in self.model.pods_of(group):
             if pod.node_name and not pod.finished and not pod.deleted:
                 self._evictor.submit(Order(pod.key, pod.uid, evictions.GANG_BIND_FAILED, message))
 
 
+def _parts(key: str) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, name
+
+
 def _reference(bind: Bind) -> ObjectRef:
-    namespace, _, name = bind.task.partition("/")
-    return ObjectRef("v1", "Pod", namespace, name, bind.uid)
+    return ObjectRef("v1", "Pod", *_parts(bind.task), bind.uid)

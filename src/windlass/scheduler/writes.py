@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 from windlass.api.errors import StatusError
+from windlass.client.answers import retry_after
 from windlass.client.errors import Unreachable
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
@@ -107,7 +108,7 @@ class WriteQueue:
             await self._writer(key)
         except StatusError as error:
             if error.code in _TRANSIENT:
-                self._again(key, error.retry_after_seconds)
+                self._again(key, retry_after(error))
             elif error.code != 404:
                 log.warning("write refused", key=key, code=error.code, why=error.message)
         except Unreachable as error:

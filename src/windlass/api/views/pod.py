@@ -84,6 +84,8 @@ class Pod(msgspec.Struct, gc=False):
     """The names of its containers, init containers left out."""
     claim_names: tuple[tuple[str, str], ...] = ()
     """The pod's name of a claim for devices → the ResourceClaim that was made for it."""
+    nominated_node: str = ""
+    """``status.nominatedNodeName``: where room is being made for it."""
 
     @property
     def controller(self) -> Owner | None:
@@ -131,6 +133,7 @@ class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
     phase: str | None = None
     reason: str | None = None
     start_time: str | None = None
+    nominated_node_name: str | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
     conditions: list[_ConditionWire] | None = None
     container_statuses: list[_ContainerStatusWire] | None = None
@@ -194,6 +197,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         claim_names=tuple((one.name, one.resource_claim_name or "") for one in status.resource_claim_statuses)
         if status.resource_claim_statuses
         else (),
+        nominated_node=intern(status.nominated_node_name or ""),
     )
 
 

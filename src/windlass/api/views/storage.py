@@ -20,8 +20,15 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 WAITS = "WaitForFirstConsumer"
 
 
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""On a claim that waits for its first consumer: where that is going to run; its volume is made there then."""
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+"""On a claim: whoever binds volumes has finished with it."""
+
+
 class Claim(msgspec.Struct, gc=False):
-    """``volume``: the one it is bound to. ``storage_class`` ``None``: it names none. ``request`` in bytes."""
+    """``volume``: the one it is bound to. ``storage_class`` ``None``: it names none. ``request`` in bytes.
+    ``selected_node``: where its volume is to be made. ``bound``: whoever binds volumes has done so."""
 
     namespace: str
     name: str
@@ -33,6 +40,8 @@ class Claim(msgspec.Struct, gc=False):
     request: int
     selector: LabelSelector | None
     deleted: float
+    selected_node: str = ""
+    bound: bool = False
 
     @property
     def key(self) -> str:
@@ -206,6 +215,8 @@ def decode_claim(raw: bytes | msgspec.Raw) -> Claim:
         _bytes(spec.resources.requests if spec.resources else None),
         spec.selector,
         moment(meta.deletion_timestamp),
+        intern((meta.annotations or {}).get(SELECTED_NODE, "")),
+        bool(spec.volume_name) and BIND_COMPLETED in (meta.annotations or {}),
     )
 
 

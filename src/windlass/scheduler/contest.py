@@ -1,0 +1,64 @@
+"""Nodes that another scheduler binds to while binds decided here are on their way.
+
+The engine knows of a foreign pod as soon as it is seen, but what was decided before then stands: of the binds
+that have not been sent, those that the node cannot hold any more are recalled. In the order of their decisions
+the last ones go first. Pure.
+"""
+
+from __future__ import annotations
+
+from windlass.api import views
+from windlass.engine.decision import Bind
+from windlass.model import cards
+from windlass.model.cluster import ClusterModel
+from windlass.model.ledger import PODS, Ledger, amounts_held
+
+
+class Contest:
+    """Asked before each bind is sent; costs nothing unless somebody else binds."""
+
+    def __init__(self, model: ClusterModel, ledger: Ledger) -> None:
+        self._model = model
+        self._ledger = ledger
+        self._news: set[str] = set()
+        self._too_many: dict[str, str] = {}
+        """Assumed pod → what its node lacks."""
+
+    def seen(self, pod: views.Pod) -> None:
+        """A pod that was not bound by a decision of here has come to its node."""
+        if self._model.assumed:
+            self._news.add(pod.node_name)
+
+    def objection(self, bind: Bind) -> str:
+        """Why a bind is not to be sent any more; empty if it may be."""
+        if self._news:
+            self._judge()
+        if not self._too_many:
+            return ""
+        return self._too_many.pop(bind.task, "")
+
+    def _judge(self) -> None:
+        """Which assumed pods of the nodes in question are too many."""
+        news, self._news = self._news, set()
+        model = self._model
+        self._too_many = {task: why for task, why in self._too_many.items() if task in model.assumed}
+        left: dict[str, dict[str, int]] = {}
+        for task, assumed in model.assumed.items():
+            pod = model.pods.get(task)
+            if assumed.node not in news or pod is None or pod.uid != assumed.uid or pod.node_name:
+                continue
+            free = left.get(assumed.node)
+            if free is None:
+                node = model.nodes.get(assumed.node)
+                if node is None:
+                    continue
+                free = left[assumed.node] = self._ledger.free(node.name, cards.amounts_of(node))
+            amounts = {**amounts_held(pod), PODS: 1}
+            lacks = [name for name, units in amounts.items() if name in free and free[name] < units]
+            if lacks:
+                why = f"another scheduler's pod took the room on {assumed.node} ({', '.join(sorted(lacks))})"
+                self._too_many[task] = why
+                continue
+            for name, units in amounts.items():
+                if name in free:
+                    free[name] -= units

@@ -1,0 +1,218 @@
+"""What has to stand on the server before binds begin, and what a scheduler finds there when it takes over.
+
+A gang that comes to its minimum by several binds gets its reservation written first, in one patch of its
+PodGroup that carries whatever else is due on it (:mod:`windlass.model.reservation`). Binds whose volumes wait
+for their first consumer are held until those are there.
+
+Who takes over binds what waits on such reservations where it was meant to go, if that is still possible as a
+whole; otherwise the engine decides anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api import resources, views
+from windlass.engine.decision import Bind
+from windlass.model import reservation
+from windlass.model.claims import ClaimWrite
+from windlass.model.cluster import ClusterModel
+from windlass.model.groups import KAI, kind_prefix, shown_key
+from windlass.model.ledger import Ledger
+from windlass.model.observed import kai_key
+from windlass.model.reservation import Seat
+from windlass.observe import logs
+from windlass.plugins.taints import HARD, tolerates
+from windlass.scheduler.binder import Batch, Write
+from windlass.scheduler.gangs import STARTED_PHASES
+from windlass.spi.objects import Taint, Toleration
+
+FRESH_SECONDS = 60.0
+"""A reservation of which nothing was ever bound counts for so long after it was written."""
+log = logs.get("scheduler")
+Notes = Callable[[str], Mapping[str, str | None]]
+
+
+class Reserver:
+    """``notes(group)``: annotations that are due on a group's object, to be written along. ``await_volumes``:
+    somebody binds volumes, so binds wait for them."""
+
+    def __init__(self, model: ClusterModel, ledger: Ledger, notes: Notes, *, await_volumes: bool) -> None:
+        self._await_volumes = await_volumes
+        self._model = model
+        self._ledger = ledger
+        self._notes = notes
+
+    # ------------------------------------------------------------------ before binds
+
+    def batches(self, binds: Iterable[Bind], now: float, *, reserve: bool = True) -> list[Batch]:
+        """The binds of one decision, gang by gang, with what goes before them. ``now``: Unix seconds."""
+        found: dict[str, list[Bind]] = {}
+        for bind in binds:
+            found.setdefault(bind.group, []).append(bind)
+        return [self._batch(group, tuple(mates), now, reserve) for group, mates in found.items()]
+
+    def _batch(self, group: str, binds: tuple[Bind, ...], now: float, reserve: bool) -> Batch:
+        writes = []
+        if reserve and len(binds) > 1 and (patch := self._reservation(group, binds, now)) is not None:
+            writes.append(patch)
+        waiting = []
+        for bind in binds:
+            storage = self._model.storage_writes(bind.task, bind.node)
+            if storage:
+                waiting.append(bind)
+                writes += [_storage(each.namespace, each.name, each.body) for each in storage]
+        settled = VolumesAwaited(self._model, waiting) if waiting and self._await_volumes else None
+        return Batch(binds, tuple(writes), settled)
+
+    def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> Write | None:
+        """The patch, if the gang needs one: it has no minimum yet by what the server shows."""
+        found = self._object(group)
+        if found is None:
+            return None
+        resource, view, minimum = found
+        members = self._model.members(group)
+        if minimum < 2 or members.scheduled >= minimum:
+            return None
+        text = reservation.encode(binds, now)
+        if text is None:
+            log.warning("gang too large to reserve", group=group, pods=len(binds))
+            return None
+        annotations = {**self._notes(group), names.RESERVATION: text}
+        body = {"metadata": {"uid": view.uid, "annotations": annotations}}
+        return Write(resource, view.namespace, view.name, body, vital=False)
+
+    def _object(
+        self, group: str
+    ) -> tuple[resources.Resource, views.PodGroup | views.KaiPodGroup, int] | None:
+        """The PodGroup that a reservation is written on, and its minimum."""
+        volcano = self._model.groups.get(group)
+        if volcano is not None:
+            return resources.POD_GROUPS, volcano, volcano.min_member
+        if kind_prefix(group) == KAI and (kai := self._model.kai_groups.get(shown_key(group))) is not None:
+            sent = self._model.group_sent(group)
+            return resources.KAI_POD_GROUPS, kai, sent.min_member if sent is not None else 0
+        return None
+
+    def claim_writes(self, bind: Bind) -> Sequence[Write]:
+        """What is written about a pod's claims for devices just before it is bound."""
+        return [_claim(write) for write in self._model.claim_writes(bind)]
+
+    # ------------------------------------------------------------------ taking over
+
+    def resumed(self, now: float) -> list[Bind]:
+        """Binds that somebody else had begun, as they were meant, as far as they are still possible: gang by gang
+        whole or not at all. ``now``: Unix seconds."""
+        binds: list[Bind] = []
+        booked: list[views.Pod] = []
+        for group, namespace, text, minimum in self._reserved():
+            found = reservation.decode(text)
+            pods = list(self._model.pods_of(group))
+            waits = {p.name: p for p in pods if _waits(p)}
+            held = sum(1 for p in pods if p.node_name and not p.deleted)
+            if found is None or held + len(waits) < minimum or not (held or now - found.at <= FRESH_SECONDS):
+                continue
+            seats = [s for s in found.seats if s.pod in waits and s.is_of(waits[s.pod].uid)]
+            mine = [_bind(group, namespace, seat, waits[seat.pod]) for seat in seats]
+            if not mine:
+                continue
+            taken = self._take_seats(mine, now)
+            booked += taken
+            log.info(
+                "gang finished as it was meant" if taken else "reservation no longer possible",
+                group=group,
+                bound=held,
+                left=len(mine),
+            )
+            binds += mine if taken else ()
+        for pod in booked:
+            self._ledger.change(pod, None)
+        return binds
+
+    def _reserved(self) -> Iterator[tuple[str, str, str, int]]:
+        """Groups between their first bind and their minimum: key, namespace, reservation, minimum."""
+        for key, view in self._model.groups.items():
+            text = view.annotations.get(names.RESERVATION)
+            if text and view.phase not in STARTED_PHASES:
+                yield key, view.namespace, text, view.min_member
+        for kai in self._model.kai_groups.values():
+            text, key = kai.annotations.get(names.RESERVATION), kai_key(kai)
+            sent = self._model.group_sent(key)
+            if text and sent is not None and self._model.members(key).scheduled < sent.min_member:
+                yield key, kai.namespace, text, sent.min_member
+
+    def _take_seats(self, binds: Sequence[Bind], now: float) -> list[views.Pod]:
+        """The pods as they would stand on their nodes, booked; none if one of them cannot be there any more."""
+        placed = []
+        for bind in binds:
+            pod = self._model.pods[bind.task]
+            words = {**pod.annotations, **self._model.binding_words(bind, now)}
+            placed.append(msgspec.structs.replace(pod, node_name=bind.node, annotations=words))
+        for pod in placed:
+            self._ledger.change(None, pod)
+        nodes = self._model.nodes
+        for pod in placed:
+            node = nodes.get(pod.node_name)
+            if node is None or not _takes(node, pod) or self._ledger.overflow(pod, node) is not None:
+                for one in placed:
+                    self._ledger.change(one, None)
+                return []
+        return placed
+
+
+class VolumesAwaited:
+    """Whether the volumes of some binds are there. A claim whose node was taken back by whoever makes volumes
+    (``selected-node`` is gone again) has failed, as kube-scheduler sees it."""
+
+    def __init__(self, model: ClusterModel, binds: Sequence[Bind]) -> None:
+        self._model = model
+        self._left = {
+            claim: bind.node
+            for bind in binds
+            if (pod := model.pods.get(bind.task)) is not None
+            for claim in (f"{pod.namespace}/{name}" for name in pod.claims)
+        }
+        self._seen: set[str] = set()
+
+    def __call__(self) -> str | None:
+        claims = self._model.storage.claims
+        for key, node in list(self._left.items()):
+            claim = claims.get(key)
+            if claim is None or claim.deleted:
+                return f"claim {key} is gone"
+            if claim.bound:
+                del self._left[key]
+            elif claim.selected_node == node:
+                self._seen.add(key)
+            elif key in self._seen:
+                return f"no volume could be made for claim {key} on {node}"
+        return None if self._left else ""
+
+
+def _waits(pod: views.Pod) -> bool:
+    return not (pod.node_name or pod.finished or pod.deleted or pod.shape.gates)
+
+
+def _bind(group: str, namespace: str, seat: Seat, pod: views.Pod) -> Bind:
+    return Bind(f"{namespace}/{seat.pod}", pod.uid, group, seat.node, seat.devices, seat.zones)
+
+
+def _takes(node: views.Node, pod: views.Pod) -> bool:
+    """Whether the node still takes new pods, this one among them."""
+    if node.unschedulable or node.ready not in ("", "True"):
+        return False
+    borne = [Toleration(t.key, t.operator, t.value, t.effect) for t in pod.shape.tolerations]
+    taints = [Taint(t.key, t.value, t.effect) for t in node.taints if t.effect in HARD]
+    return all(any(tolerates(each, taint) for each in borne) for taint in taints)
+
+
+def _storage(namespace: str, name: str, body: Mapping[str, object]) -> Write:
+    kind = resources.PERSISTENT_VOLUME_CLAIMS if namespace else resources.PERSISTENT_VOLUMES
+    return Write(kind, namespace, name, body)
+
+
+def _claim(write: ClaimWrite) -> Write:
+    return Write(resources.RESOURCE_CLAIMS, write.namespace, write.name, write.body, "status")
