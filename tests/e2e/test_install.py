@@ -12,7 +12,6 @@ from typing import Any
 import consoleblocks
 import pytest
 import rights
-import yaml
 from clusters import Cluster, eventually
 from installedkube import CRDS, SPACE, InstalledProcess, windlass
 from realkube import RealKube, missing, tools_folder
@@ -221,15 +220,7 @@ class Running:
 def running(kube: RealKube, api: Cluster) -> Iterator[Running]:
     done = windlass(kube, "install")
     assert done.returncode == 0, done.stderr
-    foreign = kube.folder / "foreign"
-    if not foreign.exists():
-        foreign.mkdir()
-        for file in (*(render.CRDS / "kai").iterdir(), *(render.CRDS / "nodes").iterdir()):
-            definition = yaml.safe_load(file.read_text())
-            approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
-            definition["metadata"].setdefault("annotations", {}).update(approved)
-            (foreign / file.name).write_text(yaml.safe_dump(definition))
-        kube.install_crds(foreign)
+    kube.install_foreign_crds(render.CRDS)
     made = Running(kube, api)
     yield made
     for process in made.all:

@@ -134,6 +134,20 @@ class RealKube:
         self._start("kube-apiserver", self._apiserver_args())
         self._wait_ready()
 
+    def stop_etcd(self) -> None:
+        """At once, as by a crash."""
+        process = self._processes.pop("etcd")
+        process.kill()
+        process.wait()
+
+    def start_etcd(self) -> None:
+        """On what it left on disk."""
+        self._start("etcd", self._etcd_args())
+
+    def pid(self, name: str) -> int:
+        """Of a part that runs: ``etcd``, ``kube-apiserver``, ``kube-controller-manager``."""
+        return self._processes[name].pid
+
     def stop_apiserver(self) -> None:
         """At once: it keeps nothing itself, and its orderly end waits ten seconds for open watches."""
         process = self._processes.pop("kube-apiserver")
@@ -235,6 +249,21 @@ class RealKube:
                         raise RuntimeError(f"CRD {name} is not served: {conditions}")
                     time.sleep(0.05)
 
+    def install_foreign_crds(self, crds: Path) -> None:
+        """The CRDs of others that Windlass reads: of KAI, and of what tells of nodes. Once is enough."""
+        import yaml
+
+        foreign = self.folder / "foreign"
+        if foreign.exists():
+            return
+        foreign.mkdir()
+        for file in (*(crds / "kai").iterdir(), *(crds / "nodes").iterdir()):
+            definition = yaml.safe_load(file.read_text())
+            approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
+            definition["metadata"].setdefault("annotations", {}).update(approved)
+            (foreign / file.name).write_text(yaml.safe_dump(definition))
+        self.install_crds(foreign)
+
     # What the processes read.
 
     def _write_files(self) -> None:
@@ -283,6 +312,7 @@ class RealKube:
             f"--initial-advertise-peer-urls={self._etcd_peer}",
             f"--initial-cluster=test={self._etcd_peer}",
             "--unsafe-no-fsync",
+            "--quota-backend-bytes=8589934592",
             "--log-level=warn",
         ]
 

@@ -1,0 +1,59 @@
+"""Thirty of the scheduling cases, played on the embedded server and on a real kube-apiserver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import livecases
+import plancases
+import pytest
+from clusters import Cluster
+from embeddedkube import EmbeddedKube
+from realkube import RealKube, missing
+
+CRDS = Path(__file__).resolve().parents[2] / "src" / "windlass" / "api" / "crds"
+CASES = livecases.chosen(30, seed=20261121)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("embedded", id="embedded"), pytest.param("real", id="real", marks=pytest.mark.real)],
+)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A server of the module's own: cases are about whole clusters."""
+    folder = tmp_path_factory.mktemp(f"cases-{request.param}")
+    if request.param == "embedded":
+        kube: EmbeddedKube | RealKube = EmbeddedKube(folder, controllers=False)
+    else:
+        absent = missing()
+        if absent:
+            pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+        kube = RealKube(folder, controllers=False, audit=False)
+    kube.start()
+    try:
+        if isinstance(kube, RealKube):
+            kube.install_crds(CRDS)
+            kube.install_foreign_crds(CRDS)
+            cluster = Cluster.of_real(kube)
+        else:
+            cluster = Cluster.of_embedded(kube)
+        yield cluster
+        cluster.close()
+    finally:
+        kube.stop()
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_what_happens_is_what_was_planned(server: Cluster, name: str, tmp_path: Path) -> None:
+    case = livecases.LiveCase(server, plancases.CASES[name], tmp_path)
+    case.clear()
+    case.create()
+    wanted = case.planned()
+    assert await case.played(wanted) == wanted
+
+
+def test_the_thirty_are_of_all_kinds() -> None:
+    areas = {plancases.CASES[name]["area"] for name in CASES}
+    assert len(CASES) == 30
+    assert len(areas) >= 13, areas
