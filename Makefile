@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine docs chaos gpu-check mutate lock clean cards chart
+.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -31,6 +31,9 @@ check: $(STAMP)  ## format, lint, types, layers
 bench: $(STAMP)  ## the benchmarks, figures and ratios in one run
 	@$(BIN)/python -m benchmarks
 
+bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the server alone, side by side
+	@$(BIN)/python -m benchmarks.live --table
+
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table
 
@@ -39,6 +42,9 @@ chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 ro
 
 cards: $(STAMP)  ## a random walk of a million steps over the books of cards: none above one, none both shared and whole
 	@cd tests/support && ../../$(BIN)/python card_walk.py --steps 1000000
+
+fuzz: $(STAMP)  ## the property tests on new examples, round by round; ROUNDS=N, SEED=N, ONLY=PATHS
+	@$(BIN)/python tools/fuzz.py --rounds $(or $(ROUNDS),0) $(if $(SEED),--seed $(SEED)) $(ONLY)
 
 gpu-check: $(STAMP)  ## what Windlass does with this machine's GPUs, recorded; OUT=FILE keeps the transcript
 	@$(BIN)/python tools/gpu_check.py $(if $(OUT),--out $(OUT))

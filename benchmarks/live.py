@@ -1,0 +1,340 @@
+"""A real etcd and kube-apiserver, hollow nodes, and gangs of one-GPU pods: three ways to bind them, side by side.
+
+``python -m benchmarks.live --nodes 1000 --jobs 100 --gang 20 --schedulers windlass,kube,none -o json``
+
+``none`` is the server alone (create, then bind by 32 connections), ``kube`` is kube-scheduler without gangs,
+``windlass`` its scheduler and controllers as two processes. Each gets a fresh server. A pod is bound when a
+watch shows it; Scheduled events, PodScheduled conditions and PodGroup statuses are waited for and counted.
+For Windlass the rate of its binds once pods exist is compared with the same client binding blindly, 32 at a
+time with a pod watch open, in turns on the same server. ``--restart N`` times a start with N bound pods.
+
+``python -m benchmarks.live --table`` runs the shapes of ``make bench-live`` and prints one table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+from liveparts import KubeScheduler, Part, WindlassPart, usage
+from realkube import REQUIRED, RealKube, missing
+
+from benchmarks.end_to_end import in_parallel, until_ready
+from benchmarks.live_load import Batch, Books, create_nodes, fill, group_statuses, settled_events
+from benchmarks.live_table import PLAN, table
+from benchmarks.report import percentile
+from windlass.api.resources import PODS, QUEUES
+from windlass.client import kubeconfig
+from windlass.client.client import Client
+from windlass.client.http import HttpTransport
+from windlass.client.retries import RetryPolicy
+from windlass.kits import rng
+from windlass.kits.clock import SystemClock
+
+ROOT = Path(__file__).resolve().parents[1]
+GPUS = 8
+ROUNDS = 3
+PATIENCE_SECONDS = 300.0
+
+
+def client(path: Path, name: str) -> Client:
+    """One that repeats nothing."""
+    transport = HttpTransport(kubeconfig.load(str(path)))
+    once = RetryPolicy(attempts=1)
+    return Client(transport, user_agent=name, clock=SystemClock(), rng=rng.system(), retries=once)
+
+
+@contextlib.asynccontextmanager
+async def server(nodes: int, *, crds: bool) -> AsyncIterator[tuple[RealKube, Client, Books]]:
+    """A fresh server with hollow nodes, a client, and a watch that is open."""
+    with tempfile.TemporaryDirectory(prefix="windlass-live-") as folder:
+        kube = RealKube(Path(folder), controllers=False, audit=False)
+        kube.start()
+        try:
+            if crds:
+                kube.install_crds(ROOT / "src" / "windlass" / "api" / "crds")
+            api = client(kube.kubeconfig, "bench")
+            await create_nodes(api, nodes, GPUS)
+            books = Books(api, GPUS)
+            watching = asyncio.create_task(books.follow())
+            try:
+                yield kube, api, books
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+                await api.close()
+        finally:
+            kube.stop()
+
+
+async def warmed(api: Client, part: Part, scheduler: str, books: Books) -> None:
+    """The scheduler is up and has bound a pod."""
+
+    async def ready() -> bool:
+        return await asyncio.to_thread(lambda: part.ready)
+
+    await until_ready(api, ready, scheduler, PATIENCE_SECONDS)
+    warm = Batch("warm", 1, 1, scheduler)
+    await warm.create(api)
+    await books.until(warm, PATIENCE_SECONDS)
+
+
+async def load(api: Client, books: Books, batch: Batch, part: Part) -> dict[str, Any]:
+    """From the first create to all bound, and what is told of it afterwards."""
+    cpu, _ = usage(part.pid)
+    begun = time.monotonic()
+    created = await batch.create(api)
+    await books.until(batch, PATIENCE_SECONDS)
+    bound_cpu = usage(part.pid)[0] - cpu
+    ended = max(books.bound[name] for name in batch.created)
+    waits = [books.bound[name] - at for name, at in batch.created.items()]
+    events = await settled_events(api, batch.pods + 1, 60.0)
+    settled = time.monotonic() - begun
+    all_cpu, peak = usage(part.pid)
+    return {
+        "seconds": round(ended - begun, 3),
+        "pods_per_second": round(batch.pods / (ended - begun)),
+        "created_in_seconds": round(created, 3),
+        "create_to_bind_p50_seconds": round(percentile(waits, 0.5), 3),
+        "create_to_bind_p99_seconds": round(percentile(waits, 0.99), 3),
+        "cpu_seconds_until_bound": round(bound_cpu, 2),
+        "cpu_seconds": round(all_cpu - cpu, 2),
+        "peak_mib": peak,
+        "told_after_seconds": round(settled, 2),
+        "scheduled_events": events - 1,
+        "pod_scheduled_conditions": books.conditions(batch),
+    }
+
+
+async def alone(shape: argparse.Namespace) -> dict[str, Any]:
+    """Create, then bind by 32 connections; nobody else is there but the watch that counts."""
+    async with server(shape.nodes, crds=False) as (kube, api, books):
+        batch = Batch("gang", shape.jobs, shape.gang, "nobody")
+        created = await batch.create(api)
+        begun = time.monotonic()
+        places = list(zip(batch.created, books.free(shape.nodes), strict=False))
+        await in_parallel([lambda p=p: bind(api, *p) for p in places], shape.concurrency)
+        seconds = time.monotonic() - begun
+        await books.until(batch, PATIENCE_SECONDS)
+        return {
+            "seconds": round(created + seconds, 3),
+            "pods_per_second": round(batch.pods / (created + seconds)),
+            "creates_per_second": round(batch.pods / created),
+            "binds_per_second": round(batch.pods / seconds),
+            "server_peak_mib": usage(kube.pid("kube-apiserver"))[1],
+        }
+
+
+async def bind(api: Client, name: str, where: str) -> None:
+    await api.bind("default", name, where, uid="")
+
+
+async def peer(shape: argparse.Namespace) -> dict[str, Any]:
+    """kube-scheduler."""
+    if KubeScheduler.missing():
+        raise SystemExit("no kube-scheduler: build it with tools/kubernetes/build.sh kube-scheduler")
+    async with server(shape.nodes, crds=False) as (kube, api, books):
+        part = KubeScheduler(kube)
+        try:
+            await warmed(api, part, "default-scheduler", books)
+            return await load(api, books, Batch("gang", shape.jobs, shape.gang, "default-scheduler"), part)
+        finally:
+            part.stop()
+
+
+async def own(shape: argparse.Namespace) -> dict[str, Any]:
+    """Windlass: end to end, then its binds against blind ones, then a restart."""
+    async with server(shape.nodes, crds=True) as (kube, api, books):
+        parts = [WindlassPart(kube, "controller"), WindlassPart(kube, "scheduler", *profiled(shape))]
+        controller, scheduler = parts
+        try:
+            await until_ready(api, lambda: api.find(QUEUES, "default"), "the controllers")
+            await warmed(api, scheduler, "windlass", books)
+            result = await load(api, books, Batch("gang", shape.jobs, shape.gang, "windlass"), scheduler)
+            result["podgroup_phases"] = await group_statuses(api)
+            result["status_writes"] = {
+                what: scheduler.value(f'windlass_scheduler_status_writes_total{{what="{what}"}}')
+                for what in ("podgroup", "pod", "explanation", "queue", "queue-share")
+            }
+            result["controllers_cpu_seconds"], result["controllers_peak_mib"] = usage(controller.pid)
+            result["server_peak_mib"] = usage(kube.pid("kube-apiserver"))[1]
+            scheduler.stop()
+            if shape.rounds:
+                result["once_pods_exist"] = await once_pods_exist(shape, kube, api, books)
+            if shape.restart:
+                result["restart"] = await restart(shape, kube, api, books)
+            return result
+        except BaseException:
+            print(scheduler.text()[-3000:], file=sys.stderr)
+            raise
+        finally:
+            for part in parts:
+                part.stop()
+
+
+def profiled(shape: argparse.Namespace) -> tuple[str, ...]:
+    return ()
+
+
+async def once_pods_exist(
+    shape: argparse.Namespace, kube: RealKube, api: Client, books: Books
+) -> dict[str, Any]:
+    """In turns: a batch that exists is bound by a scheduler that then starts, and one blindly.
+
+    Both rates run from the first bind to the last, by the same watch. Batches are smaller where the nodes
+    could not hold them all.
+    """
+    rounds = []
+    room = shape.nodes * GPUS - len(books.bound) - shape.gang
+    jobs = min(shape.jobs, room // (2 * shape.rounds * shape.gang))
+    for number in range(shape.rounds):
+        blind = Batch(f"blind-{number}", jobs, shape.gang, "nobody")
+        await blind.create(api)
+        await bind_blindly(kube, blind, books, shape)
+        batch = Batch(f"round-{number}", jobs, shape.gang, "windlass")
+        await batch.create(api)
+        begun = time.monotonic()
+        part = WindlassPart(kube, "scheduler", name=f"scheduler-{number}")
+        try:
+            await books.until(batch, PATIENCE_SECONDS)
+            concurrency = await asyncio.to_thread(part.value, "windlass_scheduler_bind_concurrency")
+        finally:
+            part.stop()
+        first = min(books.bound[name] for name in batch.created)
+        rates = (books.rate(batch), books.rate(blind))
+        rounds.append(
+            {
+                "binds_per_second": round(rates[0]),
+                "blind_binds_per_second": round(rates[1]),
+                "ratio": round(rates[0] / rates[1], 3),
+                "start_to_first_bind_seconds": round(first - begun, 2),
+                "bind_concurrency_at_the_end": concurrency,
+            }
+        )
+    ratios = sorted(one["ratio"] for one in rounds)
+    return {"rounds": rounds, "ratio": ratios[len(ratios) // 2], "blind_concurrency": shape.concurrency}
+
+
+async def bind_blindly(kube: RealKube, batch: Batch, books: Books, shape: argparse.Namespace) -> None:
+    """In a process of its own, as the scheduler has one."""
+    places = dict(zip(batch.created, books.free(shape.nodes), strict=False))
+    command = [sys.executable, "-m", "benchmarks.live", "--blind", str(kube.kubeconfig)]
+    command += ["--concurrency", str(shape.concurrency)]
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, cwd=ROOT)
+    await process.communicate(json.dumps(places).encode())
+    if process.returncode != 0:
+        raise SystemExit(f"binding blindly ended with {process.returncode}")
+    await books.until(batch, PATIENCE_SECONDS)
+
+
+async def blind(path: Path, concurrency: int) -> None:
+    """Bind the pods of standard input (name → node) with one pod watch open."""
+    places: dict[str, str] = json.load(sys.stdin)
+    api = client(path, "bench-blind")
+    opened = asyncio.Event()
+
+    async def watch() -> None:
+        async with api.watch(PODS, resource_version=start.resource_version) as events:
+            opened.set()
+            async for _ in events:
+                pass
+
+    start = await api.list(PODS, limit=1)
+    watching = asyncio.create_task(watch())
+    await opened.wait()
+    await in_parallel([lambda p=p: bind(api, *p) for p in places.items()], concurrency)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await api.close()
+
+
+async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books: Books) -> dict[str, Any]:
+    """A scheduler that starts in a full cluster: seconds until it binds a gang that waits."""
+    await fill(api, shape.restart, shape.nodes)
+    batch = Batch("late", 1, 20, "windlass")
+    await batch.create(api)
+    begun = time.monotonic()
+    part = WindlassPart(kube, "scheduler", name="scheduler-restart")
+    try:
+        await books.until(batch, PATIENCE_SECONDS)
+        cpu, peak = usage(part.pid)
+    finally:
+        part.stop()
+    first = min(books.bound[name] for name in batch.created)
+    return {
+        "pods": shape.restart,
+        "seconds_to_first_bind": round(first - begun, 2),
+        "cpu_seconds": round(cpu, 2),
+        "peak_mib": peak,
+    }
+
+
+RUNS = {"none": alone, "kube": peer, "windlass": own}
+
+
+async def measure(shape: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {"nodes": shape.nodes, "jobs": shape.jobs, "gang": shape.gang}
+    found["load_before"] = round(os.getloadavg()[0], 2)
+    for name in shape.schedulers.split(","):
+        print(f"{name}: {shape.nodes} nodes, {shape.jobs} x {shape.gang}", file=sys.stderr, flush=True)
+        found[name] = await RUNS[name](shape)
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=1000, help="hollow nodes with 8 GPUs each")
+    parser.add_argument("--jobs", type=int, default=100)
+    parser.add_argument("--gang", type=int, default=20)
+    parser.add_argument("--schedulers", default="windlass,kube,none")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="comparisons with blind binding")
+    parser.add_argument("--concurrency", type=int, default=32, help="of blind binding")
+    parser.add_argument("--restart", type=int, default=0, metavar="PODS", help="time a start with so many")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    parser.add_argument("--table", action="store_true", help="all shapes, one table")
+    parser.add_argument("--blind", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    unknown = set(given.schedulers.split(",")) - set(RUNS)
+    if unknown:
+        parser.error(f"unknown schedulers: {', '.join(sorted(unknown))}")
+    return given
+
+
+def main() -> int:
+    given = arguments()
+    import uvloop
+
+    if given.blind:
+        uvloop.run(blind(given.blind, given.concurrency))
+        return 0
+    absent = missing(REQUIRED[:2])
+    if absent:
+        raise SystemExit(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    shapes = [argparse.Namespace(**{**vars(given), **one}) for one in PLAN] if given.table else [given]
+    found = []
+    for shape in shapes:
+        found.append(uvloop.run(measure(shape)))
+        if given.table:
+            print(json.dumps(found[-1]), flush=True)
+    if given.output == "json" and not given.table:
+        print(json.dumps(found[0]))
+    else:
+        print("", *table(found), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

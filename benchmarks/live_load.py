@@ -1,0 +1,224 @@
+"""What the live benchmark puts on a server, and what it sees there: nodes, gangs, a watch, counts.
+
+A pod counts as bound when the watch shows it on a node. The watch also keeps the books: a second node for a
+pod, or a node with more GPUs taken than it has, ends the benchmark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+
+from benchmarks.end_to_end import group, in_parallel, node, pod
+from windlass.api.resources import EVENTS, NODES, POD_GROUPS, PODS
+from windlass.client.client import Client, Watch
+
+CREATORS = 32
+
+
+class _Meta(msgspec.Struct):
+    name: str = ""
+    resourceVersion: str = ""
+
+
+class _Spec(msgspec.Struct):
+    nodeName: str = ""
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _Event(msgspec.Struct):
+    reason: str = ""
+
+
+class _GroupStatus(msgspec.Struct):
+    phase: str = ""
+
+
+class _Group(msgspec.Struct):
+    status: _GroupStatus | None = None
+
+
+@dataclass
+class Batch:
+    """``jobs`` gangs of ``gang`` pods, named ``prefix-JOB-RANK``; gangs of one are bare pods."""
+
+    prefix: str
+    jobs: int
+    gang: int
+    scheduler: str
+    created: dict[str, float] = field(default_factory=dict)
+    """Pod → moment (``time.monotonic``) at which its creation was asked for."""
+
+    @property
+    def pods(self) -> int:
+        return self.jobs * self.gang
+
+    async def create(self, api: Client) -> float:
+        """Create all of it over 32 connections; seconds."""
+        begun = time.monotonic()
+        await in_parallel([lambda i=i: self._gang(api, i) for i in range(self.jobs)], CREATORS)
+        return time.monotonic() - begun
+
+    async def _gang(self, api: Client, number: int) -> None:
+        name = f"{self.prefix}-{number:05d}"
+        grouped = self.gang > 1 and self.scheduler == "windlass"
+        if grouped:
+            await api.create(POD_GROUPS, group(name, self.gang))
+        for rank in range(self.gang):
+            made = pod(f"{name}-{rank}", name)
+            made["spec"]["schedulerName"] = self.scheduler
+            if not grouped:
+                del made["metadata"]["annotations"]
+            self.created[made["metadata"]["name"]] = time.monotonic()
+            await api.create(PODS, made)
+
+
+class Books:
+    """Who is where, by the watch of this process."""
+
+    def __init__(self, api: Client, gpus: int) -> None:
+        self._api = api
+        self._gpus = gpus
+        self.bound: dict[str, float] = {}
+        self.nodes: dict[str, str] = {}
+        self.taken: dict[str, int] = {}
+        self._told: set[str] = set()
+        self._changed = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Watch from now on, until cancelled; resumed where it ended. Raises ``SystemExit`` on anything that
+        must never be."""
+        version = (await self._api.list(PODS, limit=1)).resource_version
+        while True:
+            async with self._api.watch(PODS, resource_version=version) as watch:
+                version = await self._read(watch, version)
+
+    async def _read(self, watch: Watch, version: str) -> str:
+        decode = msgspec.json.Decoder(_Pod).decode
+        async for batch in watch:
+            now = time.monotonic()
+            for event in batch:
+                if event.type == "ERROR":
+                    raise SystemExit(f"the watch that counts broke: {bytes(event.object)!r}")
+                found = decode(event.object)
+                version = found.metadata.resourceVersion
+                if event.type in ("ADDED", "MODIFIED") and found.spec.nodeName:
+                    self._note(found, now)
+            self._changed.set()
+        return version
+
+    def _note(self, found: _Pod, now: float) -> None:
+        name, where = found.metadata.name, found.spec.nodeName
+        before = self.nodes.get(name)
+        if before is None:
+            self.bound[name] = now
+            self.nodes[name] = where
+            self.taken[where] = self.taken.get(where, 0) + 1
+            if self.taken[where] > self._gpus:
+                raise SystemExit(f"{where} has {self._gpus} GPUs, and {name} is one too many")
+        elif before != where:
+            raise SystemExit(f"{name} was on {before} and is on {where}")
+        if any(c.type == "PodScheduled" and c.status == "True" for c in found.status.conditions or ()):
+            self._told.add(name)
+
+    async def until(self, batch: Batch, seconds: float) -> None:
+        """Return when every pod of the batch is bound."""
+        deadline = time.monotonic() + seconds
+        while not all(name in self.bound for name in batch.created):
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
+                    await self._changed.wait()
+            except TimeoutError:
+                there = sum(name in self.bound for name in batch.created)
+                lost = next(name for name in batch.created if name not in self.bound)
+                seen = await self._api.get(PODS, lost, "default")
+                raise SystemExit(
+                    f"only {there} of {batch.pods} pods were bound in {seconds:g} s; {lost}: {seen}"
+                ) from None
+
+    def rate(self, batch: Batch) -> float:
+        """Pods a second between the first bind and the last."""
+        moments = [self.bound[name] for name in batch.created]
+        return (len(moments) - 1) / max(1e-9, max(moments) - min(moments))
+
+    def conditions(self, batch: Batch) -> int:
+        """Pods of it whose ``PodScheduled`` is ``True``."""
+        return sum(name in self._told for name in batch.created)
+
+    def free(self, nodes: int) -> list[str]:
+        """Names of nodes, one for each GPU that is free, dealt round."""
+        left = {node_name(i): self._gpus - self.taken.get(node_name(i), 0) for i in range(nodes)}
+        found = []
+        for turn in range(self._gpus):
+            found += [name for name, gpus in left.items() if gpus > turn]
+        return found
+
+
+def node_name(i: int) -> str:
+    return f"sim-{i:05d}"
+
+
+async def create_nodes(api: Client, count: int, gpus: int) -> None:
+    """Hollow nodes: objects whose status says that they are ready, and nothing behind them."""
+    await in_parallel([lambda i=i: api.create(NODES, node(i, gpus)) for i in range(count)], CREATORS)
+
+
+async def fill(api: Client, pods: int, nodes: int) -> None:
+    """Pods that are on their nodes already; every fifth holds a GPU (37 500 of 5 000 nodes' for 150 000 and
+    so no node is full)."""
+
+    async def one(i: int) -> None:
+        made = pod(f"old-{i}", f"old-{i // 20}")
+        del made["metadata"]["annotations"]
+        spec = made["spec"]
+        spec["nodeName"] = node_name(i % nodes)
+        amounts = {"cpu": "100m", "memory": "128Mi"}
+        if i // nodes % 5 == 0:
+            amounts["nvidia.com/gpu"] = "1"
+        spec["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+        await api.create(PODS, made)
+
+    await in_parallel([lambda i=i: one(i) for i in range(pods)], CREATORS)
+
+
+async def settled_events(api: Client, wanted: int, seconds: float) -> int:
+    """How many events ``Scheduled`` were written: waits until there are ``wanted``, or no more come."""
+    deadline = time.monotonic() + seconds
+    total, still = -1, 0
+    while time.monotonic() < deadline and still < 4:
+        page = await api.list_page(EVENTS, "default", limit=1, type=msgspec.Raw)
+        found = len(page.items) + (page.remaining or 0)
+        still = still + 1 if found == total else 0
+        total = found
+        if total >= wanted:
+            break
+        await asyncio.sleep(0.5)
+    events = (await api.list(EVENTS, "default", type=_Event)).items
+    return sum(event.reason == "Scheduled" for event in events)
+
+
+async def group_statuses(api: Client) -> dict[str, int]:
+    """Phase → PodGroups."""
+    found: dict[str, int] = {}
+    for one in (await api.list(POD_GROUPS, "default", type=_Group)).items:
+        phase = one.status.phase if one.status is not None else ""
+        found[phase] = found.get(phase, 0) + 1
+    return found
