@@ -55,6 +55,11 @@ Job's ``runningEstimate`` is written here. Backfill and estimated starts rest on
 HOST_IMAGE = "windlass.dev/host"
 """The image of a container that is meant to run in this machine's own environment, as ``windlass run`` asks."""
 
+ADOPTED = "windlass.dev/adopted"
+"""On a queue of Volcano: ``"true"`` hands its gangs over to Windlass while Volcano still runs."""
+ADOPTED_SUFFIX = ".adopted.windlass.dev"
+"""At the end of ``spec.queue`` of a PodGroup that was handed over: Volcano knows no such queue, and passes it over."""
+
 # Groups and queues, of Volcano and KAI.
 GROUP_NAME = "scheduling.k8s.io/group-name"
 """On a pod: its PodGroup. A pod without it is a group of one; pods of scheduler ``volcano`` get a PodGroup made."""

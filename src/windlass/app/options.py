@@ -70,6 +70,7 @@ class RemoteOptions:
     log_format: str = "text"
     log_level: str = "info"
     errors_as_json: bool = False
+    beside: tuple[str, ...] = ()
 
 
 def check_gpus(text: str) -> None:
@@ -189,6 +190,13 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
         default="info",
         help="what is logged (default: info)",
     )
+    remote.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        choices=("volcano",),
+        help="this scheduler still runs: only what it has handed over is touched (windlass install --adopt)",
+    )
     if role == "scheduler":
         remote.add_argument(
             "--scheduler-name",
@@ -246,4 +254,5 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         log_level=parsed.log_level,
         leader_elect=parsed.leader_elect,
         errors_as_json=getattr(parsed, "output", None) == "json",
+        beside=tuple(parsed.beside),
     )

@@ -36,7 +36,9 @@ def _scheduler(options: RemoteOptions) -> int:
             log_level=options.log_level,
             lease=LeaseOptions(namespace=options.own_namespace),
             scheduler=SchedulerOptions(
-                scheduler_names=options.scheduler_names, own_namespace=options.own_namespace
+                scheduler_names=options.scheduler_names,
+                own_namespace=options.own_namespace,
+                beside=options.beside,
             ),
         )
     )
@@ -70,7 +72,9 @@ async def _control(options: RemoteOptions) -> None:
     connection = kubeconfig.load(path, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-controllers", clock=clock, rng=rng)
     registry = metrics.registry()
-    manager = ControllerManager(client, clock=clock, rng=rng, embedded=False, registry=registry)
+    manager = ControllerManager(
+        client, clock=clock, rng=rng, embedded=False, registry=registry, beside=bool(options.beside)
+    )
     identity = f"{socket.gethostname()}_{chance.uid(rng)}"
     lease = LeaseOptions(name="windlass-controllers", namespace=options.own_namespace)
     garbage.expect_long_lives()

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
+from windlass.controllers.adoption.controller import AdoptionController
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
 from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.gputier.controller import GpuTierController
@@ -47,7 +48,9 @@ class ControllerManager:
         embedded: bool,
         informers: SharedInformers | None = None,
         registry: CollectorRegistry | None = None,
+        beside: bool = False,
     ) -> None:
+        """``beside``: those of Volcano still run, and keep jobs, groups and queues."""
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
         self._recorder = EventRecorder(client, COMPONENT, clock, rng)
@@ -55,7 +58,7 @@ class ControllerManager:
         around = Surroundings(client, self._recorder, clock, rng, metrics)
         self.runners = {
             reconciler.name: Runner(reconciler, around)
-            for reconciler in _reconcilers(client, self.informers, clock, embedded)
+            for reconciler in _reconcilers(client, self.informers, clock, embedded, beside)
         }
 
     @property
@@ -74,14 +77,18 @@ class ControllerManager:
 
 
 def _reconcilers(
-    client: Client, informers: SharedInformers, clock: Clock, embedded: bool
+    client: Client, informers: SharedInformers, clock: Clock, embedded: bool, beside: bool
 ) -> list[Reconciler]:
+    if beside:
+        return [AdoptionController(informers, beside=True)]
     reconcilers: list[Reconciler] = [
         QueueController(informers),
         PodGroupController(client, informers),
         JobController(client, informers, clock),
         GpuTierController(informers),
     ]
+    if not embedded:
+        reconcilers.append(AdoptionController(informers, beside=False))
     if embedded:
         reconcilers += [
             PriorityClassController(informers),

@@ -35,6 +35,7 @@ from windlass.model import (
     subgroups,
     tasks,
 )
+from windlass.model.adoption import Fence
 from windlass.model.budgets import BudgetBook
 from windlass.model.cardbook import CardBook
 from windlass.model.claimdevices import kinds_of
@@ -64,9 +65,13 @@ class ClusterModel(Observed):
         wait_for_group: Collection[str] = frozenset(),
         tiers: bool = False,
         exclusive: neighbours.Rules = (),
+        shared: Collection[str] = (),
     ) -> None:
-        """``exclusive``: which pods share no card with one another (:mod:`windlass.model.neighbours`)."""
+        """``exclusive``: which pods share no card with one another (:mod:`windlass.model.neighbours`).
+
+        ``shared``: those of the scheduler names that another scheduler serves too (:mod:`windlass.model.adoption`)."""
         super().__init__()
+        self.fence = Fence(shared)
         self.withheld: Mapping[str, Explanation] = {}
         """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
         self._scheduler_names = frozenset(scheduler_names)
@@ -90,7 +95,8 @@ class ClusterModel(Observed):
 
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
-        return pod.scheduler_name in self._scheduler_names
+        served = pod.scheduler_name in self._scheduler_names
+        return served and (not self.fence or self.fence.lets(pod, self.groups))
 
     def upsert_budget(self, budget: views.DisruptionBudget) -> None:
         self._budgets.upsert(budget)

@@ -11,6 +11,7 @@ from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devicewords import annotation_words
 from windlass.model import groups, queues
+from windlass.model.adoption import Fence
 from windlass.model.claims import ClaimBook, Item
 from windlass.model.needs import NeedsTable
 from windlass.model.numa import ZoneReports
@@ -66,6 +67,8 @@ class Observed:
         self._card_words: dict[str, tuple[tuple[str, str], ...]] = {}
         """Pods that ask for parts of cards or for cards of a kind, with the annotations that say so."""
         self._quotas: dict[str, views.ResourceQuota] = {}
+        self.fence = Fence(())
+        """What keeps apart from another scheduler of the same name."""
         self._dirty_pods: dict[str, None] = {}
         self._dirty_groups: dict[str, None] = {}
         self._dirty_nodes: dict[str, None] = {}
@@ -77,6 +80,8 @@ class Observed:
     def upsert_pod(self, pod: views.Pod) -> None:
         self.pods[pod.key] = pod
         self._dirty_pods[pod.key] = None
+        if self.fence:
+            self.fence.note(pod)
         self._vocabulary.learn(pod.shape)
         if pod.claims:
             self._claimers[pod.key] = None
@@ -96,6 +101,7 @@ class Observed:
             if self._claim_pods.pop(key, key) is None:
                 self._dirty_pods.update(dict.fromkeys(self.claims.leave(pod)))
             self._dirty_pods[key] = None
+            self.fence.forget(key)
             self._claimers.pop(key, None)
             self._card_words.pop(key, None)
 
@@ -196,12 +202,18 @@ class Observed:
         self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def upsert_group(self, group: views.PodGroup) -> None:
+        if self.fence and not group.adopted:
+            self.remove_group(group.key)
+            return
+        if self.fence and group.key not in self.groups:
+            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(group.key)))
         self.groups[group.key] = group
         self._dirty_groups[group.key] = None
 
     def remove_group(self, key: str) -> None:
         if self.groups.pop(key, None) is not None:
             self._dirty_groups[key] = None
+            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
 
     def upsert_kai_queue(self, queue: views.KaiQueue) -> None:
         if not self.kai_queues:

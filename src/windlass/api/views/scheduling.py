@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from windlass.api.annotations import NODE_GROUP_LIMITS
+from windlass.api.annotations import ADOPTED_SUFFIX, NODE_GROUP_LIMITS
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import LabelSelector
 from windlass.api.views.topology import NetworkTopology, network_topology
@@ -76,6 +76,8 @@ class PodGroup(msgspec.Struct, gc=False):
     problems: tuple[FieldError, ...]
     subgroup_policies: tuple[SubGroupPolicy, ...] = ()
     topology: NetworkTopology | None = None
+    adopted: bool = False
+    """Handed over by Volcano, which still runs: ``queue`` is the one that the object means."""
 
     @property
     def key(self) -> str:
@@ -134,7 +136,8 @@ def decode_pod_group(raw: bytes | msgspec.Raw) -> PodGroup:
         deleted=moment(meta.deletion_timestamp),
         min_member=1 if spec.min_member is None else spec.min_member,
         min_task_member={intern(role): least for role, least in (spec.min_task_member or {}).items()},
-        queue=intern(spec.queue or "default"),
+        queue=intern((spec.queue or "").removesuffix(ADOPTED_SUFFIX) or "default"),
+        adopted=(spec.queue or "").endswith(ADOPTED_SUFFIX),
         priority_class=intern(spec.priority_class_name or ""),
         min_resources=_vector(spec.min_resources, "spec.minResources", problems),
         phase=intern(status.phase or ""),

@@ -1,0 +1,1 @@
+"""Gangs of Volcano's queues, handed over to Windlass and back."""
