@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from windlass.kits.clock import FakeClock
 
@@ -19,11 +20,18 @@ if TYPE_CHECKING:
     from realkube import RealKube
 
 
-# Property tests draw the same examples in every run of continuous integration, and new ones elsewhere.
-# How long one takes says more about the machine than about the test.
-settings.register_profile("drawn", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True)
-settings.load_profile("fixed" if os.environ.get("CI") else "drawn")
+# Property tests draw the same examples in every run and on every machine, and remember none, so that a failure
+# is of what was changed. `make fuzz` draws new ones. How long one takes says more about the machine than the test.
+settings.register_profile(
+    "drawn", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True, database=None)
+FUZZ = bool(os.environ.get("WINDLASS_FUZZ"))
+settings.load_profile("drawn" if FUZZ else "fixed")
+if not FUZZ:
+    # Hypothesis draws now and then from the numbers and words in all modules that happen to be loaded: what a test
+    # gets would depend on the files that its worker had before, and on every constant of the product.
+    providers._get_local_constants = lambda: providers._local_constants  # which nobody else fills
 
 
 LONG = (

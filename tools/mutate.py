@@ -316,7 +316,7 @@ class Bench:
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join((str(self.folder / "src"), str(ROOT / "tools")))
-        return {**os.environ, "PYTHONPATH": path, "CI": "1", "OPENBLAS_NUM_THREADS": "1"}
+        return {**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
 
 
 def work(

@@ -35,6 +35,7 @@ PROSE = {
     "docs/operations/threat-model.md",
     "docs/operations/benchmarks.md",
     "docs/operations/gpus.md",
+    "docs/operations/fuzzing.md",
     "docs/operations/chaos.md",  # written by `make chaos`
     "docs/operations/mutants.md",  # written by `make mutate`
 }
