@@ -18,7 +18,8 @@ OWN_NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """Times in seconds.
+    """Times in seconds. ``beside``: those of the scheduler names whose own scheduler still runs and hands its queues
+    over one by one (:mod:`windlass.model.adoption`).
 
     ``debounce_seconds``: how long changes are collected before a cycle. ``assume_seconds``: after this a
     bind that was not seen is looked up. ``gang_seconds``: how long a gang may stand between its first
@@ -36,6 +37,7 @@ class SchedulerOptions:
     own_namespace: str = OWN_NAMESPACE
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
+    beside: tuple[str, ...] = ()
     debounce_seconds: float = 0.003
     assume_seconds: float = 30.0
     gang_seconds: float = 30.0

@@ -255,6 +255,8 @@ class Publisher:
 
     def queue(self, usage: QueueUsage) -> None:
         """A queue's figures changed: and so, perhaps, who is how near to the front."""
+        if self._options.beside:
+            return  # the other scheduler still counts them
         for key in self._near.get(usage.queue, ()):
             self._renew(key)
         self._usage[usage.queue] = usage

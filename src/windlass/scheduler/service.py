@@ -71,6 +71,7 @@ def _model_of(options: SchedulerOptions) -> ClusterModel:
         wait_for_group=options.wait_for_group,
         tiers=bool(options.policy.tiers),
         exclusive=exclusive_rules(options.policy),
+        shared=options.beside,
     )
 
 
