@@ -18,8 +18,9 @@ from windlass.client.transport import Request, Response
 from windlass.kits.clock import FakeClock
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano import extender
-from windlass.scheduler.extender import HttpJudge, Judges, task_words
-from windlass.spi.extender import Hooks, Opinion, TakesJudge
+from windlass.scheduler import extender_words
+from windlass.scheduler.extender import HttpJudge, Judges
+from windlass.spi.extender import Hooks, Matter, Opinion, TakesJudge
 from windlass.spi.objects import Dialect, Needs
 
 WANTS = needs("gpu=1 cpu=2 fpga=3", dialect=Dialect.VOLCANO, node_selector={"zone": "a"}).node_part()
@@ -90,7 +91,7 @@ async def test_what_is_not_known_is_asked_and_then_holds(fake_clock: FakeClock) 
         assert judge.opinions(WANTS, ["n1", "n2"]) == {"n1": Opinion("", 70.0), "n2": Opinion("too hot")}
         assert (judge.learned(), judge.learned(), news) == (True, False, [1])
         assert [path for path, _ in server.asked] == ["/predicate", "/predicate", "/prioritize"]
-        assert server.asked[0][1]["task"] == task_words(WANTS)
+        assert server.asked[0][1]["task"] == extender_words.kind_of_task(WANTS)
         server.refused = {}
         await settle(fake_clock, 61)
         assert judge.opinions(WANTS, ["n2"])["n2"] == Opinion()
@@ -125,14 +126,34 @@ async def test_a_judge_that_fails(fake_clock: FakeClock, broken: str, ignorable:
 
 
 def test_a_task_under_volcanos_names() -> None:
-    assert task_words(WANTS) == {
-        "Resreq": {
-            "MilliCPU": 2000,
-            "Memory": 0,
-            "ScalarResources": {GPU: 1000, "example.com/fpga": 3000},
-        },
-        "NodeSelector": {"zone": "a"},
+    asked = {
+        "MilliCPU": 2000,
+        "Memory": 0,
+        "ScalarResources": {GPU: 1000, "example.com/fpga": 3000},
+        "MaxTaskNum": 0,
     }
+    assert extender_words.kind_of_task(WANTS) == {
+        "Resreq": asked,
+        "InitResreq": asked,
+        "Pod": {"spec": {"nodeSelector": {"zone": "a"}}},
+    }
+
+
+@pytest.mark.parametrize("ignorable", [True, False])
+@pytest.mark.parametrize("broken", ["", "500"])
+async def test_a_round_of_questions_is_a_session(fake_clock: FakeClock, broken: str, ignorable: bool) -> None:
+    server = Server()
+    server.broken = broken
+    verbs = {Matter.OPEN: "begin", Matter.CLOSE: "end"}
+    async with judging(fake_clock, server, verbs=verbs, ignorable=ignorable) as (judge, _):
+        judge._session = lambda: {"Nodes": {}}
+        judge.opinions(WANTS, ["n1"])
+        await settle(fake_clock)
+        refusal = judge.opinions(WANTS, ["n1"])["n1"].refusal
+    paths = [path for path, _ in server.asked]
+    assert (paths[0], paths[-1], server.asked[0][1]) == ("/begin", "/end", {"Nodes": {}})
+    assert ("/predicate" in paths) is (not broken or ignorable)
+    assert bool(refusal) is (bool(broken) and not ignorable)
 
 
 class Known:

@@ -358,7 +358,7 @@ FACTS: Mapping[Reason, Facts] = {
         "NotEnoughResources",
         "NoMatchingFlavor",
         "BadConstraints",
-        "The configured extender refuses the node.",
+        "The configured extender refuses it.",
     ),
 }
 

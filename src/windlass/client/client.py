@@ -19,7 +19,7 @@ from windlass.client import answers, verbs
 from windlass.client.answers import ListResult, WatchEvent
 from windlass.client.errors import Unreachable
 from windlass.client.retries import RetryPolicy, wait_after
-from windlass.client.transport import ByteStream, Request, Response, Transport
+from windlass.client.transport import ByteStream, Request, Response, Transport, whole
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
@@ -96,7 +96,7 @@ class Client:
         Raises :class:`StatusError` and :class:`Unreachable`.
         """
         response = await self._successful(request)
-        return await _whole(response)
+        return await whole(response)
 
     async def open(self, request: Request) -> ByteStream:
         """Like :meth:`call`, for an answer that keeps coming; the caller must exhaust or ``aclose`` it."""
@@ -114,7 +114,7 @@ class Client:
                     self._hand_on_warnings(response.headers)
                     return response
                 problem: StatusError | Unreachable = answers.error(
-                    response.status, response.headers, await _whole(response)
+                    response.status, response.headers, await whole(response)
                 )
             except Unreachable as unreachable:
                 problem = unreachable
@@ -321,7 +321,7 @@ class Watch:
         """Sends the request once, without repeats. Raises :class:`StatusError` and :class:`Unreachable`."""
         response = await self._client.request(self._request)
         if response.status >= 400:
-            raise answers.error(response.status, response.headers, await _whole(response))
+            raise answers.error(response.status, response.headers, await whole(response))
         self._client._hand_on_warnings(response.headers)
         self._stream = response.stream if response.stream is not None else _single(response.body)
         return self
@@ -350,15 +350,6 @@ class Watch:
         async for batch in self:
             for event in batch:
                 yield answers.watched(event, decode)
-
-
-async def _whole(response: Response) -> bytes:
-    if response.stream is None:
-        return response.body
-    try:
-        return b"".join([chunk async for chunk in response.stream])
-    finally:
-        await response.stream.aclose()
 
 
 async def _single(body: bytes) -> AsyncGenerator[bytes, None]:

@@ -46,6 +46,32 @@ class Response(msgspec.Struct):
     stream: ByteStream | None = None
 
 
+async def whole(response: Response, most: int | None = None) -> bytes:
+    """The whole body, arriving or there. Raises ``client.errors.Unreachable`` when the stream breaks, and
+    :class:`TooLong` for a body of more than ``most`` bytes."""
+    if response.stream is None:
+        if most is not None and len(response.body) > most:
+            raise TooLong(most)
+        return response.body
+    size, chunks = 0, []
+    try:
+        async for chunk in response.stream:
+            chunks.append(chunk)
+            size += len(chunk)
+            if most is not None and size > most:
+                raise TooLong(most)
+    finally:
+        await response.stream.aclose()
+    return b"".join(chunks)
+
+
+class TooLong(ValueError):
+    """An answer of more bytes than are taken."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the answer is longer than {most} bytes")
+
+
 class Transport(Protocol):
     """Sends one request. Raises ``client.errors.Unreachable`` when no answer can be had."""
 

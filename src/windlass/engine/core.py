@@ -20,6 +20,7 @@ from windlass.engine.actions.registry import make_actions
 from windlass.engine.allocate import Allocation, waits_for
 from windlass.engine.cards import Cuts
 from windlass.engine.config import EngineConfig
+from windlass.engine.consent import Consent
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import Delta
@@ -73,6 +74,7 @@ class Core:
             enrolment=self.enrolment,
             running=RunningGroups(self.world.groups),
             reservations=self.reservations,
+            consent=Consent(policies, self._statement, self.world.table),
         )
         self._actions = make_actions(self.config.actions, self._machinery)
         self._claiming = tuple(action.name for action in self._actions if type(action) is Evicting)
@@ -107,11 +109,13 @@ class Core:
         """Decide what can be decided. ``now``: Unix seconds; never smaller than in the cycle before."""
         self.cycles += 1
         self.world.stamp += 1
-        self._look_at_varying(now)
+        for plugin in self.world.policies.in_rounds:
+            plugin.opened(now)
+        varied = self._look_at_varying(now)
         self.world.budgets.tidy(now)
         news = self._budgets_changed()
         improved = frozenset(self.world.table.improved)
-        ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved)
+        ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved, varied)
         ctx.stirred = self._evicts and (
             bool(improved or self.world.queues.changed or news) or any(g.active for g in ctx.touched.values())
         )
@@ -136,12 +140,15 @@ class Core:
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
             ctx.wake(now)
         self.world.usage.note(self.world.queues.changed, now)
+        groups = self.reporter.groups(touched.values(), now)
+        for plugin in self.world.policies.in_rounds:
+            plugin.closed()
         return Decision(
             cycle=self.cycles,
             binds=tuple(ctx.out.binds),
             evictions=tuple(ctx.out.evictions),
             nominations=tuple(ctx.out.nominations),
-            groups=self.reporter.groups(touched.values(), now),
+            groups=groups,
             queues=self.reporter.queues(),
             wake_at=ctx.wake_at,
         )
@@ -152,9 +159,9 @@ class Core:
         self._budgets_seen = self.world.budgets.version
         return changed
 
-    def _look_at_varying(self, now: float) -> None:
+    def _look_at_varying(self, now: float) -> bool:
         """Where a policy answers otherwise than before, everything is asked anew; and tried again, unless it is
-        scores alone."""
+        scores alone. Whether it is tried again."""
         changed = [plugin.changed(now) for plugin in self.world.policies.varying]
         learned = [plugin.take_stock(now, self._stock) for plugin in self.world.policies.learning]
         table = self.world.table
@@ -165,6 +172,7 @@ class Core:
         if any(changed):
             table.epoch += 1
             table.improved.update(row for row in range(table.height) if table.live[row])
+        return any(changed)
 
     def explain(self, group_key: str, now: float) -> Explanation | None:
         """Why the group waits, as things stand; ``None`` if nothing of it waits.

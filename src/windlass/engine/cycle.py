@@ -13,6 +13,7 @@ from typing import Protocol
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
+from windlass.engine.consent import Consent
 from windlass.engine.enrolment import Enrolment
 from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket, ParkingLot
@@ -23,6 +24,7 @@ from windlass.engine.running import RunningGroups
 from windlass.engine.statement import Outbox, Statement
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
+from windlass.spi.consent import LATER
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Machinery:
     enrolment: Enrolment
     running: RunningGroups
     reservations: Reservations
+    consent: Consent
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class CycleContext:
     """Groups whose standing may have changed: they are reported on."""
     improved: frozenset[int]
     """Rows on which something has become possible since the last cycle."""
+    varied: bool = False
+    """Whether a policy may answer otherwise than before."""
     stirred: bool = False
     """Whether the world has changed what is held, or by whom, since the last cycle."""
     parked: dict[Bucket, None] = field(default_factory=dict)
@@ -67,10 +72,30 @@ class CycleContext:
         if moment is not None and (self.wake_at is None or moment < self.wake_at):
             self.wake_at = moment
 
-    def commit(self) -> None:
-        """Decide what the statement holds, and bring the groups concerned in line at once."""
+    def consents(self, group: GroupEntry | None = None) -> bool:
+        """Whether what the statement holds may be decided for ``group``; if not, it is undone. What nobody asked
+        for is decided in any case."""
+        machinery = self.machinery
+        if not machinery.consent.asked:
+            return True
+        refusal = machinery.consent.refusal(group, self.now)
+        if refusal is None or group is None:
+            return True
+        if refusal is LATER:
+            self.unfinished = True
+        else:
+            group.refusal = refusal
+        machinery.statement.rollback()
+        return False
+
+    def commit(self, group: GroupEntry | None = None) -> bool:
+        """Decide what the statement holds, and bring the groups concerned in line at once. False: some policy
+        had something against it, and nothing was done. ``group``: for whom."""
+        if not self.consents(group):
+            return False
         self.machinery.statement.commit(self.out)
         self.settle_dirty()
+        return True
 
     def settle_dirty(self) -> None:
         """Bring the groups that decisions have touched in line with their new state."""

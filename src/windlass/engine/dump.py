@@ -30,6 +30,7 @@ from windlass.engine.usage import Meter
 from windlass.engine.world import World
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, HeldSlice, NamespaceQuota, Needs, Node, Queue, Task, TaskState
+from windlass.spi.plugins import Refusal
 
 FORMAT = 2
 
@@ -93,6 +94,7 @@ class GroupRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     let_in: bool = False
     stale_since: float | None = None
     stale_tried: float | None = None
+    refusal: Refusal | None = None
 
 
 class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -276,6 +278,7 @@ def _group_record(group: GroupEntry, *, let_in: bool) -> GroupRecord:
         let_in,
         group.stale_since,
         group.stale_tried,
+        group.refusal,
     )
 
 
@@ -384,6 +387,7 @@ def _load_objects(engine: Core, document: Document) -> None:
         group.failures, group.failure = record.failures, record.failure
         group.newly_failed, group.reported = record.newly_failed, record.reported
         group.stale_since, group.stale_tried = record.stale_since, record.stale_tried
+        group.refusal = record.refusal
         if record.not_before:
             engine.enrolment.resume_pause(group, record.not_before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from functools import lru_cache
 
+from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.groups import GroupEntry, passing_time, promised
 from windlass.engine.parking import Bucket, ParkingLot, Signature, line_of
 from windlass.engine.queues import QueueEntry
@@ -107,12 +108,17 @@ class Enrolment:
             not_before, key = heapq.heappop(self._pauses)
             group = self._world.groups.get(key)
             if group is not None and group.not_before == not_before:
-                group.not_before = 0.0
+                group.not_before, group.refusal = 0.0, None
                 found.append(group)
         return found
 
     def next_due(self) -> float | None:
         return self._pauses[0][0] if self._pauses else None
+
+    def refuse(self, group: GroupEntry, now: float) -> None:
+        """Let a group pause for which a policy would not have decided what was found."""
+        self.resume_pause(group, now + PAUSE_SECONDS)
+        self.settle(group, now)
 
     def resume_pause(self, group: GroupEntry, not_before: float) -> None:
         """A pause that was running when the engine's state was written down."""
@@ -121,7 +127,7 @@ class Enrolment:
 
     def _begin_pause(self, group: GroupEntry, now: float) -> None:
         config = self._world.config
-        group.newly_failed = False
+        group.newly_failed, group.refusal = False, None
         group.failures += 1
         pause = min(config.backoff_cap_seconds, config.backoff_seconds * 2.0 ** min(group.failures - 1, 40))
         self.resume_pause(group, now + pause)

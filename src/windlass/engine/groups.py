@@ -20,6 +20,7 @@ from windlass.engine.devices import Masks
 from windlass.engine.parts import PartTree
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import Group, Task, TaskState
+from windlass.spi.plugins import Refusal
 from windlass.spi.topology import TopologyNeed
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class GroupEntry:
         "pending_classes",
         "promises",
         "queue",
+        "refusal",
         "releasing",
         "reported",
         "roles_enforced",
@@ -169,6 +171,8 @@ class GroupEntry:
         self.newly_failed = False
         self.failure = ""
         self.not_before = 0.0
+        self.refusal: Refusal | None = None
+        """Why what was found for it was not decided when it was last tried."""
         self.reported: GroupStatus | None = None
 
     def set_group(self, group: Group, *, apart: bool = False) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from windlass.spi import plugins as spi
 from windlass.spi import scoring, victims
 from windlass.spi.budgets import HearsBudgets
+from windlass.spi.consent import Consents, Rounds
 from windlass.spi.devices import CardChoice
 from windlass.spi.numa import ZoneBooks
 from windlass.spi.objects import Dialect, Needs
@@ -84,6 +85,8 @@ class Policies:
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
         """Whether some rule on what may go counts PodDisruptionBudgets."""
+        self.consenting = [p for p in plugins if isinstance(p, Consents)]
+        self.in_rounds = [p for p in plugins if isinstance(p, Rounds)]
         self.shares_rows = not any(
             getattr(p, "reads_labels", False)
             for p in (

@@ -182,6 +182,20 @@ class Statement:
         """Inside, what terminates holds nothing of any NUMA zone."""
         return self._ledger.zones.vacated(self.leaving)
 
+    def deciding(self) -> tuple[list[TaskEntry], list[TaskEntry]]:
+        """Who would be bound, and who asked to go, if everything were decided now; in order."""
+        placed: list[TaskEntry] = []
+        going: list[TaskEntry] = []
+        for operation in self._log:
+            match operation:
+                case _Allocated(_, _, _, entries):
+                    placed += entries
+                case _Evicted(entry) if entry.state is TERMINATING:
+                    going.append(entry)
+                case _:
+                    pass
+        return placed, list(dict.fromkeys(going))
+
     def rollback(self, mark: int = 0) -> None:
         """Undo everything done since ``mark``, last first."""
         ledger = self._ledger

@@ -13,6 +13,7 @@ from windlass.plugins.volcano import (
     deviceshare,
     drf,
     extender,
+    extender_votes,
     gang,
     hdrf,
     network_topology,
@@ -39,8 +40,10 @@ from windlass.plugins.volcano.queue_orders import CapacityOrder, ProportionOrder
 from windlass.plugins.volcano.tiers import Tier
 from windlass.spi import tiers as votes
 from windlass.spi.configuration import PluginOption, measured_every
+from windlass.spi.extender import Matter
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import GroupOrder, QueueOrder, RelativeScore, Score, TaskOrder
+from windlass.spi.tiers import Purpose
 
 Enter = Callable[[PluginOption, "Wiring"], None]
 
@@ -282,12 +285,26 @@ def _tdm(option: PluginOption, wiring: Wiring) -> None:
 
 
 def _extender(option: PluginOption, wiring: Wiring) -> None:
-    """What it says about nodes. Other hooks are told and left out."""
-    for name in option.arguments:
-        if name.endswith("Verb") and name not in ("extender.predicateVerb", "extender.prioritizeVerb"):
-            wiring.warn(f"{name} is not asked")
     found = extender.build(option.arguments, closes=option.enabled("enablePredicate"))
     _enter_for_nodes(found, option, wiring)
+    hooks = extender.hooks_of(option.arguments)
+    if not extender_votes.asks_in_rounds(hooks):
+        return
+    desk, tier = extender_votes.Desk(hooks), wiring.tier
+    wiring.plugins.append(desk)
+    for switch, purpose, matter, voters in (
+        ("enablePreemptable", Purpose.PREEMPT, Matter.PREEMPTABLE, tier.preempting),
+        ("enableReclaimable", Purpose.RECLAIM, Matter.RECLAIMABLE, tier.reclaiming),
+    ):
+        if option.enabled(switch) and desk.asks(matter):
+            voters.append(extender_votes.ExtenderSpares(desk, purpose))
+    if option.enabled("enabledOverused") and desk.asks(Matter.OVERUSED):
+        tier.overuse.append(extender_votes.ExtenderOveruse(desk))
+    if option.enabled("enableJobEnqueued") and (desk.asks(Matter.ENQUEUEABLE) or desk.asks(Matter.ENQUEUED)):
+        tier.admitting.append(extender_votes.ExtenderAdmits(desk))
+    ready = option.enabled("enableJobReady") and desk.asks(Matter.READY)
+    if ready or desk.asks(Matter.ALLOCATE) or desk.asks(Matter.DEALLOCATE):
+        wiring.plugins.append(extender_votes.ExtenderConsents(desk, ready=ready))
 
 
 def _enter_for_nodes(

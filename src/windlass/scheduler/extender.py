@@ -1,36 +1,35 @@
 """The judges of the policies in force (Volcano's ``extender``), over HTTP.
 
 For each kind of pod every node is asked about once (``predicate``), then all nodes together
-(``prioritize``), as JSON under the names that Volcano's own scheduler uses: ``task`` with
-``Resreq`` and ``NodeSelector``; ``node`` with ``Name``, ``Allocatable`` and ``Labels``. Pods of one kind
-share the answers. They are asked for anew every minute while somebody wants them; until then, and while
-the server does not answer, the old ones hold.
+(``prioritize``), as JSON under the names that Volcano's own scheduler uses
+(:mod:`windlass.scheduler.extender_words`). Pods of one kind share the answers. They are asked for anew every
+minute while somebody wants them; until then, and while the server does not answer, the old ones hold. What is
+asked in the middle of a decision: :mod:`windlass.scheduler.consultant`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from windlass.api import views
 from windlass.api.errors import WindlassError
-from windlass.client.connection import Connection
-from windlass.client.http import HttpOptions, HttpTransport
-from windlass.client.transport import Request, Transport
+from windlass.client.transport import Request, TooLong, Transport, whole
 from windlass.kits.clock import Clock
 from windlass.observe import logs
+from windlass.scheduler import extender_words
+from windlass.scheduler.consultant import LARGEST_ANSWER, transport_to
 from windlass.scheduler.waiting import wait_for
-from windlass.spi.extender import Hooks, Opinion, TakesJudge
+from windlass.spi.extender import Hooks, Matter, Opinion, TakesJudge
 from windlass.spi.objects import Needs
-from windlass.spi.quantities import is_device
 
 RENEW_SECONDS = 60.0
 FORGET_SECONDS = 600.0
 AT_ONCE = 16
+Session = Callable[[], Mapping[str, Any]]
 log = logs.get("scheduler")
 
 
@@ -57,7 +56,10 @@ class HttpJudge:
         learn: Callable[[], None],
         *,
         clock: Clock,
+        session: Session | None = None,
     ) -> None:
+        """``session``: what is told before a round of questions, where ``onSessionOpenVerb`` is named."""
+        self._session = session
         self._hooks = hooks
         self._transport = transport
         self._nodes = nodes
@@ -104,10 +106,34 @@ class HttpJudge:
 
     async def ask(self, wanted: Mapping[Needs, Iterable[str]]) -> None:
         """Ask about nodes for kinds of pods, and keep the answers."""
+        if not wanted:
+            return
+        problem = await self._tell(Matter.OPEN)
+        try:
+            await self._ask(wanted, problem)
+        finally:
+            await self._tell(Matter.CLOSE)
+
+    async def _tell(self, matter: Matter) -> str:
+        """That a round begins or ends. Returns what went wrong."""
+        verb = self._hooks.verbs.get(matter)
+        if not verb or self._session is None:
+            return ""
+        body = self._session() if matter is Matter.OPEN else {}
+        _, problem = await self._post(verb, body, msgspec.Raw)
+        if problem:
+            log.warning("extender failed", why=problem, ignored=self._hooks.ignorable)
+        return "" if self._hooks.ignorable else problem
+
+    async def _ask(self, wanted: Mapping[Needs, Iterable[str]], problem: str) -> None:
+        """``problem``: for which no question can be asked."""
         for needs, names in wanted.items():
             present = [name for name in names if name in self._nodes]
-            refusals = await self._refusals(needs, present)
-            points = await self._points(needs, present)
+            if problem:
+                refusals, points = dict.fromkeys(present, f"it failed: {problem}"), {}
+            else:
+                refusals = await self._refusals(needs, present)
+                points = await self._points(needs, present)
             known = self._known.setdefault(needs, {})
             found = {name: Opinion(refusals.get(name, ""), points.get(name, 0.0)) for name in present}
             if any(known.get(name) != opinion for name, opinion in found.items()):
@@ -122,7 +148,10 @@ class HttpJudge:
 
         async def one(name: str) -> str:
             async with gate:
-                body = {"task": task_words(needs), "node": node_words(self._nodes[name])}
+                body = {
+                    "task": extender_words.kind_of_task(needs),
+                    "node": extender_words.node(self._nodes[name]),
+                }
                 answer, problem = await self._post(self._hooks.predicate, body, _Predicate)
             return answer.status if answer is not None else self._failed(problem)
 
@@ -131,7 +160,10 @@ class HttpJudge:
     async def _points(self, needs: Needs, names: Sequence[str]) -> dict[str, float]:
         if not self._hooks.prioritize or not names:
             return {}
-        body = {"task": task_words(needs), "nodes": [node_words(self._nodes[name]) for name in names]}
+        body = {
+            "task": extender_words.kind_of_task(needs),
+            "nodes": [extender_words.node(self._nodes[name]) for name in names],
+        }
         answer, problem = await self._post(self._hooks.prioritize, body, _Prioritize)
         if answer is None or answer.error_message:
             log.warning("extender gives no scores", why=problem or (answer.error_message if answer else ""))
@@ -148,40 +180,29 @@ class HttpJudge:
         request = Request("POST", f"/{verb.lstrip('/')}", headers=headers, body=msgspec.json.encode(body))
         try:
             response = await self._transport.request(request)
+            said = await whole(response, LARGEST_ANSWER)
             if response.status != 200:
                 return None, f"{verb}: status {response.status}"
-            return msgspec.json.decode(response.body, type=kind), ""
-        except WindlassError as error:
+            return (None if kind is msgspec.Raw else msgspec.json.decode(said, type=kind)), ""
+        except (WindlassError, TooLong) as error:
             return None, f"{verb}: {error}"
         except msgspec.MsgspecError as error:
             return None, f"{verb}: no answer that can be read: {error}"
 
 
-def task_words(needs: Needs) -> dict[str, Any]:
-    """A kind of pods under the names of Volcano's task: CPU in milli, memory in bytes, others × 1000."""
-    request = dict(needs.request)
-    scalars = {
-        name: units if is_device(name) else units * 1000
-        for name, units in request.items()
-        if name not in ("cpu", "memory", "pods")
-    }
-    amounts = {
-        "MilliCPU": request.get("cpu", 0),
-        "Memory": request.get("memory", 0),
-        "ScalarResources": scalars,
-    }
-    return {"Resreq": amounts, "NodeSelector": dict(needs.node_selector)}
-
-
-def node_words(node: views.Node) -> dict[str, Any]:
-    return {"Name": node.name, "Labels": dict(node.labels), "Allocatable": dict(node.allocatable)}
-
-
 class Judges:
     """Gives every policy that asks a judge its own, whenever the policies change."""
 
-    def __init__(self, nodes: Mapping[str, views.Node], learn: Callable[[], None], *, clock: Clock) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, views.Node],
+        learn: Callable[[], None],
+        *,
+        clock: Clock,
+        session: Session | None = None,
+    ) -> None:
         self._nodes = nodes
+        self._session = session
         self._learn = learn
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
@@ -194,14 +215,12 @@ class Judges:
         for plugin in plugins:
             if isinstance(plugin, TakesJudge):
                 judge = HttpJudge(
-                    plugin.hooks, transport_to(plugin.hooks), self._nodes, self._learn, clock=self._clock
+                    plugin.hooks,
+                    transport_to(plugin.hooks, at_once=AT_ONCE),
+                    self._nodes,
+                    self._learn,
+                    clock=self._clock,
+                    session=self._session,
                 )
                 plugin.take_judge(judge)
                 self._tasks.append(start(judge.run(), "extender"))
-
-
-def transport_to(hooks: Hooks) -> HttpTransport:
-    """Connections to the judge's address."""
-    seconds = hooks.timeout_seconds
-    options = replace(HttpOptions(), limit=AT_ONCE, connect_seconds=seconds, response_seconds=seconds)
-    return HttpTransport(Connection(server=hooks.url), options=options)

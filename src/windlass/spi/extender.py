@@ -1,9 +1,16 @@
-"""A judge outside of the process who has a say about nodes. Who reaches it is no policy's business."""
+"""Somebody outside of the process who has a say. Who reaches it is no policy's business.
+
+There are two ways to ask. A *judge* is asked about nodes, beside the decisions: what it said of a kind of pods
+and a node holds until it says otherwise, so nobody waits for it. A *consultant* is asked in the middle of a
+decision, about this very decision, and everybody waits for its answer: it promises to answer, or to say that it
+cannot, within a time that is bounded for all questions of one round together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from windlass.spi.objects import Needs
@@ -29,16 +36,48 @@ class NodeJudge(Protocol):
         ...
 
 
+class Matter(StrEnum):
+    """What a consultant is asked, or told."""
+
+    OPEN = "onSessionOpen"
+    """Told before the first question of a round."""
+    CLOSE = "onSessionClose"
+    """Told after the last."""
+    PREEMPTABLE = "preemptable"
+    """Which of ``others`` may go for ``task``, in its own queue."""
+    RECLAIMABLE = "reclaimable"
+    """The same, in other queues."""
+    OVERUSED = "queueOverused"
+    """Whether ``queue`` has so much that it is passed over."""
+    ENQUEUEABLE = "jobEnqueueable"
+    """Whether ``group`` is let in."""
+    ENQUEUED = "jobEnqueued"
+    """Told: ``group`` has been let in."""
+    READY = "jobReady"
+    """Whether ``group`` may start (or grow) as ``seats`` say."""
+    ALLOCATE = "allocateFunc"
+    """Told, and may be refused: ``task`` gets the place in ``seats``."""
+    DEALLOCATE = "deallocateFunc"
+    """Told: ``task`` is asked to go, or does not get the place that was told before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Where the judge is, and what is asked: ``predicate`` and ``prioritize`` are the last parts of the
-    paths, empty for what is not asked. ``ignorable``: if it fails, no node is refused for that."""
+    """Where it is, and what is asked: ``predicate``, ``prioritize`` and ``verbs`` are the last parts of the
+    paths, empty or not there for what is not asked. ``ignorable``: if it fails, it counts as not there.
+    ``managed``: only pods that ask for one of these resources are its business; empty for all pods."""
 
     url: str
     predicate: str = ""
     prioritize: str = ""
     timeout_seconds: float = 1.0
     ignorable: bool = False
+    verbs: Mapping[Matter, str] = field(default_factory=dict)
+    managed: frozenset[str] = frozenset()
+
+    def concerned(self, needs: Needs) -> bool:
+        """Whether such pods are its business."""
+        return not self.managed or any(name in self.managed for name, _ in needs.request)
 
 
 @runtime_checkable
@@ -48,5 +87,61 @@ class TakesJudge(Protocol):
     hooks: Hooks
 
     def take_judge(self, judge: NodeJudge) -> None:
+        """From now on this one is asked; before, the policy has nothing to say."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Tasks, groups and queues by their keys. ``seats``: tasks with the nodes that they would get."""
+
+    matter: Matter
+    task: str = ""
+    others: tuple[str, ...] = ()
+    group: str = ""
+    queue: str = ""
+    seats: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What was said; which parts of it mean anything depends on the matter. ``status``: above 0 for, below 0
+    against, 0 for no opinion. ``named``: uids of tasks. ``refusal``: why not, in words."""
+
+    status: int = 0
+    yes: bool = False
+    named: frozenset[str] = frozenset()
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoReply:
+    """Why there is none. ``later``: the round's time was up, so it was not even asked; it can be in the next."""
+
+    why: str
+    later: bool = False
+
+
+class Consultant(Protocol):
+    """Answers in the middle of a decision. Rounds do not nest; questions are asked inside of rounds."""
+
+    def open(self) -> None:
+        """A round begins."""
+        ...
+
+    def ask(self, question: Question) -> Reply | NoReply: ...
+
+    def close(self) -> None:
+        """The round is over."""
+        ...
+
+
+@runtime_checkable
+class TakesConsultant(Protocol):
+    """A policy that asks a consultant."""
+
+    hooks: Hooks
+
+    def take_consultant(self, consultant: Consultant) -> None:
         """From now on this one is asked; before, the policy has nothing to say."""
         ...

@@ -110,8 +110,19 @@ class Admitting(Protocol):
     """Whether a group is let in."""
 
     def admit(self, admission: Admission) -> Vote | Refusal:
-        """A :class:`Refusal` is a ``REJECT`` that says why."""
+        """A :class:`Refusal` is a ``REJECT`` that says why.
+
+        Groups of one queue and namespace that ask for the same share a refusal, unless the voter has an
+        attribute ``personal`` that is true.
+        """
         ...
+
+
+@runtime_checkable
+class HearsAdmitted(Protocol):
+    """An :class:`Admitting` that is told who was let in, with or without a vote."""
+
+    def admitted(self, gang: GangView) -> None: ...
 
 
 @runtime_checkable
@@ -195,6 +206,15 @@ class Tiers(Protocol):
     def starving(self, gang: GangView) -> bool: ...
 
     def admit(self, admission: Admission) -> Refusal | None: ...
+
+    @property
+    def personal(self) -> bool:
+        """Whether some voter on admission looks at who it is, not only at what is asked for."""
+        ...
+
+    def admitted(self, gang: GangView) -> None:
+        """A group was let in."""
+        ...
 
     def deadline(self, group: Group) -> float | None:
         """Unix seconds from which on some voter lets the group in; ``None``: time alone does not help."""

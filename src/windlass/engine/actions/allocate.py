@@ -48,7 +48,14 @@ class Allocate:
                 attempt, kept_for = m.reservations.advance(m.statement, group, step, ctx.now)
             else:
                 attempt = m.allocation.advance(m.statement, group, step)
-            if attempt.done or len(m.statement):  # promises that do not hold may have been given up
+            if m.consent.asked and attempt.done and not ctx.consents(group):
+                if group.refusal is not None:
+                    m.enrolment.refuse(group, ctx.now)
+                if bucket.members and not bucket.parked:
+                    turns.push(bucket)
+                if ctx.unfinished:
+                    return
+            elif attempt.done or len(m.statement):  # promises that do not hold may have been given up
                 m.statement.commit(out)
                 m.enrolment.settle(group, ctx.now)
                 world.ledger.dirty.pop(group.key, None)

@@ -23,6 +23,7 @@ import msgspec
 from windlass.api.reasons import Reason
 from windlass.engine.allocate import waits_for
 from windlass.engine.classes import TaskClass
+from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.flavors import pinned_by
 from windlass.engine.groups import GroupEntry, promised
@@ -281,13 +282,14 @@ class Evicting:
         """Make room for the first group of the bucket that may claim any. Whether that was done."""
         until: float | None = None
         for group in _first_members(bucket):
+            group.refusal = None
             outcome = self._claim(ctx, group)
             if outcome.done:
                 self._in_vain.pop(bucket, None)
                 self._pauses.pop(bucket, None)
                 return True
             until = _sooner(until, outcome.until)
-            if not outcome.next_may:
+            if not outcome.next_may or bucket.strict:
                 break
         self._fail(ctx, bucket, until)
         return False
@@ -311,7 +313,8 @@ class Evicting:
             return Outcome(until=candidates.wake_at)
         ctx.touched[group.key] = group
         self._pool.touch([group, *(unit.group for unit in found)])
-        ctx.commit()
+        if not ctx.commit(group):
+            return Outcome(until=ctx.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
         m.enrolment.settle(group, ctx.now)
         self._keep_waiting(ctx, group)
         return Outcome(done=True)

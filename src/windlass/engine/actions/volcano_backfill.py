@@ -67,7 +67,7 @@ class VolcanoBackfill:
                 )
             if not placed:
                 failed.add(entry.cls.number)
-        if len(m.statement):
+        if len(m.statement) and ctx.consents(group):
             m.statement.commit(ctx.out)
             ctx.touched[group.key] = group
             m.enrolment.settle(group, ctx.now)

@@ -52,7 +52,8 @@ class _Round:
 
 class VolcanoEnqueue:
     """Groups of one queue and namespace that ask for the same stand in one line, in their order: whom the
-    voters refuse is refused for all behind, so ten thousand that ask for the same cost one vote."""
+    voters refuse is refused for all behind, so ten thousand that ask for the same cost one vote. Where a voter
+    looks at who it is, everyone stands alone."""
 
     name = "volcano-enqueue"
 
@@ -83,7 +84,7 @@ class VolcanoEnqueue:
                 changed.append(world.groups[key])
         for group in changed:
             self._follow(tiers, group, ctx.now)
-        if self._lines and (changed or ctx.improved):
+        if self._lines and (changed or ctx.improved or ctx.varied):
             self._pass(tiers, ctx)
         while self._deadlines and self._deadlines[0][1] not in self._places:
             heapq.heappop(self._deadlines)
@@ -111,7 +112,8 @@ class VolcanoEnqueue:
         if deadline is not None and not overdue:
             heapq.heappush(self._deadlines, (deadline, group.key))
         namespace = spec.key.partition("/")[0]
-        line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue)
+        alone = spec.key if tiers.personal else ""
+        line = (queue.name, namespace, tuple(sorted(spec.min_resources.items())), overdue, alone)
         place = (world.group_order(group), group.key)
         self._places[group.key] = place
         world.gate.lines[group.key] = line
@@ -193,6 +195,7 @@ class VolcanoEnqueue:
             return False
         _add(current.booked.setdefault(_namespace(key), {}), _to_come(group), 1)
         gate.let_in.add(key)
+        tiers.admitted(GangLook(group))
         self._follow(tiers, group, ctx.now)
         ctx.touched[key] = group
         self._m.enrolment.settle(group, ctx.now)

@@ -19,6 +19,7 @@ import numpy as np
 from windlass.engine.actions.evicting import Evicting, Outcome
 from windlass.engine.actions.volcano_search import Hunt, NodeSearch
 from windlass.engine.actions.volcano_views import GangLook, best_effort
+from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry, TaskEntry, promised
@@ -75,7 +76,8 @@ class _Tiered(Evicting):
                 done |= self._from(ctx, tiers, gang, candidates, whole)
         if done:
             self._keep_waiting(ctx, group)
-        return Outcome(done=done, until=ctx.now + AGAIN_SECONDS if tiers.timed and not done else None)
+        again = None if done else _again(tiers, group, ctx.now)
+        return Outcome(done=done, until=again)
 
     def _from(
         self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
@@ -141,8 +143,7 @@ class _Tiered(Evicting):
             return False
         search.spare_needless()
         self._spare_by_moving(group, search)
-        ctx.commit()
-        return True
+        return ctx.commit(group)
 
     def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
         """Let those stay without whom the group finds room elsewhere on what was cleared, as far as that can
@@ -284,6 +285,13 @@ class VolcanoReclaim(_Tiered):
         found.sort(key=lambda entry: keys[_queue(entry).name], reverse=True)
         found.sort(key=lambda entry: tiers.victim_queue_key(path, _queue(entry).path))
         return found
+
+
+def _again(tiers: Tiers, group: GroupEntry, now: float) -> float | None:
+    """When a group that got nothing is tried again though nothing has changed."""
+    if group.refusal is not None:
+        return now + PAUSE_SECONDS
+    return now + AGAIN_SECONDS if tiers.timed else None
 
 
 def _whole_number(value: object, default: int) -> int:

@@ -1,8 +1,10 @@
-"""Volcano's ``extender``, as far as it is about nodes: a server outside may refuse nodes and score them.
+"""Volcano's ``extender``, as far as it is about nodes: a server outside may refuse nodes and score them. What
+else it is asked: :mod:`windlass.plugins.volcano.extender_votes`.
 
 The policy itself reaches nobody: it asks a judge (:mod:`windlass.spi.extender`) that the scheduler
 provides, once for each kind of pod and each node. A node on which there is no answer yet is closed until
-there is one. Without a judge, as in a dry run, it says nothing.
+there is one. Without a judge, as in a dry run, it says nothing; nor does it on pods that ask for nothing that it
+manages.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from windlass.api.reasons import Reason
 from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.volcano.arguments import Arguments, boolean, duration
-from windlass.spi.extender import Hooks, NodeJudge, Opinion
+from windlass.spi.extender import Hooks, Matter, NodeJudge, Opinion
 from windlass.spi.nodes import BoolArray, FloatArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Finding, Footprint
@@ -65,7 +67,7 @@ class Extender:
         ]
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return self._judge is not None and bool(self.hooks.prioritize)
+        return self._judge is not None and bool(self.hooks.prioritize) and self.hooks.concerned(needs)
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
         said = self._said(needs.node_part(), nodes) or {}
@@ -73,7 +75,7 @@ class Extender:
         return np.clip(np.array(points), 0.0, 100.0)
 
     def _said(self, needs: Needs, nodes: NodeView) -> Mapping[str, Opinion] | None:
-        if self._judge is None or needs.dialect is not Dialect.VOLCANO:
+        if self._judge is None or needs.dialect is not Dialect.VOLCANO or not self.hooks.concerned(needs):
             return None
         return self._judge.opinions(needs.node_part(), [name for name in nodes.names() if name])
 
@@ -81,19 +83,30 @@ class Extender:
 _WAITS = Opinion(UNANSWERED)
 
 
-def build(arguments: Arguments, *, closes: bool = True) -> list[Extender]:
-    """``extender.urlPrefix``, ``extender.httpTimeout`` (1s), ``extender.predicateVerb``,
-    ``extender.prioritizeVerb``, ``extender.ignorable`` (false). Without an address or either verb: nothing."""
+def hooks_of(arguments: Arguments) -> Hooks:
+    """Volcano's arguments: ``extender.urlPrefix``, ``extender.httpTimeout`` (1s), ``extender.ignorable`` (false),
+    ``extender.managedResources`` (a list; a text is read as one with commas), ``extender.predicateVerb``,
+    ``extender.prioritizeVerb``, and ``extender.<matter>Verb`` of every :class:`Matter`."""
 
     def text(name: str) -> str:
         return str(arguments.get(f"extender.{name}") or "").strip()
 
     seconds = duration(text("httpTimeout"))
-    hooks = Hooks(
+    verbs = {matter: text(f"{matter}Verb") for matter in Matter}
+    managed = arguments.get("extender.managedResources") or ()
+    names = managed.split(",") if isinstance(managed, str) else managed
+    return Hooks(
         text("urlPrefix").rstrip("/"),
         text("predicateVerb"),
         text("prioritizeVerb"),
         seconds if seconds else 1.0,
         boolean(arguments, "extender.ignorable", False),
+        {matter: verb for matter, verb in verbs.items() if verb},
+        frozenset(name for name in (str(name).strip() for name in names) if name),
     )
+
+
+def build(arguments: Arguments, *, closes: bool = True) -> list[Extender]:
+    """The part that is about nodes. Without an address or either of its verbs: nothing."""
+    hooks = hooks_of(arguments)
     return [Extender(hooks, closes=closes)] if hooks.url and (hooks.predicate or hooks.prioritize) else []

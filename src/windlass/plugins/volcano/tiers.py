@@ -24,6 +24,7 @@ from windlass.spi.tiers import (
     Claims,
     Evicts,
     GangView,
+    HearsAdmitted,
     Overuse,
     Purpose,
     Spares,
@@ -122,6 +123,16 @@ class VolcanoTiers:
             if permitted:
                 return None
         return None
+
+    @property
+    def personal(self) -> bool:
+        return any(getattr(voter, "personal", False) for tier in self._tiers for voter in tier.admitting)
+
+    def admitted(self, gang: GangView) -> None:
+        for tier in self._tiers:
+            for voter in tier.admitting:
+                if isinstance(voter, HearsAdmitted):
+                    voter.admitted(gang)
 
     def deadline(self, group: Group) -> float | None:
         asked = [getattr(voter, "deadline", None) for tier in self._tiers for voter in tier.admitting]

@@ -1,0 +1,261 @@
+"""Volcano's ``extender``, as far as it votes on decisions: a server outside says who may go, who is let in, which
+queue has too much, whether a gang may start, and is told who was placed and who has to go.
+
+The policies reach nobody themselves: they ask a consultant (:mod:`windlass.spi.extender`) that the scheduler
+provides, in the middle of the decision. One *round* is one cycle in which there is something to ask; inside of
+it equal questions are asked once, until something is told (who is told of a placement may see things
+differently). Without a consultant, as in a dry run, none of them has an opinion.
+
+What fails counts, with ``extender.ignorable``, as if nobody had been asked; without it as a no: nobody may
+go, no group is let in or starts, every queue has too much. After a no the same is asked again
+:data:`AGAIN_SECONDS` later, since nothing that the scheduler sees need change for a yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from windlass.api.reasons import Reason
+from windlass.plugins.dialects import VOLCANO
+from windlass.spi.consent import LATER, Outcome
+from windlass.spi.extender import Consultant, Hooks, Matter, NoReply, Question, Reply
+from windlass.spi.objects import Dialect
+from windlass.spi.plugins import QueueView, Refusal
+from windlass.spi.tiers import Admission, GangView, Purpose, TaskView, Vote
+
+AGAIN_SECONDS = 10.0
+_TOLD = (Matter.ENQUEUED, Matter.ALLOCATE, Matter.DEALLOCATE)
+_IN_ROUNDS = frozenset(Matter) - {Matter.OPEN, Matter.CLOSE}
+
+
+class Desk:
+    """Where the voters of one configured extender ask."""
+
+    name = "extender"
+    dialects = VOLCANO
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+        self._consultant: Consultant | None = None
+        self._sitting = False
+        self._open = False
+        self._known: dict[Question, Reply | NoReply] = {}
+        self._now = 0.0
+        self._due: float | None = None
+        self._cut_short = False
+
+    def take_consultant(self, consultant: Consultant) -> None:
+        self._consultant = consultant
+
+    # ------------------------------------------------------------------ rounds
+
+    def opened(self, now: float) -> None:
+        """What could not be asked any more in the round before goes on with what was answered in it."""
+        self._sitting, self._now = True, now
+        if not self._cut_short:
+            self._known.clear()
+        self._cut_short = False
+
+    def closed(self) -> None:
+        self._sitting = False
+        if self._open and self._consultant is not None:
+            self._consultant.close()
+        self._open = False
+
+    def changed(self, now: float) -> bool:
+        if self._due is None or now < self._due:
+            return False
+        self._due = None
+        return True
+
+    def due(self, now: float) -> float | None:
+        return self._due
+
+    # ------------------------------------------------------------------ questions
+
+    def asks(self, matter: Matter) -> bool:
+        return bool(self.hooks.verbs.get(matter))
+
+    def concerned(self, task: TaskView) -> bool:
+        needs = task.task.needs
+        return needs.dialect is Dialect.VOLCANO and self.hooks.concerned(needs)
+
+    def ask(self, question: Question) -> Reply | NoReply | None:
+        """``None``: there is nobody to ask, or nothing is being decided (somebody only wants to know)."""
+        if self._consultant is None or not self.asks(question.matter):
+            return None
+        if not self._sitting:
+            return self._known.get(question)
+        told = question.matter in _TOLD
+        answer = None if told else self._known.get(question)
+        if answer is None:
+            if not self._open:
+                self._open = True
+                self._consultant.open()
+            answer = self._consultant.ask(question)
+            if told:
+                self._known.clear()
+            elif isinstance(answer, Reply) or not answer.later:
+                self._known[question] = answer
+        if isinstance(answer, NoReply) and not told:
+            self.was_no(at_once=answer.later)
+            self._cut_short = self._cut_short or answer.later
+        return answer
+
+    def was_no(self, *, at_once: bool = False) -> None:
+        """Somebody waits because of an answer, or because there was none."""
+        moment = self._now if at_once else self._now + AGAIN_SECONDS
+        self._due = moment if self._due is None else min(self._due, moment)
+
+
+def _refusal(what: str, answer: Reply | NoReply) -> Refusal:
+    if isinstance(answer, NoReply) and answer.later:
+        return LATER
+    said = answer.why if isinstance(answer, NoReply) else answer.refusal
+    return Refusal(Reason.REFUSED_BY_EXTENDER, detail=f"{what}: {said}" if said else what)
+
+
+class ExtenderSpares:
+    """Who may go, by ``preemptableVerb`` and ``reclaimableVerb``. What fails names nobody."""
+
+    name = "extender"
+
+    def __init__(self, desk: Desk, purpose: Purpose) -> None:
+        self._desk = desk
+        self._purpose = purpose
+        self._matter = Matter.PREEMPTABLE if purpose is Purpose.PREEMPT else Matter.RECLAIMABLE
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        desk = self._desk
+        if purpose is not self._purpose or not desk.concerned(claimer):
+            return None
+        keys = tuple(candidate.task.key for candidate in candidates)
+        answer = desk.ask(Question(self._matter, task=claimer.task.key, others=keys))
+        if answer is None or (isinstance(answer, NoReply) and desk.hooks.ignorable):
+            return None
+        if isinstance(answer, NoReply):
+            return []
+        if not answer.status:
+            return None
+        found = [candidate for candidate in candidates if candidate.task.uid in answer.named]
+        if not found:
+            desk.was_no()
+        return found
+
+
+class ExtenderOveruse:
+    """Whether a queue is passed over, by ``queueOverusedVerb``."""
+
+    name = "extender"
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def overused(self, queue: QueueView) -> bool:
+        answer = self._desk.ask(Question(Matter.OVERUSED, queue=queue.name))
+        if isinstance(answer, NoReply):
+            return not self._desk.hooks.ignorable
+        if answer is None or not answer.yes:
+            return False
+        self._desk.was_no()
+        return True
+
+
+class ExtenderAdmits:
+    """Who is let in, by ``jobEnqueueableVerb``; ``jobEnqueuedVerb`` is told."""
+
+    name = "extender"
+    personal = True
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def admit(self, admission: Admission) -> Vote | Refusal:
+        desk = self._desk
+        answer = desk.ask(Question(Matter.ENQUEUEABLE, group=admission.gang.spec.key))
+        if answer is None or (isinstance(answer, NoReply) and desk.hooks.ignorable):
+            return Vote.ABSTAIN
+        if isinstance(answer, NoReply):
+            return _refusal("it could not be asked whether to let it in", NoReply(answer.why))
+        if answer.status < 0:
+            desk.was_no()
+            return _refusal("it does not let it in", answer)
+        return Vote.PERMIT if answer.status else Vote.ABSTAIN
+
+    def admitted(self, gang: GangView) -> None:
+        self._desk.ask(Question(Matter.ENQUEUED, group=gang.spec.key))
+
+
+class ExtenderConsents:
+    """Whether a gang may start or grow as it would be placed: first each placement is told
+    (``allocateFuncVerb``) and may be refused, then ``jobReadyVerb`` is asked. Of a decision that is refused
+    every placement told is taken back (``deallocateFuncVerb``); of one that stands everyone is told who is
+    asked to go."""
+
+    name = "extender"
+
+    def __init__(self, desk: Desk, *, ready: bool = True) -> None:
+        """``ready``: whether ``jobReadyVerb`` is asked."""
+        self._desk = desk
+        self._asks_ready = ready
+
+    def consents(self, outcome: Outcome) -> Refusal | None:
+        told: list[TaskView] = []
+        refusal = self._place(outcome, told) or self._start(outcome)
+        if refusal is not None and outcome.gang is not None:
+            self._take_back(told)
+            return refusal
+        self._leave(outcome.going)
+        return None
+
+    def withdrawn(self, outcome: Outcome) -> None:
+        self._take_back(list(outcome.placed))
+
+    def _place(self, outcome: Outcome, told: list[TaskView]) -> Refusal | None:
+        desk = self._desk
+        for task in outcome.placed:
+            if not desk.concerned(task):
+                continue
+            key = task.task.key
+            answer = desk.ask(Question(Matter.ALLOCATE, task=key, seats=(_seat(task),)))
+            if isinstance(answer, NoReply) and not desk.hooks.ignorable:
+                return _refusal(f"it could not be told of {key}", answer)
+            if isinstance(answer, Reply):
+                if answer.refusal:
+                    return _refusal(f"it refuses a place for {key}", answer)
+                told.append(task)
+        return None
+
+    def _start(self, outcome: Outcome) -> Refusal | None:
+        desk, gang = self._desk, outcome.gang
+        if gang is None or not outcome.placed or not self._asks_ready:
+            return None
+        if gang.spec.dialect is not Dialect.VOLCANO:
+            return None
+        seats = tuple(_seat(task) for task in outcome.placed)
+        answer = desk.ask(Question(Matter.READY, group=gang.spec.key, seats=seats))
+        if answer is None or (isinstance(answer, NoReply) and desk.hooks.ignorable):
+            return None
+        if isinstance(answer, NoReply):
+            return _refusal("it could not be asked whether it may start", answer)
+        return None if answer.yes else _refusal("it does not let it start", answer)
+
+    def _take_back(self, told: list[TaskView]) -> None:
+        self._leave(told[::-1])
+
+    def _leave(self, tasks: Sequence[TaskView]) -> None:
+        for task in tasks:
+            if self._desk.concerned(task):
+                question = Question(Matter.DEALLOCATE, task=task.task.key, seats=(_seat(task),))
+                self._desk.ask(question)
+
+
+def _seat(task: TaskView) -> tuple[str, str]:
+    return task.task.key, task.node.name if task.node is not None else ""
+
+
+def asks_in_rounds(hooks: Hooks) -> bool:
+    """Whether anything is asked or told in the middle of decisions."""
+    return bool(hooks.url) and any(hooks.verbs.get(matter) for matter in _IN_ROUNDS)
