@@ -90,13 +90,20 @@ async def warmed(api: Client, part: Part, scheduler: str, books: Books) -> None:
     await books.until(warm, PATIENCE_SECONDS)
 
 
-async def load(api: Client, books: Books, batch: Batch, part: Part) -> dict[str, Any]:
+def server_cpu(kube: RealKube) -> float:
+    """CPU seconds of etcd and the API server so far."""
+    return sum(usage(kube.pid(name))[0] for name in REQUIRED[:2])
+
+
+async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Part) -> dict[str, Any]:
     """From the first create to all bound, and what is told of it afterwards."""
     cpu, _ = usage(part.pid)
+    server_before = server_cpu(kube)
     begun = time.monotonic()
     created = await batch.create(api)
     await books.until(batch, PATIENCE_SECONDS)
     bound_cpu = usage(part.pid)[0] - cpu
+    server_bound = server_cpu(kube) - server_before
     ended = max(books.bound[name] for name in batch.created)
     waits = [books.bound[name] - at for name, at in batch.created.items()]
     events = await settled_events(api, batch.pods + 1, 60.0)
@@ -111,6 +118,8 @@ async def load(api: Client, books: Books, batch: Batch, part: Part) -> dict[str,
         "cpu_seconds_until_bound": round(bound_cpu, 2),
         "cpu_seconds": round(all_cpu - cpu, 2),
         "peak_mib": peak,
+        "server_cpu_seconds_until_bound": round(server_bound, 2),
+        "server_cpu_seconds": round(server_cpu(kube) - server_before, 2),
         "told_after_seconds": round(settled, 2),
         "scheduled_events": events - 1,
         "pod_scheduled_conditions": books.conditions(batch),
@@ -121,6 +130,7 @@ async def alone(shape: argparse.Namespace) -> dict[str, Any]:
     """Create, then bind by 32 connections; nobody else is there but the watch that counts."""
     async with server(shape.nodes, crds=False) as (kube, api, books):
         batch = Batch("gang", shape.jobs, shape.gang, "nobody")
+        cpu = server_cpu(kube)
         created = await batch.create(api)
         begun = time.monotonic()
         places = list(zip(batch.created, books.free(shape.nodes), strict=False))
@@ -132,6 +142,7 @@ async def alone(shape: argparse.Namespace) -> dict[str, Any]:
             "pods_per_second": round(batch.pods / (created + seconds)),
             "creates_per_second": round(batch.pods / created),
             "binds_per_second": round(batch.pods / seconds),
+            "server_cpu_seconds": round(server_cpu(kube) - cpu, 2),
             "server_peak_mib": usage(kube.pid("kube-apiserver"))[1],
         }
 
@@ -148,7 +159,9 @@ async def peer(shape: argparse.Namespace) -> dict[str, Any]:
         part = KubeScheduler(kube)
         try:
             await warmed(api, part, "default-scheduler", books)
-            return await load(api, books, Batch("gang", shape.jobs, shape.gang, "default-scheduler"), part)
+            return await load(
+                kube, api, books, Batch("gang", shape.jobs, shape.gang, "default-scheduler"), part
+            )
         finally:
             part.stop()
 
@@ -156,12 +169,13 @@ async def peer(shape: argparse.Namespace) -> dict[str, Any]:
 async def own(shape: argparse.Namespace) -> dict[str, Any]:
     """Windlass: end to end, then its binds against blind ones, then a restart."""
     async with server(shape.nodes, crds=True) as (kube, api, books):
-        parts = [WindlassPart(kube, "controller"), WindlassPart(kube, "scheduler", *profiled(shape))]
+        parts = [WindlassPart(kube, "controller"), WindlassPart(kube, "scheduler")]
         controller, scheduler = parts
         try:
             await until_ready(api, lambda: api.find(QUEUES, "default"), "the controllers")
             await warmed(api, scheduler, "windlass", books)
-            result = await load(api, books, Batch("gang", shape.jobs, shape.gang, "windlass"), scheduler)
+            batch = Batch("gang", shape.jobs, shape.gang, "windlass")
+            result = await load(kube, api, books, batch, scheduler)
             result["podgroup_phases"] = await group_statuses(api)
             result["status_writes"] = {
                 what: scheduler.value(f'windlass_scheduler_status_writes_total{{what="{what}"}}')
@@ -181,10 +195,6 @@ async def own(shape: argparse.Namespace) -> dict[str, Any]:
         finally:
             for part in parts:
                 part.stop()
-
-
-def profiled(shape: argparse.Namespace) -> tuple[str, ...]:
-    return ()
 
 
 async def once_pods_exist(
