@@ -24,10 +24,12 @@ class Desk:
         self.api = SchedulerApi(clock)
         self.recorder = Recorder()
         self.results: list[Result] = []
+        self.waits: list[tuple[Order, str]] = []
         self.evictor = Evictor(
             self.api,  # type: ignore[arg-type]
             self.recorder,  # type: ignore[arg-type]
             self.results.append,
+            waits=lambda order, why: self.waits.append((order, why)),
             clock=clock,
             rng=random.Random(1),
         )
@@ -115,3 +117,124 @@ def test_the_claimer_is_named() -> None:
     order = order_for(eviction)
     assert order.reason == "PreemptionByScheduler"
     assert order.message == "evicted by preempt to make room for default/claimer"
+
+
+# ------------------------------------------------------------------ who goes to make room asks the budgets
+
+CLAIM = Order("default/a", "u", "PreemptionByScheduler", "room for g", "default/g", guarded=True)
+
+
+def budget_says_no() -> errors.StatusError:
+    cause = {
+        "reason": "DisruptionBudget",
+        "message": "The disruption budget b needs 2 healthy pods and has 2 currently",
+    }
+    return errors.failure(
+        429,
+        "TooManyRequests",
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+        {"causes": [cause]},
+    )
+
+
+async def test_an_eviction_goes_through_its_own_api_and_ours_is_the_last_word(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(1)
+        assert desk.api.log == [("delete", "pods", "default/a"), ("patch", "pods", "default/a")]
+        assert desk.api.conditions(PODS, "default/a")["DisruptionTarget"]["reason"] == "PreemptionByScheduler"
+        assert desk.results == [Result(CLAIM, True)]
+        assert [reason for _, reason, _ in desk.recorder.said] == ["PreemptionByScheduler"]
+
+
+async def test_one_that_is_gone_before_it_is_told_was_evicted(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u"))  # not bound: it goes at once
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(1)
+        assert desk.results == [Result(CLAIM, True)]
+        assert desk.api.object(PODS, "default/a") is None
+
+
+async def test_the_word_is_repeated_without_evicting_twice(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        problems = [errors.failure(503, "ServiceUnavailable", "later")]
+        desk.api.reject = lambda verb, *_: problems.pop() if verb == "patch" and problems else None
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(5)
+        assert [verb for verb, *_ in desk.api.log] == ["delete", "patch"]
+        assert desk.results == [Result(CLAIM, True)]
+
+
+async def test_a_budget_that_gives_way_in_time_is_waited_for(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        until = fake_clock.monotonic() + 5.0
+        desk.api.refuse_eviction = lambda *_: budget_says_no() if fake_clock.monotonic() < until else None
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(1)
+        assert desk.waits
+        assert desk.waits[0] == (CLAIM, "The disruption budget b needs 2 healthy pods and has 2 currently")
+        assert not desk.results
+        assert not desk.api.conditions(PODS, "default/a")
+        await desk.pass_time(12)
+        assert desk.results == [Result(CLAIM, True)]
+
+
+async def test_a_budget_that_does_not_give_way_is_not_asked_again_for_a_while(fake_clock: FakeClock) -> None:
+    asked: list[float] = []
+
+    def refuse(*_: object) -> errors.StatusError:
+        asked.append(fake_clock.monotonic())
+        return budget_says_no()
+
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        desk.api.refuse_eviction = refuse
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(40)
+        (result,) = desk.results
+        assert (result.evicted, result.refused) == (False, True)
+        assert "needs 2 healthy pods" in result.message
+        last = asked[-1]
+        desk.evictor.submit(CLAIM)  # whoever decides comes back to it
+        await desk.pass_time(10)
+        assert asked[-1] == last
+        await desk.pass_time(60)
+        assert asked[-1] > last
+        before = len(desk.results)
+        desk.evictor.submit(ORDER)  # it has to go for another reason: no budget is asked
+        await desk.pass_time(1)
+        assert desk.results[before:] == [Result(ORDER, True)]
+
+
+async def test_a_pod_of_several_budgets_cannot_be_evicted(fake_clock: FakeClock) -> None:
+    text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        desk.api.refuse_eviction = lambda *_: errors.failure(500, "InternalError", text)
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(1)
+        assert desk.results == [Result(CLAIM, False, text, refused=True)]
+
+
+async def test_an_overloaded_server_is_no_budget(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        problems = [errors.failure(429, "TooManyRequests", "slow down", {"retryAfterSeconds": 1})] * 30
+        desk.api.refuse_eviction = lambda *_: problems.pop() if problems else None
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(60)
+        assert not desk.waits
+        assert desk.results == [Result(CLAIM, True)]
+
+
+async def test_a_later_pod_of_the_same_name_is_not_evicted(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="another", node="n"))
+        desk.evictor.submit(CLAIM)
+        await desk.pass_time(1)
+        assert not (desk.api.object(PODS, "default/a") or {})["metadata"].get("deletionTimestamp")
+        assert [r.evicted for r in desk.results] == [True]

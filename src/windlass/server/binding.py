@@ -98,6 +98,7 @@ def _apply(pod: dict[str, Any], binding: dict[str, Any], node: str, now: float) 
         if added:
             pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **added}
     status = pod.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
     set_condition(status, "PodScheduled", "True", now)
 
 

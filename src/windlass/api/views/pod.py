@@ -8,8 +8,18 @@ from functools import lru_cache
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.podshape import PodShape, PodSpecWire, claims_of, scheduling_group, shape_of
+from windlass.api.views.podshape import (
+    ContainerWire,
+    PodShape,
+    PodSpecWire,
+    Served,
+    claims_of,
+    scheduling_group,
+    served_otherwise,
+    shape_of,
+)
 from windlass.api.views.wire import (
+    EMPTY,
     Owner,
     controller_of,
     intern,
@@ -121,6 +131,8 @@ class _ContainerStatusWire(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     restart_count: int = 0
     state: _StateWire | None = None
+    resources: msgspec.Raw = EMPTY
+    allocated_resources: msgspec.Raw = EMPTY
 
 
 class _ClaimStatusWire(msgspec.Struct, gc=False, rename="camel"):
@@ -136,6 +148,8 @@ class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
     nominated_node_name: str | None = None
     pod_ip: str | None = msgspec.field(name="podIP", default=None)
     conditions: list[_ConditionWire] | None = None
+    resources: msgspec.Raw = EMPTY
+    allocated_resources: msgspec.Raw = EMPTY
     container_statuses: list[_ContainerStatusWire] | None = None
     init_container_statuses: list[_ContainerStatusWire] | None = None
 
@@ -154,8 +168,9 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     meta = metadata(whole.metadata, problems)
     spec = part(_spec_decoder, whole.spec, "spec", PodSpecWire, problems)
     status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
-    shape = shape_of(spec)
     containers = status.container_statuses or ()
+    served = _served(spec, status) if containers else ()
+    shape = shape_of(spec, served, _infeasible(status)) if served else shape_of(spec)
     waiting_reason, waiting_message, ready, disrupted = _conditions(status.conditions)
     return Pod(
         key=f"{meta.namespace}/{meta.name}",
@@ -218,6 +233,28 @@ def _conditions(conditions: list[_ConditionWire] | None) -> tuple[str, str, bool
         elif condition.type == "DisruptionTarget":
             disrupted = condition.status == "True"
     return reason, message, ready, disrupted
+
+
+def _served(spec: PodSpecWire, status: _StatusWire) -> tuple[Served, ...]:
+    """What containers, or the pod as a whole, were given where that is not what they ask."""
+    found = {
+        one.name: one for one in (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    }
+    served = [
+        said
+        for container in (*(spec.containers or ()), *(spec.init_containers or ()))
+        if (one := found.get(container.name)) is not None
+        and (said := served_otherwise(container, one.resources, one.allocated_resources)) is not None
+    ]
+    if spec.resources is not EMPTY:
+        whole = ContainerWire(resources=spec.resources)
+        if (said := served_otherwise(whole, status.resources, status.allocated_resources)) is not None:
+            served.append(said)
+    return tuple(served)
+
+
+def _infeasible(status: _StatusWire) -> bool:
+    return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in status.conditions or ())
 
 
 def _exits(statuses: Sequence[_ContainerStatusWire]) -> tuple[ContainerExit, ...]:

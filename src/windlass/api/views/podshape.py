@@ -256,14 +256,46 @@ _shapes: weakref.WeakValueDictionary[tuple[bytes | str | bool | None, ...], PodS
 )
 
 
-def shape_of(spec: PodSpecWire) -> PodShape:
-    """The shared shape of a spec. Never raises on what stands in it."""
+class Served(msgspec.Struct, frozen=True, gc=False):
+    """What a container of a running pod was given, where that is not what its spec asks: it is being resized in
+    place. ``resources`` as they are in force, ``allocated`` as its kubelet has granted them; both as on the wire.
+    No ``container``: the pod as a whole."""
+
+    container: str
+    resources: bytes
+    allocated: bytes
+
+
+def shape_of(spec: PodSpecWire, served: tuple[Served, ...] = (), infeasible: bool = False) -> PodShape:
+    """The shared shape of a spec. Never raises on what stands in it.
+
+    ``served``: what a pod that is being resized holds; it counts with the larger of that and its spec, as for
+    kube-scheduler, but without its spec where its kubelet has called the resize ``infeasible``.
+    """
     key = _key(spec)
+    if served:
+        key = (
+            *key,
+            *(part for one in served for part in (one.container, one.resources, one.allocated)),
+            infeasible,
+        )
     shape = _shapes.get(key)
     if shape is None:
-        shape = _build(spec)
+        shape = _build(spec, served, infeasible)
         _shapes[key] = shape
     return shape
+
+
+def served_otherwise(
+    container: ContainerWire, resources: msgspec.Raw, allocated: msgspec.Raw
+) -> Served | None:
+    """What a status says of a container, unless that is what its spec says, too."""
+    if resources is EMPTY or bytes(resources) == b"null":
+        return None
+    asked, given = bytes(container.resources), bytes(allocated)
+    if bytes(resources) == asked and (not given or given in asked):
+        return None
+    return Served(container.name, bytes(resources), given)
 
 
 def claims_of(spec: PodSpecWire, pod: str) -> tuple[str, ...]:
@@ -319,9 +351,9 @@ def _key(spec: PodSpecWire) -> tuple[bytes | str | bool | None, ...]:
     return tuple(parts)
 
 
-def _build(spec: PodSpecWire) -> PodShape:
+def _build(spec: PodSpecWire, served: tuple[Served, ...] = (), infeasible: bool = False) -> PodShape:
     problems: list[FieldError] = []
-    request = _request(spec, problems)
+    request = _request(spec, problems, {one.container: one for one in served}, infeasible)
     gates = part(_gates_decoder, spec.scheduling_gates, "spec.schedulingGates", tuple, problems)
     claims = part(_claims_decoder, spec.resource_claims, "spec.resourceClaims", tuple, problems)
     constraints = spec.topology_spread_constraints
@@ -431,25 +463,40 @@ def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[st
     return tuple(sorted(found))
 
 
-def _request(spec: PodSpecWire, problems: list[FieldError]) -> Mapping[str, int]:
+def _request(
+    spec: PodSpecWire, problems: list[FieldError], served: Mapping[str, Served], infeasible: bool
+) -> Mapping[str, int]:
     running: list[Mapping[str, int]] = []
     for position, container in enumerate(spec.containers or ()):
-        running.append(_container(container, f"spec.containers[{position}]", problems))
+        asked = _container(container, f"spec.containers[{position}]", problems)
+        running.append(_effective(asked, served.get(container.name), infeasible))
     sidecars: Mapping[str, int] = {}
     peaks: list[Mapping[str, int]] = []
     for position, container in enumerate(spec.init_containers or ()):
         needs = _container(container, f"spec.initContainers[{position}]", problems)
         if container.restart_policy == "Always":
-            sidecars = add(sidecars, needs)
+            sidecars = add(sidecars, _effective(needs, served.get(container.name), infeasible))
             peaks.append(sidecars)
         else:
             peaks.append(add(sidecars, needs))
     total = maximum([add(*running, sidecars), *peaks])
     whole = _requests(part(_resources_decoder, spec.resources, "spec.resources", _Resources, problems))
-    total.update(_units(whole, "spec.resources.requests", problems))
+    asked = _units(whole, "spec.resources.requests", problems)
+    total.update((name, _effective(asked, served.get(""), infeasible).get(name, 0)) for name in asked)
     overhead = part(_list_decoder, spec.overhead, "spec.overhead", dict, problems)
     total = add(total, _units(overhead, "spec.overhead", problems))
     return {intern(name): units for name, units in total.items() if units > 0}
+
+
+def _effective(asked: Mapping[str, int], served: Served | None, infeasible: bool) -> Mapping[str, int]:
+    """What counts of a container: kube-scheduler's ``determineEffectiveRequests``."""
+    if served is None:
+        return asked
+    ignored: list[FieldError] = []
+    raw, granted = msgspec.Raw(served.resources), msgspec.Raw(served.allocated)
+    actual = _units(part(_resources_decoder, raw, "", _Resources, ignored).requests or {}, "", ignored)
+    allocated = _units(part(_list_decoder, granted, "", dict, ignored), "", ignored)
+    return maximum([actual, allocated, *(() if infeasible else (asked,))])
 
 
 def _container(container: ContainerWire, field: str, problems: list[FieldError]) -> dict[str, int]:

@@ -1,0 +1,475 @@
+"""The bind path, live: reservations and crashes, budgets, nominations, volumes, gates; on both servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from clusters import Cluster
+from faulttransport import DiesAfterBinds, FaultTransport
+from livescene import Json, Scene, eventually
+from realkube import RealKube
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import (
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    STORAGE_CLASSES,
+)
+from windlass.model import reservation
+from windlass.scheduler.leader import Election, LeaseOptions
+
+NOTE = "windlass.dev/reservation"
+
+
+@pytest.fixture
+async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
+    made = Scene(cluster, cluster.new_namespace("bind"))
+    await made.make_queue()
+    yield made
+    await made.close()
+
+
+async def meant(scene: Scene, group: str) -> dict[str, str]:
+    """Pod → node, as the gang's reservation says."""
+    notes = (await scene.group(group))["metadata"].get("annotations") or {}
+    found = reservation.decode(notes.get(NOTE, ""))
+    assert found is not None, notes
+    return {seat.pod: seat.node for seat in found.seats}
+
+
+def conditions(pod: Json) -> dict[str, Json]:
+    return {c["type"]: c for c in pod["status"].get("conditions") or ()}
+
+
+@pytest.mark.parametrize("last", ["before", "after"])
+@pytest.mark.parametrize("binds", [0, 2, 5])
+async def test_a_gang_is_finished_as_it_was_meant_after_a_crash(scene: Scene, binds: int, last: str) -> None:
+    """The scheduler dies with some of a gang bound, one of them perhaps without knowing it."""
+    for i in range(8):
+        await scene.node(f"n{i}", 1)
+    death = DiesAfterBinds(binds, last)
+    await scene.gang("g", 6)
+    await scene.start(lambda inner: FaultTransport(inner, death), bind_concurrency=2, bind_concurrency_max=2)
+
+    async def died() -> bool:
+        return death.dead
+
+    await eventually(died, "the crash")
+    await scene.kill()
+    done = set(await scene.bound())
+    assert len(done) == binds + (last == "after")
+    wanted = await meant(scene, "g")
+    assert len(wanted) == 6
+    await scene.start()
+
+    async def whole() -> bool:
+        return len(await scene.bound()) == 6
+
+    await eventually(whole, "the whole gang")
+    assert await scene.bound() == wanted
+    await scene.check()
+
+
+async def test_a_standby_takes_over_in_time_and_finishes_the_gang(scene: Scene) -> None:
+    """With the lease as it is by default: a leader that dies in the middle of a gang is replaced within 20 seconds."""
+    for i in range(4):
+        await scene.node(f"n{i}", 2)
+    death = DiesAfterBinds(3)
+    lease = LeaseOptions(name=f"windlass-{scene.namespace}", namespace=scene.namespace)
+    client = scene.connect("election", lambda inner: FaultTransport(inner, death))
+    rng = random.Random(5)
+    leader = Election(client, "first", clock=scene.clock, rng=rng, options=lease)
+    await leader.acquire()
+    holding = asyncio.create_task(leader.hold())
+    await scene.start(lambda inner: FaultTransport(inner, death))
+    standby_client = scene.connect("election")
+    standby = Election(standby_client, "second", clock=scene.clock, rng=rng, options=lease)
+    acquiring = asyncio.create_task(standby.acquire())
+    await scene.gang("g", 8)
+
+    async def died() -> bool:
+        return death.dead
+
+    await eventually(died, "the crash")
+    begun = scene.clock.monotonic()
+    await scene.kill()
+    holding.cancel()
+    await asyncio.gather(holding, return_exceptions=True)
+    assert 0 < len(await scene.bound()) < 8
+    wanted = await meant(scene, "g")
+    await asyncio.wait_for(acquiring, 30.0)
+    await scene.start()
+
+    async def whole() -> bool:
+        return len(await scene.bound()) == 8
+
+    await eventually(whole, "the whole gang")
+    assert scene.clock.monotonic() - begun <= 20.0
+    assert await scene.bound() == wanted
+    await standby.release()
+    await client.close()
+    await standby_client.close()
+
+
+async def test_a_gang_that_cannot_be_finished_leaves_nothing(scene: Scene) -> None:
+    for i in range(4):
+        await scene.node(f"n{i}", 1)
+    await scene.gang("g", 4)
+
+    def refuses(request: Any) -> str | None:
+        return "before" if request.path.endswith(("/g-2/binding", "/g-3/binding")) else None
+
+    await scene.start(lambda inner: FaultTransport(inner, refuses), gang_seconds=2.0, assume_seconds=1.0)
+
+    async def half() -> bool:
+        return len(await scene.bound()) == 2
+
+    await eventually(half, "half of it bound")
+    before = await scene.pods()
+
+    async def nothing() -> bool:
+        return not await scene.bound()
+
+    await eventually(nothing, "nothing bound")
+    assert sorted(await scene.pods()) == ["g-2", "g-3"]
+    assert set(before) == {"g-0", "g-1", "g-2", "g-3"}
+
+    async def told() -> bool:
+        found = {c["type"]: c for c in (await scene.group("g"))["status"].get("conditions") or ()}
+        return found.get("GangBindFailed", {}).get("status") == "True"
+
+    await eventually(told, "the condition on the PodGroup")
+
+
+# ------------------------------------------------------------------ room that is made
+
+
+async def budget(scene: Scene, name: str, least: int) -> None:
+    obj = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": scene.namespace},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"guarded": "yes"}}},
+    }
+    await scene.client.create(POD_DISRUPTION_BUDGETS, obj)
+
+    async def counted() -> bool:
+        found = await scene.client.get(POD_DISRUPTION_BUDGETS, name, scene.namespace)
+        return (found.get("status") or {}).get("currentHealthy") == 2
+
+    await eventually(counted, "the budget's status")
+
+
+async def running_pods(scene: Scene, count: int, **more: Any) -> None:
+    """Pods of low priority that run, ready, behind a budget."""
+    for i in range(count):
+        await scene.pod(f"low-{i}", terminationGracePeriodSeconds=30, **more)
+        change = {"metadata": {"labels": {"guarded": "yes"}}}
+        await scene.client.patch(PODS, f"low-{i}", change, scene.namespace)
+
+    async def bound() -> bool:
+        return len(await scene.bound()) == count
+
+    await eventually(bound, "the pods of low priority bound")
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    for i in range(count):
+        await scene.client.patch(
+            PODS, f"low-{i}", {"status": ready}, scene.namespace, kind="strategic", subresource="status"
+        )
+
+
+async def test_room_is_made_by_the_eviction_api_and_nominated(scene: Scene) -> None:
+    node = await scene.node("a", 2)
+    await scene.start()
+    await running_pods(scene, 2)
+    await scene.pod("high", priorityClassName="system-node-critical", gpus=2)
+
+    async def going() -> bool:
+        found = await scene.pods()
+        return all(o["metadata"].get("deletionTimestamp") for n, o in found.items() if n.startswith("low"))
+
+    await eventually(going, "both evicted")
+
+    async def told() -> bool:
+        found = [
+            conditions(o).get("DisruptionTarget", {}) for n, o in (await scene.pods()).items() if n != "high"
+        ]
+        return all(c.get("reason") == "PreemptionByScheduler" for c in found)
+
+    await eventually(told, "why they go")
+
+    async def nominated() -> bool:
+        return (await scene.pods())["high"]["status"].get("nominatedNodeName") == node
+
+    await eventually(nominated, "the node that it waits for")
+    for i in range(2):
+        await scene.client.delete(PODS, f"low-{i}", scene.namespace, grace_seconds=0)
+
+    async def bound() -> bool:
+        return (await scene.bound()) == {"high": node}
+
+    await eventually(bound, "it bound")
+    assert "nominatedNodeName" not in (await scene.pods())["high"]["status"]
+
+
+async def test_a_budget_is_kept_and_said_to_be_the_reason(scene: Scene) -> None:
+    await scene.node("a", 2)
+    service = await scene.start()
+    await running_pods(scene, 2)
+    await budget(scene, "b", 2)
+    await scene.pod("high", priorityClassName="system-node-critical", gpus=1)
+
+    async def waits() -> bool:
+        found = conditions((await scene.pods())["high"])
+        return found.get("PodScheduled", {}).get("status") == "False"
+
+    await eventually(waits, "it waits")
+    await asyncio.sleep(1.0)
+    assert not any(o["metadata"].get("deletionTimestamp") for o in (await scene.pods()).values())
+    told = service.explain(f"{scene.namespace}/pod:high")
+    assert told is not None
+    await scene.client.patch(POD_DISRUPTION_BUDGETS, "b", {"spec": {"minAvailable": 1}}, scene.namespace)
+
+    async def one_goes() -> bool:
+        found = [n for n, o in (await scene.pods()).items() if o["metadata"].get("deletionTimestamp")]
+        return len(found) == 1
+
+    await eventually(one_goes, "one evicted")
+
+
+# ------------------------------------------------------------------ what keeps a pod back
+
+
+async def test_gates_hold_a_pod_and_are_no_call_for_nodes(scene: Scene) -> None:
+    await scene.node("a", 2)
+    await scene.start()
+    await scene.pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+    await scene.pod("free")
+    await eventually(scene.bound, "the free one bound")
+    await asyncio.sleep(1.0)
+    found = await scene.pods()
+    assert list(await scene.bound()) == ["free"]
+    if "PodScheduled" in conditions(found["gated"]):
+        assert conditions(found["gated"])["PodScheduled"]["reason"] == "SchedulingGated"
+    await scene.client.patch(PODS, "gated", {"spec": {"schedulingGates": None}}, scene.namespace)
+
+    async def both() -> bool:
+        return len(await scene.bound()) == 2
+
+    await eventually(both, "the gated one bound")
+
+
+async def test_unschedulable_is_said_only_where_nodes_would_help(cluster: Cluster) -> None:
+    scene = Scene(cluster, cluster.new_namespace("bind"))
+    await scene.make_queue(capability={"nvidia.com/gpu": "2"})
+    try:
+        await scene.node("a", 1)
+        await scene.start()
+        await scene.pod("big", gpus=2)  # no node is large enough
+        await scene.gang("waits", 2)
+        await scene.client.delete(PODS, "waits-1", scene.namespace, grace_seconds=0)
+
+        async def reason(name: str) -> str:
+            found = conditions((await scene.pods())[name])
+            return found.get("PodScheduled", {}).get("reason", "")
+
+        async def both() -> bool:
+            return (await reason("big"), await reason("waits-0")) == ("Unschedulable", "SchedulingGated")
+
+        await eventually(both, "each with its reason")
+    finally:
+        await scene.close()
+
+
+async def test_nodes_that_go_take_nothing(scene: Scene) -> None:
+    """Not ready, out of service, cordoned: as their taints say."""
+    unready = await scene.node("unready", 4)
+    ill = {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}}
+    await scene.client.patch(NODES, unready, ill, kind="strategic", subresource="status")
+    leaves = await scene.node("leaves", 4)
+    taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+    await scene.client.patch(NODES, leaves, {"spec": {"taints": [taint]}})
+    cordoned = await scene.node("cordoned", 4)
+    await scene.client.patch(NODES, cordoned, {"spec": {"unschedulable": True}})
+    good = await scene.node("good", 1)
+    await scene.start()
+    await scene.pod("one", tolerations=[])
+    await scene.pod("two", tolerations=[])
+
+    async def bound() -> bool:
+        return set((await scene.bound()).values()) == {good}
+
+    await eventually(bound, "one on the good node")
+    await asyncio.sleep(0.5)
+    assert len(await scene.bound()) == 1
+    await scene.client.patch(NODES, cordoned, {"spec": {"unschedulable": None}})
+
+    async def both() -> bool:
+        return sorted((await scene.bound()).values()) == sorted([good, cordoned])
+
+    await eventually(both, "the other on the node that was cordoned")
+
+
+async def test_a_pod_that_was_resized_counts_with_what_it_holds(scene: Scene) -> None:
+    node = await scene.node("a", 0)
+    await scene.client.patch(
+        NODES, node, {"status": {"allocatable": {"cpu": "4"}, "capacity": {"cpu": "4"}}}, subresource="status"
+    )
+    await scene.start()
+    await scene.pod("grows", gpus=0)
+    await eventually(scene.bound, "it bound")
+    held = {
+        "phase": "Running",
+        "containerStatuses": [
+            {
+                "name": "main",
+                "image": "x",
+                "imageID": "x",
+                "ready": True,
+                "restartCount": 0,
+                "resources": {"requests": {"cpu": "3"}},
+                "allocatedResources": {"cpu": "3"},
+            }
+        ],
+    }
+    await scene.client.patch(
+        PODS, "grows", {"status": held}, scene.namespace, kind="strategic", subresource="status"
+    )
+    ask = {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "2"}}}]}
+    await scene.pod("late", gpus=0, **ask)
+
+    async def waits() -> bool:
+        return (
+            conditions((await scene.pods())["late"]).get("PodScheduled", {}).get("reason") == "Unschedulable"
+        )
+
+    await eventually(waits, "no room beside it")
+    assert list(await scene.bound()) == ["grows"]
+    await scene.phase("grows", "Succeeded")
+
+    async def bound() -> bool:
+        return "late" in await scene.bound()
+
+    await eventually(bound, "room again")
+
+
+# ------------------------------------------------------------------ volumes
+
+
+async def storage_class(scene: Scene) -> str:
+    name = f"fast-{scene.namespace}"
+    obj = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name},
+        "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    await scene.client.create(STORAGE_CLASSES, obj)
+    return name
+
+
+async def claim(scene: Scene, name: str, storage: str) -> None:
+    obj = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": scene.namespace},
+        "spec": {
+            "storageClassName": storage,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await scene.client.create(PERSISTENT_VOLUME_CLAIMS, obj)
+
+
+async def provision(scene: Scene, name: str, storage: str, node: str) -> None:
+    """What a provisioner and the volume controller do; on a real cluster the latter is at work itself."""
+    found = await scene.client.get(PERSISTENT_VOLUME_CLAIMS, name, scene.namespace)
+    volume = f"pv-{scene.namespace}-{name}"
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
+    obj = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume, "annotations": {"pv.kubernetes.io/provisioned-by": "disk.example.com"}},
+        "spec": {
+            "storageClassName": storage,
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "disk.example.com", "volumeHandle": volume},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": scene.namespace,
+                "name": name,
+                "uid": found["metadata"]["uid"],
+            },
+        },
+    }
+    await scene.client.create(PERSISTENT_VOLUMES, obj)
+    change = {
+        "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": volume},
+    }
+    with contextlib.suppress(StatusError):  # the real controller may have been first
+        await scene.client.patch(PERSISTENT_VOLUME_CLAIMS, name, change, scene.namespace)
+
+
+@pytest.mark.real
+async def test_a_pod_waits_for_the_volume_that_is_made_for_it(real_kube: RealKube) -> None:
+    """The embedded server has no classes of storage: its node makes a folder of each claim."""
+    cluster = Cluster.of_real(real_kube)
+    scene = Scene(cluster, cluster.new_namespace("bind"))
+    await scene.make_queue()
+    try:
+        await waits_for_its_volume(scene)
+    finally:
+        await scene.close()
+
+
+async def waits_for_its_volume(scene: Scene) -> None:
+    node = await scene.node("a", 1)
+    storage = await storage_class(scene)
+    await claim(scene, "data", storage)
+    await scene.start()
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    await scene.pod("reader", volumes=volumes, tolerations=[])
+
+    async def selected(wanted: str = node) -> bool:
+        found = await scene.client.get(PERSISTENT_VOLUME_CLAIMS, "data", scene.namespace)
+        return (found["metadata"].get("annotations") or {}).get(
+            "volume.kubernetes.io/selected-node"
+        ) == wanted
+
+    await eventually(selected, "the node said on the claim")
+    await asyncio.sleep(1.0)
+    assert not await scene.bound()
+
+    # It cannot be made there: the provisioner takes the node back, and the pod is placed anew.
+    other = await scene.node("b", 1)
+    await scene.client.patch(NODES, node, {"spec": {"unschedulable": True}})
+    nothing = {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}}
+    await scene.client.patch(PERSISTENT_VOLUME_CLAIMS, "data", nothing, scene.namespace)
+
+    async def elsewhere() -> bool:
+        return await selected(other)
+
+    await eventually(elsewhere, "the other node said on the claim")
+    assert not await scene.bound()
+    await provision(scene, "data", storage, other)
+
+    async def bound() -> bool:
+        return await scene.bound() == {"reader": other}
+
+    await eventually(bound, "it bound")
+    await scene.client.delete(STORAGE_CLASSES, storage)
