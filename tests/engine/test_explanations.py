@@ -490,6 +490,23 @@ def test_the_reason_is_told_anew_when_the_nodes_change_so_that_it_becomes_anothe
     assert c.status["ns/g2"].explanation.code is Reason.INSUFFICIENT_RESOURCES
 
 
+def test_the_reason_is_told_anew_when_the_limit_of_a_queue_above_becomes_too_low() -> None:
+    c = Cluster().queues("top", "a parent=top", "b").nodes("n1 gpu=4").running("busy", "n1", "gpu=4")
+    c.gang("g", 1, "gpu=2", queue="a").gang("h", 1, "gpu=2", queue="a", priority=-1)
+    c.gang("beside", 1, "gpu=2", queue="b")
+    c.cycle()
+    assert c.status["ns/g"].explanation.code is Reason.INSUFFICIENT_RESOURCES
+    assert c.explain("h").position == 2
+    c.queues("top limit.gpu=1")
+    assert {status.group for status in c.cycle().groups} == {"ns/g", "ns/h"}
+    assert {c.status[f"ns/{g}"].explanation.code for g in "gh"} == {Reason.EXCEEDS_QUEUE_LIMIT}
+    assert (c.explain("g").position, c.explain("h").position) == (0, 0)
+    c.queues("top limit.gpu=2")
+    c.cycle()
+    assert c.status["ns/g"].explanation.code is Reason.INSUFFICIENT_RESOURCES
+    assert c.explain("h").position == 2
+
+
 def test_a_gang_without_all_members_is_told_anew_too() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4").gang("g", 1, "gpu=8", min=2)
     c.cycle()

@@ -245,7 +245,7 @@ class Core:
             touched[group.key] = group
             self.enrolment.settle(group, now)
         if self.config.explanations:
-            self.reviews.note(touched)
+            self.reviews.note(touched, reshaped.values())
         if world.queues.recount:
             world.ledger.recount_models(world.groups.values())
         world.usage.renew(now)

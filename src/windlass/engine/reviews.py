@@ -1,18 +1,20 @@
 """Keeping what was said true.
 
 A parked group is not looked at again until something helps it; but what was said of it can become
-untrue meanwhile: a node goes away, and "waits for room" has become "can never run". Whenever nodes come,
-go or change, the reasons of everything that waits are judged again, a bounded number per cycle, and
+untrue meanwhile: a node goes away, or a queue's limit is lowered, and "waits for room" has become "can never
+run". Whenever nodes come, go or change, the reasons of everything that waits are judged again, and whenever the
+rules of a queue do, those of all that waits in it and below it; a bounded number per cycle. They are
 said again where the reason code has changed. Amounts in messages may lag; ``explain`` is always fresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from windlass.engine.diagnosis import Diagnosis
 from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket, ParkingLot, Signature
+from windlass.engine.queues import QueueEntry
 from windlass.engine.world import World
 
 PER_CYCLE = 64
@@ -34,8 +36,13 @@ class Reviews:
                 self._explain(bucket, now, touched)
         return touched
 
-    def note(self, touched: Mapping[str, GroupEntry]) -> None:
-        """Have everything judged again if the nodes have changed. ``touched`` is judged anyway."""
+    def note(self, touched: Mapping[str, GroupEntry], reshaped: Iterable[QueueEntry]) -> None:
+        """Have everything judged again if the nodes have changed, and what waits in the queues whose rules
+        have (``reshaped``, with those below them). ``touched`` is judged anyway, where it is in no bucket."""
+        for queue in reshaped:
+            for group in queue.groups.values():
+                if group.bucket is not None and group.bucket.parked:
+                    self.open[group.bucket.signature] = None
         table = self._world.table
         if not table.reshaped:
             return
