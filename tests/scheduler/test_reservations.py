@@ -322,3 +322,23 @@ async def test_a_gang_that_cannot_be_finished_gives_back_what_it_holds_and_says_
         await running.settle(10.0)
         assert api.phase("g") == "Running"
         assert api.conditions(POD_GROUPS, "default/g")["GangBindFailed"]["status"] == "False"
+
+
+# ------------------------------------------------------------------ standing by
+
+
+async def test_one_that_stands_by_writes_nothing_and_knows_everything(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2), *gang("g", 2), pod("big", requests={"nvidia.com/gpu": "9"}))
+    async with Running(api, stands_by=True) as running:
+        for i in range(300):
+            api.add(pod(f"churn-{i}", node="n1"))
+            api.remove(PODS, f"default/churn-{i}")
+        await running.settle(12.0)
+        assert running.service.ready.is_set()
+        assert (api.log, api.bindings, running.recorder.said) == ([], [], [])
+        assert len(running.service.model._dirty_pods) < 100
+        running.service.lead()
+        await running.settle(2.0)
+        assert api.bound() == ["g-0", "g-1"]
+        assert api.phase("g") == "Running"
+        assert running.reasons("big") == ["FailedScheduling"]

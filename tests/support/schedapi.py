@@ -144,7 +144,9 @@ class Recorder:
 class Running:
     """A scheduler at work on a fake API; ``settle`` lets time pass and everything finish."""
 
-    def __init__(self, api: SchedulerApi, *, registry: Any = None, **options: Any) -> None:
+    def __init__(
+        self, api: SchedulerApi, *, registry: Any = None, stands_by: bool = False, **options: Any
+    ) -> None:
         self.api = api
         self.recorder = Recorder()
         self.service = SchedulerService(
@@ -156,6 +158,7 @@ class Running:
             bind_client=api,  # type: ignore[arg-type]
             recorder=self.recorder,  # type: ignore[arg-type]
             registry=registry,
+            stands_by=stands_by,
         )
         self.task: asyncio.Task[None] | None = None
 

@@ -61,7 +61,14 @@ async def serve(options: ProcessOptions) -> None:
     connection = kubeconfig.load(options.kubeconfig, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-scheduler", clock=clock, rng=rng)
     registry = metrics.registry()
-    service = SchedulerService(client, clock=clock, rng=rng, options=scheduling, registry=registry)
+    service = SchedulerService(
+        client,
+        clock=clock,
+        rng=rng,
+        options=scheduling,
+        registry=registry,
+        stands_by=options.leader_elect,
+    )
     identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
     election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
     endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
@@ -81,20 +88,27 @@ async def serve(options: ProcessOptions) -> None:
 
 
 async def _lead(service: SchedulerService, election: Election, elect: bool, file: ConfigFile | None) -> None:
-    if elect:
-        await election.acquire()
-    service.metrics.leader.set(1)
+    """Follow the cluster from the start, so that whoever comes to lead need not read it first."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(service.run(), name="scheduler")
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
-                group.create_task(election.hold(), name="lease")
+                group.create_task(_elected(service, election), name="lease")
+            else:
+                service.metrics.leader.set(1)
     except* LeaderLost as lost:
         raise lost.exceptions[0] from None
     finally:
         service.metrics.leader.set(0)
+
+
+async def _elected(service: SchedulerService, election: Election) -> None:
+    await election.acquire()
+    service.metrics.leader.set(1)
+    service.lead()
+    await election.hold()
 
 
 async def _until(stopped: asyncio.Event, work: object) -> None:

@@ -7,6 +7,7 @@ engine, an assumed bind or an incomplete gang has named.
 
 Invariants: a decided bind counts as done until the pod shows it, its failure is known, or it was looked
 up; nothing is decided before every informer is synced; all state can be lost, a restart reads it anew.
+One that stands by follows everything and writes nothing until it leads.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ from windlass.spi.configuration import SchedulerConfig
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
 SLOW_CYCLE_SECONDS = 0.5
+STAND_BY_SECONDS = 5.0
 _ONCE = RetryPolicy(attempts=1)
 
 
@@ -78,7 +80,7 @@ def _model_of(options: SchedulerOptions) -> ClusterModel:
 class SchedulerService:
     """``informers`` may be shared with other services of the process, which then run them; without, the
     service runs its own. ``engine`` is the default policy unless given. ``bind_client`` must not repeat
-    requests by itself: the binder wants to see every refusal for overload."""
+    requests by itself: the binder wants to see every refusal for overload. ``stands_by``: until :meth:`lead`."""
 
     def __init__(
         self,
@@ -92,8 +94,12 @@ class SchedulerService:
         recorder: EventRecorder | None = None,
         bind_client: Client | None = None,
         registry: CollectorRegistry | None = None,
+        stands_by: bool = False,
     ) -> None:
         self.options = options or SchedulerOptions()
+        self._leads = asyncio.Event()
+        if not stands_by:
+            self._leads.set()
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
         policy = self.options.policy
         self.model = _model_of(self.options)
@@ -175,24 +181,31 @@ class SchedulerService:
         try:
             if self._own_informers:
                 keeper.start(self._informers.run(), "informers")
-            keeper.start(self.recorder.run(), "events")
-            keeper.start(self._publisher.run(), "publisher")
-            keeper.start(self._evictor.run(), "evictor")
-            keeper.start(self._binder.run(), "binder")
-            keeper.start(self._announcer.run(), "announcer")
             keeper.start(self._decide(), "decisions")
             keeper.start(self._feed.follow_served(), "optional kinds")
-            keeper.start(self._loads.run(), "measured loads")
-            keeper.start(self._run_times.run(), "learned run times")
-            self._judges.serve(self._policies(), keeper.start)
-            self._consultants.serve(self._policies())
             await keeper.watch()
         finally:
             self._consultants.close()
             await keeper.stop()
 
+    def lead(self) -> None:
+        """Decide from now on."""
+        self._leads.set()
+
     async def _decide(self) -> None:
         await self._sync()
+        await self._stand_by()
+        await self._run_times.load()
+        keeper = self._keeper
+        keeper.start(self.recorder.run(), "events")
+        keeper.start(self._publisher.run(), "publisher")
+        keeper.start(self._evictor.run(), "evictor")
+        keeper.start(self._binder.run(), "binder")
+        keeper.start(self._announcer.run(), "announcer")
+        keeper.start(self._loads.run(), "measured loads")
+        keeper.start(self._run_times.run(), "learned run times")
+        self._judges.serve(self._policies(), keeper.start)
+        self._consultants.serve(self._policies())
         pause: float | None = 0.0
         while True:
             await wait_for(self._wake, self._clock, pause)
@@ -204,7 +217,6 @@ class SchedulerService:
         patience = self._keeper.start(self._complain(), "sync warning")
         await self._feed.open_served()
         await self._feed.wait_synced()
-        await self._run_times.load()
         if self._config_map is not None:
             await self._config_map.informer.wait_synced()
         patience.cancel()
@@ -217,6 +229,16 @@ class SchedulerService:
             queues=len(model.queues),
         )
         self.ready.set()
+
+    async def _stand_by(self) -> None:
+        """Return when it is this one's turn to decide; until then marks of what changed are swept away."""
+        if self._leads.is_set():
+            return
+        while not self._leads.is_set():
+            self.model.take(self._time())
+            self.model.take_changed()
+            await wait_for(self._leads, self._clock, STAND_BY_SECONDS)
+        self.model.resend()
 
     async def _complain(self) -> None:
         while True:
@@ -393,7 +415,8 @@ class SchedulerService:
     def _pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """The informer shows a change of a pod; the model has it already."""
         self._ledger.change(old, new)
-        self._run_times.pod(old, new)
+        if self._leads.is_set():
+            self._run_times.pod(old, new)
         if new is None or not new.node_name or (old is not None and old.node_name):
             return
         assumed = self.model.assumed.get(new.key)
