@@ -9,20 +9,27 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
-from windlass.kits import memory
+from windlass.kits import durations, garbage, memory
+from windlass.sim import cluster
+from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
-from windlass.sim.metrics import Metrics
+from windlass.sim.metrics import Metrics, measure
 from windlass.sim.policies import POLICIES, Policy
+from windlass.sim.progress import Effort, RestartCost
+from windlass.sim.replay import Options, replay
 from windlass.sim.traces import formats
 from windlass.sim.traces.rows import TraceError
+from windlass.spi.objects import Node
 
 INPUT_ERROR = "WL-INPUT-465"
 
@@ -75,6 +82,86 @@ def chosen_policies(given: Sequence[str]) -> list[Policy]:
     return [POLICIES[name] for name in dict.fromkeys(names)]
 
 
+def check_format(name: str | None) -> None:
+    """Raises :class:`WindlassError` for a format that there is not."""
+    if name and name not in formats.FORMATS:
+        raise WindlassError(
+            "WL-USE-400",
+            f'there is no format "{name}"',
+            evidence="formats: " + ", ".join(formats.FORMATS),
+            remedies=("windlass sim formats",),
+        )
+
+
+# ---------------------------------------------------------------------- running
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The cluster and how jobs run on it. ``said``: the same for people."""
+
+    nodes: Sequence[Node]
+    options: Options
+    said: str
+
+
+def setup(given: Mapping[str, Any]) -> Setup:
+    """From the options of the command line. Raises :class:`WindlassError`."""
+    try:
+        nodes = cluster.make_nodes(cluster.parse(given["nodes"]))
+        models = {cluster.model_of(node) for node in nodes}
+        effort = Effort(
+            restart=RestartCost.parse(given["restart_cost"]),
+            checkpoint_seconds=None if given["checkpoint"] == "never" else _seconds_of(given["checkpoint"]),
+            speeds=dict(_speed(text, models) for text in given["speeds"]),
+            spread_slowdown=given["spread_slowdown"],
+        )
+        mean = _seconds_of(given["mtbf"]) if given["mtbf"] else 0.0
+        failures = NodeFailures(mean, _seconds_of(given["repair"]))
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
+    options = Options(
+        effort=effort,
+        failures=failures,
+        pod_gpus=given["pod_gpus"],
+        seed=given["seed"],
+        time_share=given["time_share"],
+    )
+    said = f"{given['nodes']}; a restart costs {effort.restart} s; seed {given['seed']}"
+    return Setup(nodes, options, said + ("" if given["time_share"] else "; no time-sharing"))
+
+
+def _seconds_of(text: str) -> float:
+    seconds = durations.parse(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} is less than nothing")
+    return seconds
+
+
+def _speed(text: str, models: set[str]) -> tuple[str, float]:
+    model, _, factor = text.partition("=")
+    try:
+        speed = float(factor)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed < inf:
+        raise ValueError(f"{text!r} is no speed of a card, such as H100=2.5")
+    if model not in models:
+        raise ValueError(f"no node has cards {model!r}; there are {', '.join(sorted(models)) or 'none'}")
+    return model, speed
+
+
+def play(invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup: Setup) -> Metrics:
+    """One policy, timed."""
+    garbage.expect_long_lives()
+    begun = invocation.clock.monotonic()
+    with progress(invocation, policy.name, len(jobs)) as tell:
+        outcome = replay(jobs, setup.nodes, policy, setup.options, tell)
+    outcome.seconds = invocation.clock.monotonic() - begun
+    outcome.memory_bytes = memory.peak_bytes()
+    return measure(policy.name, outcome)
+
+
 # ---------------------------------------------------------------------- progress
 
 BAR = 24
@@ -101,11 +188,6 @@ def progress(invocation: Invocation, title: str, total: int) -> Iterator[Callabl
         yield tell
     finally:
         terminal.write("\r\x1b[K")
-
-
-def peak_memory() -> int:
-    """The most bytes that this process has had resident."""
-    return memory.peak_bytes()
 
 
 # ---------------------------------------------------------------------- printing

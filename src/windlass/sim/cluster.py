@@ -62,3 +62,8 @@ def gpus_of(node: Node) -> int:
 def capacity(nodes: Sequence[Node]) -> int:
     """How many cards all nodes have."""
     return sum(gpus_of(node) for node in nodes)
+
+
+def model_of(node: Node) -> str:
+    """The model of its cards; empty if they have none."""
+    return node.devices[0].model if node.devices else ""

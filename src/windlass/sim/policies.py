@@ -7,7 +7,7 @@ or a number of pods that know nothing of one another.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -15,8 +15,11 @@ from windlass.kits.rng import Random
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.resources import ResourcesFit
+from windlass.plugins.spread import Spread
 from windlass.sim.jobs import TraceJob
+from windlass.sim.progress import RestartCost
 from windlass.spi.objects import Group, Node
+from windlass.spi.plugins import GroupView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Setting:
     nodes: Sequence[Node]
     random: Random
     time_share: bool = True
+    restart: RestartCost = field(default_factory=RestartCost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +53,13 @@ def _as_it_is(group: Group, job: TraceJob) -> Group:
 @dataclass(frozen=True, slots=True)
 class Made:
     """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``pooled``: all jobs stand in one queue,
-    whatever the trace says. ``dress``: what else the policy says of a job's group (a run time, an annotation)."""
+    whatever the trace says. ``confirms``: the engine is told when pods run, for policies that look at that.
+    ``dress``: what else the policy says of a job's group (a run time, an annotation)."""
 
     engine: Engine
     singly: Singly | None = None
     pooled: bool = True
+    confirms: bool = False
     dress: Callable[[Group, TraceJob], Group] = _as_it_is
 
 
@@ -81,7 +87,56 @@ def _fifo_backfill(setting: Setting) -> Made:
     return Made(_engine("none"))
 
 
+class Shortest:
+    """Whoever runs shortest goes first: an oracle."""
+
+    name = "shortest"
+
+    def __init__(self, seconds: Mapping[str, float]) -> None:
+        self._seconds = seconds
+
+    def group_key(self, group: GroupView) -> float:
+        return self._seconds[group.spec.key]
+
+
+def _sjf(setting: Setting) -> Made:
+    seconds = {key: job.duration_seconds for key, job in zip(setting.keys, setting.jobs, strict=True)}
+    return Made(_engine("none", Shortest(seconds)))
+
+
+def _kube(setting: Setting) -> Made:
+    config = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
+    return Made(Engine(config, [NodeAvailable(), ResourcesFit(), Spread()]), Singly())
+
+
+def _kube_pack(setting: Setting) -> Made:
+    return Made(_engine("none"), Singly())
+
+
+def _kube1(setting: Setting) -> Made:
+    config = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
+    return Made(Engine(config, [NodeAvailable(), ResourcesFit(), Spread()]), Singly(pod_gpus=1))
+
+
+def _timed(group: Group, job: TraceJob) -> Group:
+    return replace(group, run_estimate=job.duration_seconds)
+
+
+def _easy(setting: Setting) -> Made:
+    return Made(_engine("easy"), confirms=True, dress=_timed)
+
+
+def _conservative(setting: Setting) -> Made:
+    return Made(_engine("conservative"), confirms=True, dress=_timed)
+
+
 _ALL = (
+    Policy("kube", "pod by pod, pods of up to a node, spread", _kube),
+    Policy("kube-pack", "pod by pod, most allocated node first", _kube_pack),
+    Policy("kube1", "pod by pod, pods of one GPU, spread", _kube1),
+    Policy("sjf", "shortest first, oracle", _sjf, oracle=True),
+    Policy("easy", "", _easy, oracle=True),
+    Policy("conservative", "", _conservative, oracle=True),
     Policy("fifo", "gangs by age; nobody passes the first", _fifo),
     Policy("fifo-backfill", "gangs by age; who does not fit is passed by whoever fits", _fifo_backfill),
 )

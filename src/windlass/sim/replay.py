@@ -2,24 +2,26 @@
 
 Jobs arrive, run, end; nodes fail and come back. All of one moment is told to the engine at once, then it decides
 until nothing more happens at that moment; its binds start jobs, its evictions stop them. A job runs once all of
-its pods (of an elastic one: the least number) have their places; its pods are ready at once, what a restart
-takes is counted by :class:`~windlass.sim.world.RestartCost`. A pod that is evicted is gone at once, and its owner
-makes another one.
+its pods (of an elastic one: the least number) have their places. Pods are ready at once and gone at once; what a
+restart takes and what a stop loses is said by :class:`~windlass.sim.progress.Effort`. The owner of a pod that is
+gone makes another one at the same moment.
 
-Invariants: every job ends exactly once, or waits at the end; what jobs hold on a node is never more than it has
-(the engine's books are the only ones); equal inputs and seeds give equal outcomes.
+Invariants: every job ends exactly once, or waits at the end; jobs hold on a node what the engine gave them, and
+no other books are kept; equal inputs and seeds give equal outcomes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.engine.deltas import (
     Delta,
     GroupRemoved,
     GroupUpserted,
+    NodeRemoved,
     NodeUpserted,
     QueueUpserted,
     TaskRemoved,
@@ -27,30 +29,32 @@ from windlass.engine.deltas import (
 )
 from windlass.kits.rng import seeded
 from windlass.sim.clock import Agenda, Kind
-from windlass.sim.cluster import capacity, gpus_of
-from windlass.sim.jobs import WHOLE, TraceJob, in_order
+from windlass.sim.cluster import capacity, gpus_of, model_of
+from windlass.sim.failures import NodeFailures
+from windlass.sim.jobs import TraceJob, in_order
 from windlass.sim.outcome import Moment, Outcome, Span
-from windlass.sim.policies import Made, Policy, Setting
-from windlass.sim.world import JobRun, Pod, RestartCost, Shapes, next_incarnation
-from windlass.spi.objects import Group, Node, Queue, Task
+from windlass.sim.policies import Policy, Setting
+from windlass.sim.progress import Effort, JobRun, Pod, Speeds
+from windlass.sim.world import NAMESPACE, Teller, next_incarnation, running
+from windlass.spi.objects import Node, Queue
 
-POOL = "default"
-"""The queue of all jobs where a policy knows but one."""
 ROUNDS = 1000
 """So many cycles may one moment take: more would never end."""
 
 
 class ReplayError(RuntimeError):
-    """The engine decides for ever at one moment, or a job can never run."""
+    """The engine decides for ever at one moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``checkpoint_seconds``: how often jobs save what they have done; 0: all the time; ``None``: never.
-    ``time_share``: jobs that say nothing of it opted in to being suspended for their equals."""
+    """``effort``: how jobs run. ``pod_gpus``: the most GPUs of one pod (0: as many as the largest node has).
+    ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``timeline``:
+    whether the outcome has ``moments``."""
 
-    restart: RestartCost = field(default_factory=RestartCost)
-    checkpoint_seconds: float | None = 0.0
+    effort: Effort = field(default_factory=Effort)
+    failures: NodeFailures = field(default_factory=NodeFailures)
+    pod_gpus: int = 0
     seed: int = 0
     time_share: bool = True
     timeline: bool = True
@@ -76,32 +80,53 @@ class Replay:
         self.options = options
         ordered = in_order(jobs)
         width = len(str(len(ordered)))
-        keys = [f"sim/{index:0{width}d}" for index in range(len(ordered))]
+        keys = [f"{NAMESPACE}/{index:0{width}d}" for index in range(len(ordered))]
         self.runs = [
             JobRun(index, key, job) for index, (key, job) in enumerate(zip(keys, ordered, strict=True))
         ]
-        random = seeded(options.seed)
-        self.made: Made = policy.make(Setting(ordered, keys, nodes, random, options.time_share))
+        self._random = seeded(f"failures {options.seed}")
+        setting = Setting(
+            ordered, keys, nodes, seeded(options.seed), options.time_share, options.effort.restart
+        )
+        self.made = policy.make(setting)
         self.engine = self.made.engine
         self.agenda = Agenda()
-        self.shapes = Shapes(max((gpus_of(node) for node in nodes), default=0))
+        cards = {node.name: gpus_of(node) for node in nodes}
+        self._teller = Teller(self.made, max(cards.values(), default=0), options.pod_gpus)
+        self._speeds = Speeds(options.effort, {node.name: model_of(node) for node in nodes}, cards)
         self.outcome = Outcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
+        self._nodes = {node.name: node for node in nodes}
         self._deltas: list[Delta] = []
         self._pods: dict[str, Pod] = {}
         self._used = 0.0
         self._waiting_jobs = 0
         self._waiting_gpus = 0.0
         self._done = 0
-        queues = [POOL] if self.made.pooled else sorted({job.queue for job in ordered})
+        self._happenings: dict[int, Callable[[Any, float], None]] = {
+            Kind.END: self._ends,
+            Kind.REPAIR: self._repaired,
+            Kind.FAILURE: self._failed,
+            Kind.GIVE_UP: self._gives_up,
+            Kind.ARRIVAL: self._arrives,
+            Kind.COME_BACK: self._enter,
+        }
+        self._begin(ordered)
+
+    def _begin(self, jobs: Sequence[TraceJob]) -> None:
+        queues = sorted({self._teller.queue(job) for job in jobs})
         self.engine.apply([QueueUpserted(Queue(name)) for name in queues])
-        self.engine.apply([NodeUpserted(node) for node in nodes])
+        self.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
             self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)
+        if self.options.failures.mean_seconds > 0:
+            for name in self._nodes:
+                self._plan_failure(name, 0.0)
 
     # ------------------------------------------------------------------ the loop
 
     def run(self, progress: Callable[[int], None] | None = None) -> Outcome:
-        agenda = self.agenda
+        """Until every job has ended, or nothing will ever happen again."""
+        agenda, happenings, timeline = self.agenda, self._happenings, self.options.timeline
         wake: float | None = None
         total = len(self.runs)
         while self._done < total:
@@ -109,32 +134,19 @@ class Replay:
             if moment is None or (wake is not None and wake < moment):
                 moment = wake
             if moment is None:
-                break  # nothing will ever happen again: who waits, waits for ever
-            before = len(self._deltas)
+                break
             for kind, what in agenda.due(moment):
-                self._happens(kind, what, moment)
-            if len(self._deltas) == before and (wake is None or wake > moment):
+                happenings[kind](what, moment)
+            if not self._deltas and (wake is None or wake > moment):
                 continue
             wake = self._decide(moment)
-            if self.options.timeline:
-                self._note(moment)
+            if timeline:
+                self.outcome.moments.append(
+                    Moment(moment, self._used, self._waiting_jobs, self._waiting_gpus)
+                )
             if progress is not None:
                 progress(self._done)
         return self.outcome
-
-    def _happens(self, kind: int, what: object, now: float) -> None:
-        if kind == Kind.END:
-            run, epoch = what  # type: ignore[misc]
-            if run.epoch == epoch:
-                self._end(run, now)
-        elif kind == Kind.ARRIVAL:
-            self._arrive(what, now)  # type: ignore[arg-type]
-        elif kind == Kind.GIVE_UP:
-            run, starts = what  # type: ignore[misc]
-            if run.starts == starts and 0 < run.bound < run.least:
-                self._give_up(run, now)
-        elif kind == Kind.COME_BACK:
-            self._enter(what, now)  # type: ignore[arg-type]
 
     def _decide(self, now: float) -> float | None:
         """Let the engine decide until nothing more follows at once; when it wants to be asked again."""
@@ -145,97 +157,96 @@ class Replay:
             decision = engine.cycle(now)
             outcome.cycles += 1
             self._carry_out(decision, now)
-            again = bool(decision.evictions) or (decision.wake_at is not None and decision.wake_at <= now)
-            if not again:
+            if not decision.evictions and (decision.wake_at is None or decision.wake_at > now):
                 return decision.wake_at
-        raise ReplayError(f"at {now:.0f} s the engine decides and decides")
+        raise ReplayError(f"at {now:.0f} s the engine decides without end")
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ jobs come and go
 
-    def _arrive(self, run: JobRun, now: float) -> None:
-        job = run.job
-        made = self.made
-        singly = made.singly
-        sizes = self.shapes.sizes(job, singly.pod_gpus if singly is not None else 0)
-        run.least = len(sizes)
-        if 0 < job.min_gpus < job.gpus and singly is None:
-            run.least = max(1, len(self.shapes.sizes(job, 1)[: job.min_gpus]))
-            sizes = self.shapes.sizes(job, 1)
-        if singly is None:
-            group = Group(
-                run.key,
-                self._queue(job),
-                job.priority,
-                run.least,
-                created=now,
-                uid=run.key,
-                admitted=True,
-            )
-            run.group = made.dress(group, job)
-        for number, gpus in enumerate(sizes):
-            key = f"{run.key}-{number}"
-            group_key = run.key if singly is None else f"sim/pod:{key.removeprefix('sim/')}"
-            task = Task(key, f"{key}#0", group_key, self.shapes.needs(job, gpus), index=number, created=now)
-            self._pods[key] = run.pods[key] = Pod(task, run, gpus)
+    def _arrives(self, run: JobRun, now: float) -> None:
+        self._teller.enrol(run, now)
+        self._pods.update(run.pods)
         self._waiting_jobs += 1
-        self._waiting_gpus += job.gpus
-        if singly is None:
-            self._deltas.append(GroupUpserted(run.group))
-            self._deltas += [TaskUpserted(pod.task) for pod in run.pods.values()]
-        else:
-            self._enter(run, now)
+        self._waiting_gpus += run.job.gpus
+        self._enter(run, now)
 
     def _enter(self, run: JobRun, now: float) -> None:
-        """The pods of a job that are bound one by one come, each for itself."""
-        job = run.job
+        """Its pods come: as a gang, or each for itself, as old as they are."""
+        deltas = self._deltas
+        if run.group is not None:
+            deltas.append(GroupUpserted(run.group))
         for pod in run.pods.values():
-            task = pod.task
-            group = Group(
-                task.group, self._queue(job), job.priority, 1, created=now, uid=run.key, admitted=True
-            )
-            self._deltas.append(GroupUpserted(self.made.dress(group, job)))
-            self._deltas.append(TaskUpserted(task))
+            if run.group is None:
+                deltas.append(GroupUpserted(self._teller.single(pod, now)))
+            deltas.append(TaskUpserted(pod.task))
 
-    def _end(self, run: JobRun, now: float) -> None:
-        self._settle(run, now)
+    def _ends(self, what: tuple[JobRun, int], now: float) -> None:
+        run, epoch = what
+        if run.epoch != epoch:
+            return
+        run.settle(now)
         self._close_span(run, now)
         run.ended.ended = now
-        run.epoch += 1
         run.rate = 0.0
-        self._leave(run)
+        run.epoch += 1
         self._used -= run.gpus()
         self._done += 1
+        self._withdraw(run)
+        if run.group is not None:
+            self._deltas.append(GroupRemoved(run.key))
+        for key in run.pods:
+            del self._pods[key]
         run.pods.clear()
 
-    def _leave(self, run: JobRun) -> None:
-        deltas, singly = self._deltas, self.made.singly is not None
-        for key, pod in run.pods.items():
-            deltas.append(TaskRemoved(key))
-            del self._pods[key]
-            if singly:
-                deltas.append(GroupRemoved(pod.task.group))
-        if not singly:
-            deltas.append(GroupRemoved(run.key))
-
-    def _give_up(self, run: JobRun, now: float) -> None:
-        """A job of which a part waited in vain holds nothing any more, and comes again later."""
-        singly = self.made.singly
-        if singly is None:
-            raise ReplayError("a gang is in part")
-        run.ended.failed_starts += 1
-        self._close_span(run, now, held=True)
-        self._used -= run.gpus()
-        run.bound = 0
-        run.starts += 1
+    def _withdraw(self, run: JobRun) -> None:
         for key, pod in run.pods.items():
             self._deltas.append(TaskRemoved(key))
-            self._deltas.append(GroupRemoved(pod.task.group))
-            pod.task = next_incarnation(pod.task, run.starts)
-            pod.node = ""
+            if run.group is None:
+                self._deltas.append(GroupRemoved(pod.task.group))
+
+    def _gives_up(self, what: tuple[JobRun, int], now: float) -> None:
+        """A job of which a part waited in vain holds nothing any more, and comes again later."""
+        run, tries = what
+        singly = self.made.singly
+        if singly is None or run.tries != tries or not 0 < run.bound < run.least:
+            return
+        run.ended.failed_starts += 1
+        self._vacate(run, now)
         self.agenda.add(now + singly.pause_seconds, Kind.COME_BACK, run)
 
-    def _queue(self, job: TraceJob) -> str:
-        return POOL if self.made.pooled else job.queue
+    def _vacate(self, run: JobRun, now: float) -> None:
+        """All of its pods go; they are made anew, but not told of."""
+        self._close_span(run, now, held=not run.rate)
+        self._used -= run.gpus() if run.bound else 0.0
+        run.bound = 0
+        run.tries += 1
+        self._withdraw(run)
+        for pod in run.pods.values():
+            pod.task = next_incarnation(pod.task, run.tries)
+            pod.node = ""
+
+    # ------------------------------------------------------------------ nodes fail and come back
+
+    def _plan_failure(self, name: str, now: float) -> None:
+        self.agenda.add(self.options.failures.next(self._random, now), Kind.FAILURE, name)
+
+    def _failed(self, name: str, now: float) -> None:
+        """The node is gone. Whoever has a pod on it loses that pod; a gang stops and comes again as a whole."""
+        hit = dict.fromkeys(pod.run for pod in self._pods.values() if pod.node == name)
+        for run in hit:
+            run.settle(now)
+            self._close_span(run, now, held=not run.rate)
+            if run.rate:
+                run.ended.failures += 1
+                self._stop(run)
+            self._vacate(run, now)
+            self._enter(run, now)
+        self._deltas.append(NodeRemoved(name))
+        self.agenda.add(now + self.options.failures.repair_seconds, Kind.REPAIR, name)
+
+    def _repaired(self, name: str, now: float) -> None:
+        self._deltas.append(NodeUpserted(self._nodes[name]))
+        self._plan_failure(name, now)
 
     # ------------------------------------------------------------------ what is decided
 
@@ -248,82 +259,63 @@ class Replay:
 
     def _bound(self, bind: Bind, now: float) -> None:
         pod = self._pods[bind.task]
-        run = pod.run
-        if run.rate or run.bound:
-            self._settle(run, now)
+        run, singly = pod.run, self.made.singly
+        before = 0.0
+        if run.bound:
+            run.settle(now)
             self._close_span(run, now, held=not run.rate)
-        before = run.gpus() if run.bound else 0.0
+            before = run.gpus()
+        elif run.least > 1 and singly is not None:
+            self.agenda.add(now + singly.patience_seconds, Kind.GIVE_UP, (run, run.tries))
         pod.node = bind.node
         run.bound += 1
-        self._used += run.gpus() - before
         run.span_since = now
-        if run.bound == 1 and run.least > 1:
-            run.held_since = now
-            if self.made.singly is not None:
-                self.agenda.add(now + self.made.singly.patience_seconds, Kind.GIVE_UP, (run, run.starts))
+        self._used += run.gpus() - before
         if run.bound >= run.least:
             self._go(run, now)
+        if self.made.confirms:
+            self._deltas.append(TaskUpserted(running(pod, now)))
 
     def _go(self, run: JobRun, now: float) -> None:
         """The job runs from now on with what it has."""
-        ended = run.ended
+        ended, warming = run.ended, 0.0
         if not run.rate:
             self._waiting_jobs -= 1
             self._waiting_gpus -= run.job.gpus
             if ended.started is None:
                 ended.started = now
-            if run.starts and self.made.singly is None:
-                run.warming = self.options.restart.of(run.job.gpus)
-                ended.lost_gpu_seconds += run.warming * run.gpus()
-        run.rate = run.bound / len(run.pods) if run.least < len(run.pods) else 1.0
-        run.since = now
-        run.epoch += 1
-        self.agenda.add(now + run.warming + run.left / run.rate, Kind.END, (run, run.epoch))
+            if run.stops:
+                warming = self.options.effort.restart.of(run.job.gpus)
+                ended.lost_gpu_seconds += warming * run.gpus()
+        end = run.go(now, self._speeds.rate(run), warming)
+        self.agenda.add(end, Kind.END, (run, run.epoch))
 
     def _evicted(self, eviction: Eviction, now: float) -> None:
         pod = self._pods[eviction.task]
         run = pod.run
-        self._settle(run, now)
+        run.settle(now)
         self._close_span(run, now, held=not run.rate)
         before = run.gpus()
         pod.node = ""
         run.bound -= 1
-        self._used += run.gpus() - before
+        run.tries += 1
         run.span_since = now
-        run.starts += 1
+        self._used += run.gpus() - before
         self._deltas.append(TaskRemoved(pod.task.key))
-        pod.task = next_incarnation(pod.task, run.starts)
+        pod.task = next_incarnation(pod.task, run.tries)
         self._deltas.append(TaskUpserted(pod.task))
         if run.bound >= run.least:
             self._go(run, now)
         elif run.rate:
-            self._stop(run)
             run.ended.preemptions += 1
+            self._stop(run)
 
     def _stop(self, run: JobRun) -> None:
-        """The job runs no more; what it has not saved is to be done again."""
-        run.rate = 0.0
-        run.epoch += 1
+        run.stop(self.options.effort.checkpoint_seconds)
         self._waiting_jobs += 1
         self._waiting_gpus += run.job.gpus
-        every = run.job.checkpoint_seconds
-        every = self.options.checkpoint_seconds if every is None else every
-        done = run.job.duration_seconds - run.left
-        kept = 0.0 if every is None else done if every <= 0 else done // every * every
-        run.ended.lost_gpu_seconds += (done - kept) * run.job.gpus * run.job.gpu_milli / WHOLE
-        run.left = run.job.duration_seconds - kept
 
     # ------------------------------------------------------------------ books
-
-    def _settle(self, run: JobRun, now: float) -> None:
-        """Count what has been done up to now."""
-        if not run.rate:
-            return
-        passed = now - run.since
-        warm = min(run.warming, passed)
-        run.warming -= warm
-        run.left = max(0.0, run.left - (passed - warm) * run.rate)
-        run.since = now
 
     def _close_span(self, run: JobRun, now: float, *, held: bool = False) -> None:
         if run.bound and now > run.span_since:
@@ -331,6 +323,4 @@ class Replay:
             self.outcome.spans.append(Span(run.index, run.span_since, now, gpus, run.nodes(), held))
             if held:
                 self.outcome.partial_gang_gpu_seconds += gpus * (now - run.span_since)
-
-    def _note(self, now: float) -> None:
-        self.outcome.moments.append(Moment(now, self._used, self._waiting_jobs, self._waiting_gpus))
+            run.span_since = now

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from windlass.api.errors import WindlassError
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
@@ -28,61 +29,52 @@ def command() -> None:
 @click.option("--seed", type=int, default=0, metavar="S", help="Of all chance (default: 0).")
 @click.option(
     "--restart-cost",
-    "restart",
     default="0/0/0",
     metavar="A/B/C",
     help="Seconds a restart takes with 1, up to 8, and more GPUs (default: 0/0/0; published: 7/30/60).",
+)
+@click.option(
+    "--checkpoint",
+    default="0s",
+    metavar="TIME",
+    help="How often jobs save their work: a stop costs what came since (default: 0s, nothing); never: all.",
 )
 @click.option(
     "--time-share/--no-time-share",
     default=True,
     help="Whether jobs opted in to being suspended for others of equal priority (default: yes).",
 )
+@click.option("--pod-gpus", type=click.IntRange(0), default=0, metavar="N", help="Most GPUs of one pod.")
+@click.option(
+    "--speed", "speeds", multiple=True, metavar="MODEL=FACTOR", help="How fast work goes on a card."
+)
+@click.option(
+    "--spread-slowdown",
+    type=click.FloatRange(1.0),
+    default=1.0,
+    metavar="F",
+    help="How much longer a job takes on more nodes than it needs (default: 1).",
+)
+@click.option(
+    "--mtbf", default="", metavar="TIME", help="Mean time between failures of a node (default: never)."
+)
+@click.option(
+    "--repair", default="4h", metavar="TIME", help="How long a node that failed is away (default: 4h)."
+)
 @standard(namespace=False, formats=FORMATS)
-def run(
-    invocation: Invocation,
-    trace: str,
-    form: str | None,
-    nodes: str,
-    policies: tuple[str, ...],
-    seed: int,
-    restart: str,
-    time_share: bool,
-) -> int:
+def run(invocation: Invocation, trace: str, form: str | None, policies: tuple[str, ...], **given: Any) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
     from windlass.cli import simulating
-    from windlass.sim import cluster
-    from windlass.sim.metrics import measure
-    from windlass.sim.replay import Options, replay
-    from windlass.sim.world import RestartCost
 
     chosen = simulating.chosen_policies(policies)
-    if form and form not in simulating.formats.FORMATS:
-        raise WindlassError(
-            "WL-USE-400",
-            f'there is no format "{form}"',
-            evidence="formats: " + ", ".join(simulating.formats.FORMATS),
-            remedies=("windlass sim formats",),
-        )
-    try:
-        made = cluster.make_nodes(cluster.parse(nodes))
-        cost = RestartCost.parse(restart)
-    except ValueError as error:
-        raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
+    simulating.check_format(form)
+    setup = simulating.setup(given)
     jobs = simulating.read_trace(trace, form or "")
-    options = Options(restart=cost, seed=seed, time_share=time_share)
-    results = []
-    for policy in chosen:
-        begun = invocation.clock.monotonic()
-        with simulating.progress(invocation, policy.name, len(jobs)) as tell:
-            outcome = replay(jobs, made, policy, options, tell)
-        outcome.seconds = invocation.clock.monotonic() - begun
-        outcome.memory_bytes = simulating.peak_memory()
-        results.append(measure(policy.name, outcome))
+    results = [simulating.play(invocation, jobs, policy, setup) for policy in chosen]
     if invocation.output == "csv":
         invocation.out.write(simulating.as_csv(results))
     elif invocation.output in ("", "table"):
-        invocation.out.line(f"{len(jobs)} jobs on {nodes}; a restart costs {cost} s; seed {seed}")
+        invocation.out.line(f"{len(jobs)} jobs on {setup.said}")
         invocation.out.write(simulating.as_table(results))
     else:
         emit(invocation, {"results": [result.figures for result in results]})

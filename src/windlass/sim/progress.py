@@ -1,0 +1,178 @@
+"""How the work of one job goes on: at which speed, what a restart costs, what a stop loses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from windlass.sim.jobs import WHOLE, TraceJob
+from windlass.sim.outcome import Ended
+from windlass.spi.objects import Group, Task
+
+
+@dataclass(frozen=True, slots=True)
+class RestartCost:
+    """What a start after a stop takes before work goes on, in seconds: of one GPU, of up to eight, of more."""
+
+    one: float = 0.0
+    few: float = 0.0
+    many: float = 0.0
+
+    @staticmethod
+    def parse(text: str) -> RestartCost:
+        """Of ``7/30/60``, or one number for all. Raises ``ValueError``."""
+        try:
+            numbers = [float(part) for part in text.split("/")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 3) or not all(0 <= number < inf for number in numbers):
+            raise ValueError(f"{text!r} is no cost of a restart, such as 7/30/60")
+        return RestartCost(*numbers) if len(numbers) == 3 else RestartCost(*numbers * 3)
+
+    def __str__(self) -> str:
+        return f"{self.one:g}/{self.few:g}/{self.many:g}"
+
+    def of(self, gpus: int) -> float:
+        """Of a job with so many GPUs."""
+        return self.one if gpus <= 1 else self.few if gpus <= 8 else self.many
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How jobs run. ``restart``: see :class:`RestartCost`. ``checkpoint_seconds``: after how much work a job that
+    says nothing of it saves what it has done; 0: all the time; ``None``: never, a stop costs all. ``speeds``: card
+    model → how fast work goes on it, 1 where nothing is said; a job goes as fast as its slowest card.
+    ``spread_slowdown``: how much longer a job takes on more nodes than it needs (1: not at all)."""
+
+    restart: RestartCost = field(default_factory=RestartCost)
+    checkpoint_seconds: float | None = 0.0
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    spread_slowdown: float = 1.0
+
+
+@dataclass(slots=True)
+class Pod:
+    """One pod of a job as the engine knows it."""
+
+    task: Task
+    run: JobRun
+    gpus: int
+    node: str = ""
+
+
+class JobRun:
+    """A job in the course of a replay.
+
+    ``left``: seconds of work at speed 1 that it still has, true as of ``since``; ``rate``: at which of it, 0 while
+    it does not run. ``warming``: seconds of restart that come before work. ``epoch``: counts its plans, older ends
+    are void. ``tries``: counts the incarnations of its pods; ``stops``: how often it had to stop.
+    """
+
+    __slots__ = (
+        "bound",
+        "ended",
+        "epoch",
+        "group",
+        "index",
+        "job",
+        "key",
+        "least",
+        "left",
+        "pods",
+        "rate",
+        "since",
+        "span_since",
+        "stops",
+        "tries",
+        "warming",
+    )
+
+    def __init__(self, index: int, key: str, job: TraceJob) -> None:
+        self.index = index
+        self.key = key
+        self.job = job
+        self.ended = Ended(job)
+        self.group: Group | None = None
+        self.pods: dict[str, Pod] = {}
+        self.bound = 0
+        """How many of its pods have a place."""
+        self.least = 0
+        """With how many it runs."""
+        self.left = job.duration_seconds
+        self.rate = 0.0
+        self.since = 0.0
+        self.span_since = 0.0
+        self.warming = 0.0
+        self.epoch = 0
+        self.tries = 0
+        self.stops = 0
+
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of its pods, one for each pod that has one."""
+        return tuple([pod.node for pod in self.pods.values() if pod.node])
+
+    def gpus(self) -> float:
+        """The cards that it holds, parts as such."""
+        job = self.job
+        held = job.gpus
+        if self.bound < len(self.pods):
+            held = sum(pod.gpus for pod in self.pods.values() if pod.node)
+        return held * job.gpu_milli / WHOLE
+
+    # ------------------------------------------------------------------ work
+
+    def settle(self, now: float) -> None:
+        """Count what has been done up to now."""
+        if not self.rate:
+            return
+        passed = now - self.since
+        warm = min(self.warming, passed)
+        self.warming -= warm
+        self.left = max(0.0, self.left - (passed - warm) * self.rate)
+        self.since = now
+
+    def go(self, now: float, rate: float, warming: float) -> float:
+        """It runs from now on at ``rate``; when it will have ended."""
+        self.warming += warming
+        self.rate = rate
+        self.since = now
+        self.epoch += 1
+        return now + self.warming + self.left / rate
+
+    def stop(self, every: float | None) -> None:
+        """It runs no more; what it has not saved is to be done again. ``every``: see
+        ``Effort.checkpoint_seconds``."""
+        if self.job.checkpoint_seconds is not None:
+            every = self.job.checkpoint_seconds
+        done = self.job.duration_seconds - self.left
+        kept = 0.0 if every is None else done if every <= 0 else done // every * every
+        self.ended.lost_gpu_seconds += (done - kept) * self.job.gpus * self.job.gpu_milli / WHOLE
+        self.left = self.job.duration_seconds - kept
+        self.rate = 0.0
+        self.warming = 0.0
+        self.epoch += 1
+        self.stops += 1
+
+
+class Speeds:
+    """How fast a job goes where it is."""
+
+    def __init__(self, effort: Effort, models: Mapping[str, str], cards: Mapping[str, int]) -> None:
+        """``models``: node → the model of its cards; ``cards``: node → how many there are."""
+        self._slowdown = effort.spread_slowdown
+        self._of_node = {name: effort.speeds.get(model, 1.0) for name, model in models.items()}
+        self._plain = self._slowdown == 1.0 and all(speed == 1.0 for speed in self._of_node.values())
+        self._largest = max(cards.values(), default=0)
+
+    def rate(self, run: JobRun) -> float:
+        """Seconds of work per second: its slowest card's speed, less what spreading costs, in proportion to how
+        many of its pods run."""
+        part = run.bound / len(run.pods) if run.least < len(run.pods) else 1.0
+        if self._plain:
+            return part
+        nodes = set(run.nodes())
+        rate = part * min(self._of_node[name] for name in nodes)
+        held = sum(pod.gpus for pod in run.pods.values() if pod.node)
+        needed = -(-held // self._largest) if held and self._largest else 1
+        return rate / self._slowdown if len(nodes) > needed else rate
