@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from cluster_dsl import GIB, Cluster, queue
 from engine_fuzz import PLAIN, Op, Player, ops, start
+from hdrftree import tree_of, victims
 from hypothesis import given, settings
 
 from windlass.engine.config import EngineConfig
@@ -17,20 +20,13 @@ from windlass.engine.deltas import QueueUpserted
 from windlass.plugins import registry
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.keeping import KeptQueueOrder, kept
-from windlass.plugins.volcano import hdrf
-from windlass.plugins.volcano.hdrf import (
-    HIERARCHY,
-    WEIGHTS,
-    HdrfOrder,
-    HdrfSpares,
-    KeptTree,
-    before,
-    key_of,
-    tree_of,
-)
+from windlass.plugins.volcano import hdrf_tree
+from windlass.plugins.volcano.hdrf import HdrfOrder, HdrfSpares, before
+from windlass.plugins.volcano.hdrf_tree import HIERARCHY, WEIGHTS, KeptTree, key_of
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.objects import Dialect, Group, Queue
-from windlass.spi.tiers import Purpose
+from windlass.spi.tiers import Purpose, TaskView
+from windlass.testing import Scene
 
 ON = {"enableHierarchy": True, "enableQueueOrder": True, "enableJobOrder": True}
 
@@ -113,11 +109,17 @@ def test_who_keeps_more_than_the_claimer_gives(held: int, goes: bool) -> None:
     queues: list[SimpleNamespace] = []
     for name, units in (("a", 2), ("b", held)):
         notes = {HIERARCHY: f"root/{name}"}
-        leaf = SimpleNamespace(spec=Queue(name, annotations=notes), siblings=queues, cluster={"cpu": 10})
+        leaf = SimpleNamespace(
+            name=name,
+            spec=Queue(name, annotations=notes),
+            siblings=queues,
+            cluster={"cpu": 10},
+            touched=0,
+        )
         gang = SimpleNamespace(spec=Group(name), holding={"cpu": units}, asked={"cpu": 20}, path=[leaf, root])
         leaf.gangs = [gang]
         queues.append(leaf)
-        pods[name] = SimpleNamespace(gang=gang, request={"cpu": 1})
+        pods[name] = SimpleNamespace(gang=gang, request={"cpu": 1}, task=SimpleNamespace(key=name))
     rule = HdrfSpares()
     found = rule.victims(Purpose.RECLAIM, pods["a"], [pods["b"]])  # type: ignore[arg-type]
     assert found == ([pods["b"]] if goes else [])
@@ -211,16 +213,60 @@ def test_only_what_a_placement_touched_is_summed_up_again(monkeypatch: pytest.Mo
     kept_tree = KeptTree()
     kept_tree.renewed(queues, total)
     made: list[str] = []
-    leaf_of = hdrf._leaf_of
+    figures_of = hdrf_tree.figures_of
 
     def counted(*arguments: Any) -> Any:
         made.append("leaf")
-        return leaf_of(*arguments)
+        return figures_of(*arguments)
 
-    monkeypatch.setattr(hdrf, "_leaf_of", counted)
+    monkeypatch.setattr(hdrf_tree, "figures_of", counted)
     kept_tree.renewed(queues, total)
     assert made == []
     c.gang("more", 1, "cpu=1", queue="b")
     c.cycle()
     assert kept_tree.renewed(queues, total).children["b"].held == {"cpu": 4000, "pods": 4}
     assert made == ["leaf"]
+
+
+class Checked(HdrfSpares):
+    """Judges as the definition does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.named = 0
+
+    def victims(
+        self, purpose: Purpose, claimer: TaskView, candidates: Sequence[TaskView]
+    ) -> Sequence[TaskView] | None:
+        found = super().victims(purpose, claimer, candidates)
+        if purpose is Purpose.RECLAIM:
+            assert found == victims(claimer, candidates)
+            self.calls += 1
+            self.named += len(candidates)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_who_may_go_is_who_the_definition_names(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the middle of a claim, after some have been evicted for it."""
+    random, rules = Random(seed), Checked()
+    monkeypatch.setattr("windlass.plugins.catalogue.hdrf.HdrfSpares", lambda: rules)
+    config = SchedulerConfig(
+        ("allocate", "reclaim"),
+        (Tier((PluginOption("gang"), PluginOption("drf", ON), PluginOption("predicates"))),),
+    )
+    scene = Scene(config=config)
+    for n in range(4):
+        scene.node(f"n{n}", gpu=8, cpu=16)
+    for name, (path, weights) in PATHS.items():
+        notes = {HIERARCHY: path, WEIGHTS: weights}
+        scene.engine.apply([QueueUpserted(Queue(name, annotations=notes))])
+    for n in range(30):
+        queue = random.choice(sorted(PATHS)) if n > 8 else "a"
+        count = random.randint(1, 4)
+        gpu, cpu = random.randint(0, 2), random.randint(0, 3)
+        scene.gang(f"g{n}", pods=count, min_member=random.randint(0, 1), gpu=gpu, cpu=cpu, queue=queue)
+        if not n % 2:
+            scene.cycle()
+    assert rules.named >= rules.calls > 0

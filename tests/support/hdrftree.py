@@ -1,0 +1,79 @@
+"""The tree of hierarchical DRF made from scratch, as its definition reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+
+from windlass.plugins.volcano.hdrf import before
+from windlass.plugins.volcano.hdrf_tree import (
+    Figures,
+    Node,
+    dominant,
+    figures_of,
+    key_of,
+    leaf_key,
+    path_of,
+)
+from windlass.spi.objects import Resources
+from windlass.spi.plugins import QueueView
+from windlass.spi.tiers import TaskView
+
+
+def tree_of(queues: Iterable[QueueView], total: Resources, changes: Mapping[str, Resources]) -> Node:
+    """``changes``: group → what it would hold instead."""
+    groups = [(queue, group) for queue in queues for group in queue.gangs]
+    holdings = {group.spec.key: changes.get(group.spec.key, group.holding) for _, group in groups}
+    used: dict[str, int] = {}
+    for held in holdings.values():
+        for name, units in held.items():
+            used[name] = used.get(name, 0) + units
+    open_ones = {name for name, units in total.items() if used.get(name, 0) < units}
+    root = Node()
+    for queue, group in groups:
+        node = root
+        for name, weight in path_of(queue):
+            node = node.children.setdefault(name, Node(weight))
+        held = holdings[group.spec.key]
+        node.children[leaf_key(group)] = Node(figures=figures_of(held, group.asked, open_ones, total))
+    _gather(root, total)
+    return root
+
+
+def _gather(node: Node, total: Resources) -> None:
+    for child in node.children.values():
+        if child.children:
+            _gather(child, total)
+    growing = [c.share for c in node.children.values() if c.share and not c.saturated]
+    smallest = min([Fraction(1), *growing])
+    held: dict[str, Fraction] = {}
+    for child in node.children.values():
+        if child.share:
+            scale = Fraction(1) if child.saturated else smallest / child.share
+            for name, units in child.held.items():
+                if units:
+                    held[name] = held.get(name, Fraction(0)) + units * scale
+    saturated = all(child.saturated for child in node.children.values())
+    node.figures = Figures(held, dominant(held, total), saturated)
+
+
+def victims(claimer: TaskView, candidates: Sequence[TaskView]) -> list[TaskView]:
+    """Those with whom gone, and the claimer's task placed, the claimer's queue still comes first."""
+    mine = claimer.gang
+    queues, total = mine.path[0].siblings, mine.path[0].cluster
+    found = []
+    for candidate in candidates:
+        theirs = candidate.gang
+        changes = {mine.spec.key: _plus(mine.holding, claimer.request, 1)}
+        changes[theirs.spec.key] = _plus(theirs.holding, candidate.request, -1)
+        root = tree_of(queues, total, changes)
+        if before(key_of(root, mine.path[0]), key_of(root, theirs.path[0])):
+            found.append(candidate)
+    return found
+
+
+def _plus(held: Resources, more: Resources, sign: int) -> dict[str, int]:
+    found = dict(held)
+    for name, units in more.items():
+        found[name] = found.get(name, 0) + sign * units
+    return found
