@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the real Kubernetes parts that the tests run against, once, into a cache folder outside the
-# checkout, and prints the folder. `build.sh --where` prints it without building; `build.sh --late` prints
+# checkout, and prints the folder. `build.sh --volcano` also builds Volcano's scheduler, which nothing but the test of
+# taking a cluster over from it needs. `build.sh --where` prints it without building; `build.sh --late` prints
 # the markers of the tests that have to wait for a build, if anything is missing and can be built.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,10 +30,28 @@ build() { # NAME MODULE-FOLDER PACKAGE
   mv "$out/$1.part" "$out/$1"
 }
 
+build_volcano() {
+  # The newest volcano.sh/apis that every module proxy has is 1.14.0; it lacks one constant of 1.15.
+  [ -x "$out/volcano-scheduler" ] && return 0
+  echo "building volcano-scheduler (once)" >&2
+  local work apis
+  work=$(mktemp -d)
+  apis=$(cd "$here/volcano" && go mod download volcano.sh/apis@v1.14.0 >&2 && go list -m -f '{{.Dir}}' volcano.sh/apis)
+  cp -r "$apis" "$work/apis" && chmod -R u+w "$work/apis"
+  printf 'package v1beta1\n\nconst QueueAllocationGateKey = "scheduling.volcano.sh/queue-allocation-gate"\n' \
+    >"$work/apis/pkg/apis/scheduling/v1beta1/gate.go"
+  cp "$here/volcano/go.mod" "$here/volcano/go.sum" "$work"
+  (cd "$work" && go mod edit -replace "volcano.sh/apis=$work/apis" &&
+    go build -ldflags "-s -w" -o "$out/volcano-scheduler.part" volcano.sh/volcano/cmd/scheduler) >&2
+  mv "$out/volcano-scheduler.part" "$out/volcano-scheduler"
+  rm -rf "$work"
+}
+
 command -v go >/dev/null || { echo "go is not installed: the tests against a real Kubernetes skip" >&2; exit 3; }
 command -v kubectl >/dev/null || build kubectl server k8s.io/kubernetes/cmd/kubectl
 build etcd etcd go.etcd.io/etcd/server/v3
 build kube-apiserver server k8s.io/kubernetes/cmd/kube-apiserver
 build kube-controller-manager server k8s.io/kubernetes/cmd/kube-controller-manager
 build helm helm helm.sh/helm/v3/cmd/helm
+if [ "${1:-}" = --volcano ]; then build_volcano; fi
 echo "$out"

@@ -348,6 +348,21 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "ready in time: most often the image cannot be pulled, or no node has room. The command may be repeated.",
     ),
     (
+        "WL-ADOPT-409",
+        "the cluster cannot be taken over as it is",
+        "`windlass install --adopt` looks first and changes nothing when something stands against it: no Volcano is "
+        "there, its configuration is not understood, it shards nodes; with `--finish` also queues that are still "
+        "Volcano's, or objects on which only Volcano's controllers work (CronJobs, JobFlows). The report above names "
+        "each; [the guide](../guides/adopt.md) says what to do.",
+    ),
+    (
+        "WL-ADOPT-504",
+        "gangs did not change hands in time",
+        "The queues are marked, but the controllers of Windlass have not handed all their gangs over (or back): most "
+        "often they are not running yet. They go on as soon as they run; the command may be repeated, and undone with "
+        "`windlass uninstall --adopted`.",
+    ),
+    (
         "WL-SERVER-502",
         "the control plane is not running",
         "Nobody listens on the API socket of this state folder. Start it with `windlass up`; `windlass run` "

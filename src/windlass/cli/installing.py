@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -70,7 +70,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user said. ``configuration``: text of a scheduler configuration, empty for the default policy."""
+    """What the user said. ``configuration``: text of a scheduler configuration, empty for the default policy.
+    ``beside``: schedulers that still run and hand their queues over (:mod:`windlass.cli.adopting`)."""
 
     namespace: str = NAMESPACE
     image: str = ""
@@ -78,6 +79,7 @@ class Wishes:
     scheduler_names: tuple[str, ...] = ()
     configuration: str = ""
     crds: bool = True
+    beside: tuple[str, ...] = ()
 
 
 def definitions() -> list[Json]:
@@ -133,9 +135,29 @@ def _adapt(deployment: Json, wishes: Wishes) -> None:
         container["image"] = wishes.image
     if wishes.replicas:
         spec["replicas"] = wishes.replicas
+    container["args"] += [f"--beside={name}" for name in wishes.beside]
     if wishes.scheduler_names and container["args"][0] == "scheduler":
         kept = [argument for argument in container["args"] if not argument.startswith("--scheduler-name=")]
         container["args"] = [*kept, *(f"--scheduler-name={name}" for name in wishes.scheduler_names)]
+
+
+def as_installed(client: BlockingClient, wishes: Wishes) -> Wishes:
+    """``wishes`` with the image, the number of instances, the scheduler names and the configuration that are in the
+    cluster; as they are where Windlass is not installed. Raises ``StatusError``."""
+    found = client.find(DEPLOYMENTS, "windlass-scheduler", wishes.namespace)
+    if found is None:
+        return wishes
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    flag = "--scheduler-name="
+    names = tuple(word.removeprefix(flag) for word in container["args"] if word.startswith(flag))
+    data = (client.find(CONFIG_MAPS, "windlass-scheduler", wishes.namespace) or {}).get("data") or {}
+    return replace(
+        wishes,
+        image=container["image"],
+        replicas=found["spec"].get("replicas", 0),
+        scheduler_names=names,
+        configuration=data.get("windlass.conf", ""),
+    )
 
 
 def refuse_helms(client: BlockingClient, wishes: Wishes) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +13,9 @@ from windlass.cli import failures
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
+
+if TYPE_CHECKING:
+    from windlass.cli.installing import Wishes
 
 FORMATS = ("json", "yaml", "name")
 
@@ -28,6 +33,17 @@ FORMATS = ("json", "yaml", "name")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Scheduler configuration.")
 @click.option("--crds/--no-crds", default=True, help="Also the CustomResourceDefinitions (default).")
 @click.option("--wait", type=click.IntRange(1), metavar="SECONDS", help="Wait until all instances are ready.")
+@click.option(
+    "--adopt",
+    type=click.Choice(("volcano",)),
+    help="Beside the scheduler that runs, to take its queues over one by one.",
+)
+@click.option(
+    "-q", "--queue", "queues", multiple=True, metavar="NAME", help="With --adopt: take this queue over."
+)
+@click.option(
+    "--finish", is_flag=True, help="With --adopt: all queues are taken over; stop the other scheduler."
+)
 @click.option("--dry-run", is_flag=True, help="Let the server check everything, write nothing.")
 @standard(formats=FORMATS)
 def command(
@@ -39,10 +55,16 @@ def command(
     crds: bool,
     wait: int | None,
     dry_run: bool,
+    adopt: str | None,
+    queues: tuple[str, ...],
+    finish: bool,
 ) -> int:
     """Put Windlass into a cluster, or bring it up to date.
 
     With -o yaml the objects are only printed: for kubectl apply or a repository.
+
+    With --adopt volcano a cluster that runs Volcano is looked at and reported on; queues named by -q are taken over,
+    without touching their pods. windlass uninstall --adopted goes back.
     """
     from windlass.cli import installing
 
@@ -54,6 +76,12 @@ def command(
         configuration=_configuration(config),
         crds=crds,
     )
+    if adopt is None and (queues or finish):
+        raise WindlassError("WL-USE-400", "--queue and --finish need --adopt volcano")
+    if adopt is not None and not invocation.structured:
+        need_cluster(invocation)
+        installing.refuse_helms(invocation.client, wishes)
+        return _take_over(invocation, wishes, queues, finish=finish, wait=wait, dry_run=dry_run)
     wanted = installing.objects(wishes)
     if invocation.structured:
         whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
@@ -61,10 +89,7 @@ def command(
         return failures.OK
     need_cluster(invocation)
     installing.refuse_helms(invocation.client, wishes)
-    suffix = " (dry run)" if dry_run else ""
-    applied = installing.apply(invocation.client, wanted, dry_run=dry_run, clock=invocation.clock)
-    for obj, action, _ in applied:
-        invocation.out.line(f"{installing.title(obj)} {action}{suffix}")
+    apply_all(invocation, wanted, dry_run=dry_run)
     if wait is not None and not dry_run:
         installing.until_available(
             invocation.client,
@@ -73,6 +98,50 @@ def command(
             float(wait),
             lambda name: invocation.out.line(f"{name} is ready"),
         )
+    return failures.OK
+
+
+def apply_all(invocation: Invocation, wanted: list[dict[str, Any]], *, dry_run: bool) -> None:
+    """Apply, and tell of each object."""
+    from windlass.cli import installing
+
+    suffix = " (dry run)" if dry_run else ""
+    for obj, action, _ in installing.apply(
+        invocation.client, wanted, dry_run=dry_run, clock=invocation.clock
+    ):
+        invocation.out.line(f"{installing.title(obj)} {action}{suffix}")
+
+
+def _take_over(
+    invocation: Invocation,
+    wishes: Wishes,
+    queues: tuple[str, ...],
+    *,
+    finish: bool,
+    wait: int | None,
+    dry_run: bool,
+) -> int:
+    """Report; install beside; mark queues; with ``finish`` stop Volcano. Every step may be repeated."""
+    from windlass.cli import adopting
+
+    client, clock, tell = invocation.client, invocation.clock, invocation.out.line
+    report = adopting.preflight(client)
+    invocation.out.write(adopting.report_text(report))
+    adopting.check(report, queues, finish=finish)
+    seconds = float(wait or adopting.PATIENCE_SECONDS)
+    beside = adopting.wishes_beside(wishes, report)
+    if not (finish and adopting.stopped(report)):
+        apply_all(invocation, adopting.wanted_objects(client, beside), dry_run=dry_run)
+    if dry_run:
+        return failures.OK
+    if queues:
+        adopting.mark(client, queues, adopted=True)
+        adopting.until_handed(client, queues, clock, seconds=seconds, back=False, tell=tell)
+    if finish:
+        for name in adopting.stop_volcano(client, report, clock, seconds=seconds):
+            tell(f"{name} scaled to 0")
+        apply_all(invocation, adopting.wanted_objects(client, replace(beside, beside=())), dry_run=False)
+        tell("Volcano decides nothing any more; windlass uninstall --adopted goes back")
     return failures.OK
 
 

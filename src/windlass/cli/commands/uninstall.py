@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from windlass.api.errors import WindlassError
 from windlass.cli import failures
-from windlass.cli.commands.install import need_cluster
+from windlass.cli.commands.install import apply_all, need_cluster
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 
@@ -16,14 +17,39 @@ from windlass.cli.options import standard, yes_flag
     is_flag=True,
     help="Also the namespace, and the CustomResourceDefinitions with all queues, gangs and jobs.",
 )
+@click.option("--adopted", is_flag=True, help="Give queues back to the scheduler that they were taken from.")
+@click.option(
+    "-q", "--queue", "queues", multiple=True, metavar="NAME", help="With --adopted: only this queue."
+)
+@click.option(
+    "--wait", type=click.IntRange(1), default=120, metavar="SECONDS", help="With --adopted: how long."
+)
 @click.option("--dry-run", is_flag=True, help="Only tell what would be deleted.")
 @yes_flag()
 @standard(output=False)
-def command(invocation: Invocation, purge: bool, dry_run: bool, yes: bool) -> int:
-    """Take Windlass out of a cluster; queues, jobs and running pods stay."""
+def command(
+    invocation: Invocation,
+    purge: bool,
+    adopted: bool,
+    queues: tuple[str, ...],
+    wait: int,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    """Take Windlass out of a cluster; queues, jobs and running pods stay.
+
+    With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
+    with -q Windlass stays for the others.
+    """
     from windlass.cli import installing
 
     need_cluster(invocation)
+    if queues and not adopted:
+        raise WindlassError("WL-USE-400", "--queue needs --adopted")
+    if adopted and not dry_run:
+        give_back(invocation, queues, seconds=float(wait))
+        if queues:
+            return failures.OK
     if purge and not yes and not dry_run:
         click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
@@ -36,3 +62,25 @@ def command(invocation: Invocation, purge: bool, dry_run: bool, yes: bool) -> in
     if not count:
         invocation.note("nothing of Windlass is there")
     return failures.OK
+
+
+def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float) -> None:
+    """Hand the gangs of queues (of all, without any) back to Volcano, which is started again first if it was stopped.
+
+    Between the two of them there is always exactly one that decides a gang."""
+    from windlass.cli import adopting, installing
+
+    client, clock, tell = invocation.client, invocation.clock, invocation.out.line
+    report = adopting.preflight(client)
+    marked = [row.name for row in report.queues if row.adopted]
+    if adopting.stopped(report):
+        wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
+        beside = adopting.wishes_beside(installing.as_installed(client, wishes), report)
+        apply_all(invocation, adopting.wanted_objects(client, beside), dry_run=False)
+        adopting.until_handed(client, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
+        for name in adopting.start_volcano(client, report):
+            tell(f"{name} has its instances again")
+    wanted = queues or tuple(marked)
+    adopting.check(report, wanted, finish=False)
+    adopting.mark(client, wanted, adopted=False)
+    adopting.until_handed(client, wanted, clock, seconds=seconds, back=True, tell=tell)
