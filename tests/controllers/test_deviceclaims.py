@@ -136,6 +136,21 @@ def test_a_claim_is_given_back_when_its_last_pod_has_ended() -> None:
     assert claim_step(other, {}) == NOTHING
 
 
+def test_a_claim_is_kept_from_being_deleted_as_long_as_it_is_used() -> None:
+    guarded = claim("a")
+    guarded["metadata"]["finalizers"] = ["example.com/x", "resource.kubernetes.io/delete-protection"]
+    assert claim_step(guarded, {"a": True}) == NOTHING
+    status, kept = claim_step(guarded, {"a": False}).patches
+    assert status.patch == {"status": {"reservedFor": None, "allocation": None}}
+    assert kept.patch == {"metadata": {"finalizers": ["example.com/x"]}}
+    guarded["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    assert claim_step(guarded, {"a": True}) == NOTHING
+    guarded["status"]["reservedFor"] = []  # allocated for a binding that never came
+    status, kept = claim_step(guarded, {}).patches
+    assert status.patch["status"]["allocation"] is None
+    assert kept.patch == {"metadata": {"finalizers": ["example.com/x"]}}
+
+
 def test_the_class_of_gpus_is_shipped() -> None:
     assert class_step(True) == NOTHING
     (create,) = class_step(False).creates

@@ -16,11 +16,14 @@ from realkube import RealKube
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
+    DEVICE_CLASSES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
 )
 from windlass.model import reservation
@@ -473,3 +476,65 @@ async def waits_for_its_volume(scene: Scene) -> None:
 
     await eventually(bound, "it bound")
     await scene.client.delete(STORAGE_CLASSES, storage)
+
+
+# ------------------------------------------------------------------ devices by claims
+
+
+async def test_a_claim_is_allocated_protected_and_given_back(scene: Scene) -> None:
+    node = await scene.node("a", 0)
+    driver = f"gpu.{scene.namespace}.example.com"
+    rows = [
+        (
+            DEVICE_CLASSES,
+            {
+                "metadata": {"name": driver},
+                "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
+            },
+        ),
+        (
+            RESOURCE_SLICES,
+            {
+                "metadata": {"name": f"{node}-gpus"},
+                "spec": {
+                    "driver": driver,
+                    "nodeName": node,
+                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                    "devices": [{"name": "gpu-0", "attributes": {"index": {"int": 0}}}],
+                },
+            },
+        ),
+        (
+            RESOURCE_CLAIMS,
+            {
+                "metadata": {"name": "c", "namespace": scene.namespace},
+                "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": driver}}]}},
+            },
+        ),
+    ]
+    for resource, obj in rows:
+        await scene.client.create(
+            resource, {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        )
+    await scene.start()
+    await scene.pod("user", gpus=0, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+
+    async def bound() -> bool:
+        return await scene.bound() == {"user": node}
+
+    await eventually(bound, "it bound")
+    found = await scene.client.get(RESOURCE_CLAIMS, "c", scene.namespace)
+    (result,) = found["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"], result["device"]) == (driver, node, "gpu-0")
+    assert [one["name"] for one in found["status"]["reservedFor"]] == ["user"]
+    assert found["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    await scene.client.delete(RESOURCE_CLAIMS, "c", scene.namespace)
+    await scene.client.get(RESOURCE_CLAIMS, "c", scene.namespace)  # its devices are in use
+    await scene.client.delete(PODS, "user", scene.namespace, grace_seconds=0)
+
+    async def gone() -> bool:
+        return await scene.client.find(RESOURCE_CLAIMS, "c", scene.namespace) is None
+
+    await eventually(gone, "the claim gone after its pod")
+    await scene.client.delete(RESOURCE_SLICES, f"{node}-gpus")
+    await scene.client.delete(DEVICE_CLASSES, driver)

@@ -288,8 +288,11 @@ def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
     assert world.needs()
     shares = (DeviceShare(1, GPU), DeviceShare(4, GPU))
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", shares)
-    (write,) = world.model.claim_writes(bind)
-    assert (write.namespace, write.name) == ("default", "c")
+    write, kept = world.model.claim_writes(bind)
+    assert (write.namespace, write.name, write.subresource) == ("default", "c", "status")
+    assert (kept.namespace, kept.name, kept.subresource) == ("default", "c", "")
+    metadata: Any = kept.body["metadata"]
+    assert metadata["finalizers"] == ["resource.kubernetes.io/delete-protection"]
     assert write.body == {
         "metadata": {"resourceVersion": "7"},
         "status": {
@@ -322,12 +325,21 @@ def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew(
     world = World(("node", gpu_node("n")), ("claim", stale), ("pod", claimer(claim="c")))
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    first, second = world.model.claim_writes(bind)
+    first, second, _ = world.model.claim_writes(bind)
     assert first.body["status"] == {"allocation": None, "reservedFor": None}
     assert first.body["metadata"] == {"resourceVersion": "7"}
     status: Any = second.body["status"]
     assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
     assert "metadata" not in second.body
+
+
+def test_a_claim_that_is_protected_already_is_not_written_again() -> None:
+    guarded = claim("c", exactly())
+    guarded["metadata"]["finalizers"] = ["example.com/x", "resource.kubernetes.io/delete-protection"]
+    world = World(("node", gpu_node("n")), ("claim", guarded), ("pod", claimer(claim="c")))
+    assert world.needs()
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
+    assert [write.subresource for write in world.model.claim_writes(bind)] == ["status"]
 
 
 def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
@@ -393,7 +405,7 @@ def test_devices_of_slices_are_cards_of_their_node() -> None:
     assert dict(task.needs.request)[GPU] == 1000
     assert dict(task.needs.node_request) == {"cpu": 1000}
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, resource),))
-    (write,) = world.model.claim_writes(bind)
+    write, _ = world.model.claim_writes(bind)
     status: Any = write.body["status"]
     assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 

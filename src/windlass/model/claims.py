@@ -23,7 +23,7 @@ from windlass.api import views
 from windlass.api.deviceasks import GPU, WHOLE
 from windlass.api.deviceparts import DEVICES
 from windlass.api.errors import FieldError
-from windlass.api.views.claims import ALL
+from windlass.api.views.claims import ALL, FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
 from windlass.model.claimdevices import DRIVER, Kind, Shelf
@@ -309,17 +309,20 @@ class ClaimBook:
 
 @dataclass(frozen=True, slots=True)
 class ClaimWrite:
-    """A merge patch of a ResourceClaim's status that goes before a binding, of that version of it or none."""
+    """A merge patch of a ResourceClaim that goes before a binding: of its status, at that version of it or none;
+    or of its ``metadata``."""
 
     namespace: str
     name: str
     body: Mapping[str, object]
+    subresource: str = "status"
 
 
 def writes_for(
     book: ClaimBook, pod: views.Pod, bind: Bind, pods: Mapping[str, views.Pod]
 ) -> list[ClaimWrite]:
-    """Allocation where there is none yet, and the pod as one that may use the devices."""
+    """Allocation where there is none yet, the pod as one that may use the devices, and what keeps an allocated claim
+    from being deleted under it."""
     cards = [(share.resource, share.index) for share in bind.devices]
     writes = []
     for claim, results in book.allocation(pod, bind.node, cards, pods):
@@ -341,6 +344,9 @@ def writes_for(
         }
         status = {"allocation": allocation, "reservedFor": [consumer]}
         writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
+        if FINALIZER not in claim.finalizers:
+            kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
+            writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
     return writes
 
 

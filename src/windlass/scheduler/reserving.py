@@ -215,4 +215,4 @@ def _storage(namespace: str, name: str, body: Mapping[str, object]) -> Write:
 
 
 def _claim(write: ClaimWrite) -> Write:
-    return Write(resources.RESOURCE_CLAIMS, write.namespace, write.name, write.body, "status")
+    return Write(resources.RESOURCE_CLAIMS, write.namespace, write.name, write.body, write.subresource or None)

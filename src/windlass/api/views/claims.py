@@ -41,6 +41,10 @@ class DeviceResult(msgspec.Struct, frozen=True, gc=False):
     device: str
 
 
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""On an allocated ResourceClaim: it stays until nobody uses its devices."""
+
+
 class DeviceClaim(msgspec.Struct, gc=False):
     """A ResourceClaim, or what a template says. ``nodes``: names of the nodes on which its allocation is;
     ``reserved``: UIDs of the pods that may use it."""
@@ -62,6 +66,7 @@ class DeviceClaim(msgspec.Struct, gc=False):
     consumers: tuple[dict[str, Any], ...] = ()
     """``status.reservedFor`` as it is written."""
     problems: tuple[FieldError, ...] = ()
+    finalizers: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -271,6 +276,7 @@ def decode_device_claim(raw: bytes | msgspec.Raw) -> DeviceClaim:
         reserved=tuple(str(consumer.get("uid", "")) for consumer in status.reserved_for or ()),
         consumers=status.reserved_for or (),
         problems=tuple(problems),
+        finalizers=tuple(meta.finalizers or ()),
     )
 
 

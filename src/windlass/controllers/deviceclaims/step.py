@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from windlass.api.views.claims import FINALIZER
 from windlass.api.views.podshape import CLASS_TEMPLATE
 from windlass.controllers.effects import (
     NOTHING,
@@ -139,17 +140,19 @@ def _given_back(pod: Json, claims: Mapping[str, Json]) -> Iterable[Delete]:
 
 
 def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
-    """Take pods that use it no more off a claim. ``living``: the pods of its namespace by UID, and whether they
+    """Take pods that use it no more off a claim; one that nobody uses is neither allocated nor kept from being
+    deleted. ``living``: the pods of its namespace by UID, and whether they
     have not ended; whose UID is not there is gone."""
     status = claim.get("status") or {}
+    metadata = claim["metadata"]
     reserved = status.get("reservedFor") or []
     left = [one for one in reserved if one.get("resource") != "pods" or living.get(one.get("uid", ""), False)]
-    if len(left) == len(reserved):
+    freed = bool(metadata.get("deletionTimestamp")) and FINALIZER in (metadata.get("finalizers") or ())
+    if len(left) == len(reserved) and (left or not freed):
         return NOTHING
     change: Json = {"reservedFor": left or None}
     if not left:
         change["allocation"] = None
-    metadata = claim["metadata"]
     plan = Plan(about=reference(RESOURCE_CLAIMS, claim))
     plan.stage(
         Patch(
@@ -162,6 +165,12 @@ def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
             resource_version=metadata.get("resourceVersion"),
         )
     )
+    others = [name for name in metadata.get("finalizers") or () if name != FINALIZER]
+    if not left and FINALIZER in (metadata.get("finalizers") or ()):
+        body = {"metadata": {"finalizers": others or None}}
+        plan.stage(
+            Patch(RESOURCE_CLAIMS, metadata["name"], body, metadata["namespace"], uid=metadata.get("uid"))
+        )
     return plan.done()
 
 
