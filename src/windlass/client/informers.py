@@ -8,6 +8,8 @@ Invariants:
 - ``items`` shows a state the server had: nothing before the first sync, a relist is swapped in at once;
 - handlers are called in the order of the changes, after all informers of the stream show the change;
 - an object that was deleted and made anew under the same name between two looks is a delete and an add;
+- an object never goes back to an older version: an event that comes again, or later than a newer one of the
+  same object, changes nothing (until a list shows the whole state anew);
 - a deletion nobody saw (found by a relist) is a delete with the last record known.
 """
 
@@ -138,6 +140,8 @@ class _Stream:
         self._stamps: dict[str, int] = {}
         self._staged_stamps: dict[str, int] = {}
         self._staged: list[dict[str, Any]] = []
+        # Of what went last: an older event of it that comes late must not bring it back.
+        self._gone: dict[str, int] = {}
         self._heard_at = 0.0
 
     # The sink.
@@ -185,6 +189,7 @@ class _Stream:
                     self._change(key, [None] * len(self.views))
                 self._change(key, [records.get(key) for records in staged])
         self._stamps = fresh
+        self._gone.clear()
         self.begin()
         for view in self.views:
             view.now_synced()
@@ -196,6 +201,9 @@ class _Stream:
         key = key_of(metadata.namespace, metadata.name)
         stamp = _stamp(metadata)
         before = self._stamps.get(key)
+        known = self._gone.get(key) if before is None and self._gone else before
+        if known is not None and _older(stamp, known):
+            return metadata.resource_version
         if before is not None and not _same_object(before, stamp):
             self._change(key, [None] * len(self.views))
         if before != stamp:
@@ -208,7 +216,16 @@ class _Stream:
         if metadata is None:
             return ""
         key = key_of(metadata.namespace, metadata.name)
-        if self._stamps.pop(key, None) is not None:
+        stamp = _stamp(metadata)
+        before = self._stamps.get(key)
+        if before is not None and _older(stamp, before):
+            return metadata.resource_version
+        self._gone.pop(key, None)
+        self._gone[key] = stamp
+        if len(self._gone) > _GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
+        if before is not None:
+            del self._stamps[key]
             self._change(key, [None] * len(self.views))
         return metadata.resource_version
 
@@ -416,15 +433,26 @@ class SharedInformers:
 
 
 _VERSION_BITS = 80
+_OPAQUE = 1 << (_VERSION_BITS - 1)
+"""Marks a version that is no decimal number: such versions have no order."""
+_GONE_KEPT = 1024
 
 
 def _stamp(metadata: SlimMetadata) -> int:
     """Uid and resourceVersion in one integer: 36 bytes an object instead of two strings (190)."""
     version = metadata.resource_version
-    number = int(version) if version.isdecimal() else hash(version) & 0xFFFFFFFFFFFFFFFF
+    number = int(version) if version.isdecimal() else _OPAQUE | hash(version) & 0xFFFFFFFFFFFFFFFF
     incarnation = hash(metadata.uid) & 0xFFFFFFFFFFFFFFFF
     return (incarnation << _VERSION_BITS) | (number & ((1 << _VERSION_BITS) - 1))
 
 
 def _same_object(left: int, right: int) -> bool:
     return left >> _VERSION_BITS == right >> _VERSION_BITS
+
+
+def _older(stamp: int, known: int) -> bool:
+    """Whether the version in ``stamp`` lies before the one known. The versions of all objects of a server are
+    one sequence."""
+    mask = (1 << _VERSION_BITS) - 1
+    left, right = stamp & mask, known & mask
+    return left < right and not (left | right) & _OPAQUE

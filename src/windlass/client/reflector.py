@@ -299,8 +299,8 @@ class Reflector:
         self._advance(rv)
 
     def _advance(self, rv: str) -> None:
-        if rv:
-            self._last_rv = rv
+        if rv and not (rv.isdecimal() and self._last_rv.isdecimal() and int(rv) < int(self._last_rv)):
+            self._last_rv = rv  # an event that comes again does not turn the clock back
 
     def watch_ended(self, problem: StatusError | Unreachable | None = None) -> None:
         """The stream is over: by its time, by an ERROR event, or broken."""
