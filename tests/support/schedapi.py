@@ -129,10 +129,11 @@ class SchedulerApi(FakeApi):
 
 
 class Recorder:
-    """Keeps what was said: (object, reason, message)."""
+    """Keeps what was said: (object, reason, message). ``waiting``: what it claims to have in hand."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, str, str]] = []
+        self.waiting = 0
 
     def event(self, ref: Any, type: str, reason: str, message: str) -> None:
         self.said.append((ref.name, reason, message))

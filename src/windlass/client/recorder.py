@@ -78,6 +78,11 @@ class EventRecorder:
         self._idle.clear()
         self._wake[lane].set()
 
+    @property
+    def waiting(self) -> int:
+        """Events recorded and not yet written or dropped."""
+        return self._unfinished
+
     async def run(self) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -17,6 +17,8 @@ MOST_SECONDS = 5.0
 CALM_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
 _AT_ONCE = 256
+_AHEAD = 1024
+"""So many events may wait in the recorder, which drops what is too much for it."""
 _KEPT = 20_000
 
 
@@ -52,6 +54,7 @@ class Announcer:
         return now - self._news[0][0] > MOST_SECONDS
 
     def _hand_over(self) -> None:
-        for _ in range(min(_AT_ONCE, len(self._news))):
+        room = max(0, _AHEAD - self._recorder.waiting)
+        for _ in range(min(_AT_ONCE, len(self._news), room)):
             _, ref, type, reason, message = self._news.popleft()
             self._recorder.event(ref, type, reason, message)
