@@ -8,7 +8,7 @@ Order, each step to be undone at any time, none of which writes a pod:
 3. When all queues are marked, Volcano's scheduler and controllers are scaled to nothing, and Windlass drops the mark
    from the gangs (``finish``).
 
-Going back is the same in reverse. docs/decisions/0015-one-write-hands-a-gang-over.md says why so.
+Going back is the same in reverse. docs/decisions/0016-one-write-hands-a-gang-over.md says why so.
 """
 
 from __future__ import annotations
