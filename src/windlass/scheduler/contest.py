@@ -15,19 +15,35 @@ from windlass.model.ledger import PODS, Ledger, amounts_held
 
 
 class Contest:
-    """Asked before each bind is sent; costs nothing unless somebody else binds."""
+    """Asked before each bind is sent and when it is seen; costs nothing unless somebody else binds. ``memory``: for
+    how many seconds a bind may be under way."""
 
-    def __init__(self, model: ClusterModel, ledger: Ledger) -> None:
+    def __init__(self, model: ClusterModel, ledger: Ledger, memory: float) -> None:
+        self._memory = memory
         self._model = model
         self._ledger = ledger
         self._news: set[str] = set()
         self._too_many: dict[str, str] = {}
         """Assumed pod → what its node lacks."""
+        self._disputed: dict[str, float] = {}
+        """Node → when somebody else's pod was last seen to come to it."""
 
-    def seen(self, pod: views.Pod) -> None:
+    def seen(self, pod: views.Pod, now: float) -> None:
         """A pod that was not bound by a decision of here has come to its node."""
+        self._disputed[pod.node_name] = now
         if self._model.assumed:
             self._news.add(pod.node_name)
+
+    def disputed(self, node: str, now: float) -> bool:
+        """Whether somebody else may have taken room on a node that was counted on here. (Who is seen after a pod
+        of ours is the one too many himself, and not ours to evict.)"""
+        moment = self._disputed.get(node)
+        return moment is not None and now - moment <= self._memory
+
+    def forget(self, now: float) -> None:
+        """Forget what every bind under way was decided after."""
+        if self._disputed:
+            self._disputed = {n: at for n, at in self._disputed.items() if now - at <= self._memory}
 
     def objection(self, bind: Bind) -> str:
         """Why a bind is not to be sent any more; empty if it may be."""

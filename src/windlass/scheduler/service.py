@@ -104,7 +104,7 @@ class SchedulerService:
         policy = self.options.policy
         self.model = _model_of(self.options)
         self.engine = engine or make_engine(policy, log.warning)
-        self.model.read_labels(self.engine.reads)
+        self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
         self._next_policy: SchedulerConfig | None = None
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
@@ -123,7 +123,7 @@ class SchedulerService:
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
         self._bound_counter = self.metrics.binds.labels("bound")
-        self._contest = Contest(self.model, self._ledger)
+        self._contest = Contest(self.model, self._ledger, 4 * self.options.assume_seconds)
         self._reserver = Reserver(
             self.model, self._ledger, self._notes, await_volumes=self.options.await_volumes
         )
@@ -269,7 +269,7 @@ class SchedulerService:
             self.engine = make_engine(policy, log.warning)
             self._judges.serve(self._policies(), self._keeper.start)
             self._consultants.serve(self._policies())
-            self.model.read_labels(self.engine.reads)
+            self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
             self.model.configure(tiers=bool(policy.tiers), exclusive=exclusive_rules(policy))
             self._loads.use(policy.metrics)
             self._run_times.enabled = learns(policy)
@@ -423,10 +423,12 @@ class SchedulerService:
         ours = assumed is not None and assumed.uid == new.uid
         if assumed is not None and ours:
             self.model.forget(new.key, new.uid)
-            if assumed.node == new.node_name:
+            if assumed.node == new.node_name and self._contest.disputed(
+                new.node_name, self._clock.monotonic()
+            ):
                 self._check_room(new)
         if not ours or (assumed is not None and assumed.node != new.node_name):
-            self._contest.seen(new)
+            self._contest.seen(new, self._clock.monotonic())
         if not self._takes_over:
             self._publisher.bound(new)
 
@@ -521,6 +523,7 @@ class SchedulerService:
             assumed = self.model.assumed.get(key)
             if assumed is not None and assumed.uid == uid:
                 self._keeper.start(self._look_up(key, uid), f"look up {key}")
+        self._contest.forget(now)
         for group in self._gangs.take_overdue(now):
             self._evict_incomplete(group)
 

@@ -1,0 +1,107 @@
+"""Another scheduler at work on the same nodes: what is on its way is recalled, what came too late is evicted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from kubeobjects import node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.resources import PODS
+from windlass.kits.clock import FakeClock
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"))
+    return made
+
+
+def conflicts(running: Running, kind: str) -> float:
+    return running.service.metrics.conflicts.labels(kind)._value.get()
+
+
+def hold(api: SchedulerApi) -> asyncio.Event:
+    """Bindings stay under way until the event is set."""
+    go = asyncio.Event()
+    bind = api.bind
+
+    async def slow(*args: Any, **options: Any) -> None:
+        await go.wait()
+        await bind(*args, **options)
+
+    api.bind = slow  # type: ignore[method-assign]
+    return go
+
+
+async def test_binds_that_are_not_sent_yet_are_recalled(api: SchedulerApi) -> None:
+    """Three are decided for a node, one is under way; then another scheduler takes all but one card."""
+    api.add(node("n1", gpus=4))
+    async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
+        go = hold(api)
+        api.add(*[pod(f"p{i}") for i in range(3)])
+        await running.settle(0.2)
+        assert len(running.service.model.assumed) == 3
+        api.add(pod("theirs", scheduler="other", node="n1", requests={"nvidia.com/gpu": "3"}))
+        go.set()
+        await running.settle(2.0)
+        assert conflicts(running, "recalled") == 2.0
+        assert conflicts(running, "overcommitted") == 0.0
+        assert len(api.bindings) == 1
+        assert not any(o["metadata"].get("deletionTimestamp") for o in api.objects(PODS))
+        api.add(node("n2", gpus=2))
+        await running.settle(10.0)
+        assert sorted(o["spec"].get("nodeName") for o in api.objects(PODS)) == ["n1", "n1", "n2", "n2"]
+
+
+async def test_one_that_another_scheduler_took_is_counted(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), node("n2", gpus=1, unschedulable=True), pod("b"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.node_of("b") == "n1"
+        api.end("b")
+        go = hold(api)
+        api.add(pod("a"))
+        await running.settle(0.1)
+        assert "default/a" in running.service.model.assumed
+        api.lagging = True
+        api._bind("default/a", "n2", "uid-default-a", None)
+        go.set()
+        await running.settle(0.5)
+        assert conflicts(running, "elsewhere") == 1.0
+        assert not running.service.model.assumed
+        api.lagging = False
+        api.catch_up()
+        await running.settle(0.5)
+        assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
+
+
+async def test_one_that_is_gone_is_counted(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1))
+    async with Running(api) as running:
+        go = hold(api)
+        api.add(pod("a"))
+        await running.settle(0.1)
+        api.lagging = True
+        api.remove(PODS, "default/a")
+        go.set()
+        await running.settle(0.5)
+        assert conflicts(running, "gone") == 1.0
+
+
+async def test_room_that_was_taken_while_the_bind_was_on_its_way_is_given_up(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        go = hold(api)
+        api.add(pod("ours"))
+        await running.settle(0.1)
+        api.add(pod("theirs", scheduler="other", node="n1", requests={"nvidia.com/gpu": "2"}))
+        go.set()
+        await running.settle(1.0)
+        condition = api.conditions(PODS, "default/ours")["DisruptionTarget"]
+        assert condition["reason"] == "NodeOvercommitted"
+        assert conflicts(running, "overcommitted") == 1.0
+        assert "NodeOvercommitted" in running.reasons("ours")
