@@ -26,7 +26,7 @@ from windlass.engine.forecast import Forecaster
 from windlass.engine.groups import PENDING, GroupEntry, passing_time, promised
 from windlass.engine.holders import Holders
 from windlass.engine.nodes_verdict import NodesVerdict, Wanted, judge_nodes
-from windlass.engine.parking import ParkingLot
+from windlass.engine.parking import Bucket, ParkingLot
 from windlass.engine.placing import Placer
 from windlass.engine.positions import Positions
 from windlass.engine.remedies import of_domains, remedies_for
@@ -95,7 +95,7 @@ class Diagnosis:
         if in_full:
             return self._completed(group, self.diagnose(group, now, in_full=True), now)
         bucket = group.bucket
-        if bucket is None or not bucket.parked or bucket.explanation is None or bucket.strict:
+        if bucket is None or not bucket.parked or bucket.explanation is None or _personal(group, bucket):
             return self.diagnose(group, now)
         return bucket.explanation
 
@@ -368,6 +368,11 @@ def _waits(group: GroupEntry) -> bool:
     if len(group.tasks) == group.active:
         return False
     return any(e.state is PENDING for e in group.tasks.values())
+
+
+def _personal(group: GroupEntry, bucket: Bucket) -> bool:
+    """Whether groups of the bucket wait for reasons of their own."""
+    return bucket.strict or (group.timed and bool(bucket.waits.kept_for))
 
 
 def _of_reservations(group: GroupEntry) -> list[Obstacle]:

@@ -6,7 +6,7 @@ import heapq
 from functools import lru_cache
 
 from windlass.engine.consent import PAUSE_SECONDS
-from windlass.engine.groups import GroupEntry, passing_time, promised
+from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.parking import Bucket, ParkingLot, Signature, line_of
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import Shortage, Step, next_step
@@ -58,7 +58,8 @@ class Enrolment:
         order_key = self._world.group_order(group)
         bucket = group.bucket
         if bucket is not None and bucket.signature == signature and group.order_key == order_key:
-            if self._strict and bucket.head() is group:
+            shorter = bucket.retime(group) and bool(bucket.waits.kept_for)
+            if shorter or (self._strict and bucket.head() is group):
                 self._look_again(bucket)
             return
         if bucket is not None:
@@ -67,8 +68,8 @@ class Enrolment:
         bucket = self._lot.enter(signature, queue, group)
         if not bucket.parked:
             self._turns.push(bucket)
-        elif self._strict and bucket.head() is group:
-            self._look_again(bucket)
+        elif (group.timed and bucket.waits.kept_for) or (self._strict and bucket.head() is group):
+            self._look_again(bucket)  # it may pass the others, or comes first
 
     def _leave(self, group: GroupEntry) -> None:
         if group.bucket is not None:
@@ -84,7 +85,7 @@ class Enrolment:
             self._look_again(bucket)
 
     def _look_again(self, bucket: Bucket) -> None:
-        """Who stands first in a strict line, or what the first asks for, is another now."""
+        """Another than before may be had, or is the first to be tried."""
         if bucket.parked:
             self._lot.unpark(bucket)
             self._turns.push(bucket)
@@ -169,8 +170,6 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     runs = step.runs
     if group.promises:
         standing = (*standing, group.key)  # room is kept for this one alone
-    if group.timed:
-        standing = (*standing, passing_time(group))  # short ones may use what is kept for others
     if group.near:
         standing = (*standing, *_nearness(group))
     if step.root is not None:

@@ -1,7 +1,8 @@
 """Where groups wait.
 
 Groups of one queue that ask for the same next step stand in one *bucket*, in their order: what the
-first cannot have, none behind it can. Where the order is *strict*, all groups of a queue stand in one
+first cannot have, none behind it can, unless it ends before somebody needs the room that is kept for him
+(:mod:`windlass.engine.line`). Where the order is *strict*, all groups of a queue stand in one
 bucket, and none behind the first is tried. A bucket is either *active* (its first group is to be tried)
 or *parked*: then it names what would help, and only that wakes it. Ten thousand groups that wait for the
 same thing are one bucket and cost nothing until it happens.
@@ -14,7 +15,6 @@ What may help: enough room for a class of tasks (``room``), any room for one of 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Explanation
 from windlass.engine.classes import NodeFit, TaskClass
-from windlass.engine.groups import GroupEntry
+from windlass.engine.groups import GroupEntry, passing_time
+from windlass.engine.line import Line
 from windlass.engine.queues import QueueEntry, QueueTree
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.plugins import Domain, Overheard
@@ -60,7 +61,8 @@ class Bucket:
         "entered",
         "entered_key",
         "explanation",
-        "heap",
+        "limit",
+        "line",
         "members",
         "parked",
         "queue",
@@ -74,7 +76,10 @@ class Bucket:
         self.signature = signature
         self.queue = queue
         self.members: dict[str, GroupEntry] = {}
-        self.heap: list[tuple[Any, str]] = []
+        self.line = Line()
+        self.limit: float | None = None
+        """While the first was found to have to wait for somebody else's room: within how many seconds another
+        must end to pass."""
         self.parked = False
         self.waits = Waits()
         self.explanation: Explanation | None = None
@@ -89,18 +94,25 @@ class Bucket:
     def add(self, group: GroupEntry) -> None:
         self.members[group.key] = group
         group.bucket = self
-        heapq.heappush(self.heap, (group.order_key, group.key))
+        self.line.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
+
+    def drop(self, group: GroupEntry) -> None:
+        """The group leaves."""
+        group.bucket = None
+        del self.members[group.key]
+        self.line.leave(group.key)
 
     def head(self) -> GroupEntry | None:
-        """The first group in order; entries of groups that have left are dropped on the way."""
-        heap, members = self.heap, self.members
-        while heap:
-            order_key, key = heap[0]
-            group = members.get(key)
-            if group is not None and group.order_key == order_key:
-                return group
-            heapq.heappop(heap)
-        return None
+        """The first group in order; while there is a :attr:`limit`, the first that keeps it."""
+        key = self.line.head() if self.limit is None else self.line.within(self.limit)
+        return None if key is None else self.members[key]
+
+    def retime(self, group: GroupEntry) -> bool:
+        """Look again how long a member runs. Whether it might now pass where it might not before."""
+        before = self.line.times.get(group.key)
+        time = passing_time(group) if group.timed else None
+        self.line.retime(group.key, time)
+        return time is not None and (before is None or time < before)
 
     @property
     def strict(self) -> bool:
@@ -143,8 +155,7 @@ class ParkingLot:
         bucket = group.bucket
         if bucket is None:
             return
-        group.bucket = None
-        del bucket.members[group.key]
+        bucket.drop(group)
         if not bucket.members:
             if bucket.parked:
                 self._forget(bucket)
@@ -154,6 +165,7 @@ class ParkingLot:
 
     def park(self, bucket: Bucket, waits: Waits) -> None:
         bucket.parked = True
+        bucket.limit = None
         bucket.waits = waits
         for cls in (*waits.room, *waits.any_room):
             if cls not in self.by_class:

@@ -112,6 +112,13 @@ class Reservations:
             statement.rollback(mark)
         return attempt, self._first_kept(passed) if could else ""
 
+    def limit(self, group: GroupEntry, now: float) -> float | None:
+        """Within how many seconds another must end to pass a reservation that this one may not pass."""
+        starts = [
+            r.start for r in self.slots.values() if r.start < UNKNOWN and not self._may_pass(group, r, now)
+        ]
+        return max(starts) - now if starts else None
+
     def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
         """A group found no room: keep some for it, if it is its turn and its start is known."""
         if not self._depth or attempt.refusals or attempt.pipelined:
@@ -122,6 +129,8 @@ class Reservations:
         if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
             return
         kept = [r.group for r in self.slots.values()]
+        if len(kept) >= self._depth and _rank(group) > max(map(_rank, kept)):
+            return
         alike: Iterable[GroupEntry] = group.bucket.members.values() if group.bucket is not None else ()
         if len(kept) < self._depth:
             self._plans += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from windlass.engine.allocate import Attempt, waits_for
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.groups import GroupEntry
+from windlass.engine.parking import Bucket
 from windlass.engine.steps import Step
 
 
@@ -18,6 +19,8 @@ class Allocate:
 
     def __init__(self, machinery: Machinery) -> None:
         self._machinery = machinery
+        self._held_up: dict[Bucket, tuple[GroupEntry, Attempt, str]] = {}
+        """Bucket → its first group, that has to wait for somebody else's room, while others are let pass."""
 
     def run(self, ctx: CycleContext) -> None:
         reservations = self._machinery.reservations
@@ -30,14 +33,13 @@ class Allocate:
 
     def _serve(self, ctx: CycleContext) -> None:
         m = self._machinery
-        world, turns = m.world, m.turns
-        bound = world.config.binds_per_cycle
+        turns, bound = m.turns, m.world.config.binds_per_cycle
         out, touched = ctx.out, ctx.touched
+        self._held_up = {}
         while (turn := turns.pop()) is not None:
             bucket, group = turn
             if bound and len(out.binds) >= bound:
-                turns.push(bucket)
-                ctx.unfinished = True
+                self._put_off(ctx, bucket)
                 return
             if group.step is None:
                 raise RuntimeError(f"{bucket!r} has nothing to try")
@@ -51,23 +53,59 @@ class Allocate:
             if m.consent.asked and attempt.done and not ctx.consents(group):
                 if group.refusal is not None:
                     m.enrolment.refuse(group, ctx.now)
-                if bucket.members and not bucket.parked:
-                    turns.push(bucket)
                 if ctx.unfinished:
+                    self._put_off(ctx, bucket)
                     return
+                self._go_on(ctx, bucket)
             elif attempt.done or len(m.statement):  # promises that do not hold may have been given up
                 m.statement.commit(out)
                 m.enrolment.settle(group, ctx.now)
-                world.ledger.dirty.pop(group.key, None)
+                m.world.ledger.dirty.pop(group.key, None)
                 if attempt.pipelined and not step.extra:
                     self._park(ctx, group, attempt)
-                if bucket.members and not bucket.parked:
-                    turns.push(bucket)
+                self._go_on(ctx, bucket)
             else:
-                self._park(ctx, group, attempt, kept_for)
-                m.reservations.offer(m.statement, group, attempt, ctx.now)
-                if not world.timed and not world.ledger.leaving:
-                    self._park_alike(ctx, step)
+                self._failed(ctx, group, attempt, kept_for)
+
+    def _go_on(self, ctx: CycleContext, bucket: Bucket) -> None:
+        """Whoever is next in the bucket has his turn; if none of those may pass who are left, it is parked."""
+        if not bucket.members or bucket.parked:
+            return
+        if bucket.head() is None:
+            self._park(ctx, *self._held_up.pop(bucket))
+        else:
+            self._machinery.turns.push(bucket)
+
+    def _put_off(self, ctx: CycleContext, bucket: Bucket) -> None:
+        """The bucket, and those of whom some may still pass, have their turns in the next cycle."""
+        ctx.unfinished = True
+        for other in (bucket, *self._held_up):
+            other.limit = None
+            if other.members and not other.parked:
+                self._machinery.turns.push(other)
+
+    def _failed(self, ctx: CycleContext, group: GroupEntry, attempt: Attempt, kept_for: str) -> None:
+        """The group found no room: its bucket waits, but for those who may pass somebody's reservation."""
+        m, bucket, step = self._machinery, group.bucket, group.step
+        if bucket is None or step is None:
+            raise RuntimeError(f"group {group.key} has nothing to wait for")
+        if bucket not in self._held_up:
+            m.reservations.offer(m.statement, group, attempt, ctx.now)
+        if kept_for and self._others_may_pass(bucket, group, ctx.now):
+            self._held_up.setdefault(bucket, (group, attempt, kept_for))
+            m.turns.push(bucket)
+            return
+        self._park(ctx, *self._held_up.pop(bucket, (group, attempt, kept_for)))
+        if not m.world.timed and not m.world.ledger.leaving:
+            self._park_alike(ctx, step)
+
+    def _others_may_pass(self, bucket: Bucket, group: GroupEntry, now: float) -> bool:
+        """Whether there is one behind the group that ends before the kept room is needed; he is next."""
+        bucket.limit = None if bucket.strict else self._machinery.reservations.limit(group, now)
+        if bucket.limit is None:
+            return False
+        head = bucket.head()
+        return head is not None and head is not group
 
     def _park_alike(self, ctx: CycleContext, step: Step) -> None:
         """Where no node takes a task of the step's class any more, all that wait for one need not be tried:

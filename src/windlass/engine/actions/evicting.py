@@ -16,6 +16,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -382,21 +383,7 @@ def _lines(buckets: list[Bucket]) -> dict[str, _Line]:
 
 def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
     """The first groups of a bucket, in order."""
-    head = bucket.head()
-    if head is None:
-        return
-    yield head
-    heap, places = bucket.heap, [(bucket.heap[0], 0)]
-    seen = {head.key}
-    while places and len(seen) < MEMBERS:  # the few first of a heap, without sorting it
-        (order_key, key), at = heapq.heappop(places)
-        for below in (2 * at + 1, 2 * at + 2):
-            if below < len(heap):
-                heapq.heappush(places, (heap[below], below))
-        group = bucket.members.get(key)
-        if group is not None and group.order_key == order_key and key not in seen:
-            seen.add(key)
-            yield group
+    return (bucket.members[key] for key in [*islice(bucket.line, MEMBERS)])
 
 
 def _is_promised(group: GroupEntry, step: Step) -> bool:
