@@ -49,6 +49,8 @@ from windlass.spi.devices import CardMode
 from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, RoleWishes, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
+_OF_NODES = ("DaemonSet", "Node")
+"""Who makes pods that belong to their node: they would come back there at once."""
 
 
 class ClusterModel(Observed):
@@ -66,8 +68,11 @@ class ClusterModel(Observed):
         tiers: bool = False,
         exclusive: neighbours.Rules = (),
         shared: Collection[str] = (),
+        foreign_queue: str = "",
     ) -> None:
         """``exclusive``: which pods share no card with one another (:mod:`windlass.model.neighbours`).
+        ``foreign_queue``: pods that other schedulers placed count in it, and can be asked to go by its rules;
+        ``""``: they only hold room.
 
         ``shared``: those of the scheduler names that another scheduler serves too (:mod:`windlass.model.adoption`)."""
         super().__init__()
@@ -78,6 +83,7 @@ class ClusterModel(Observed):
         self._wait_for_group = frozenset(wait_for_group)
         self._tiers = tiers
         self._exclusive = exclusive
+        self._foreign_queue = foreign_queue
         self._now = 0.0
         self._ends: list[tuple[float, str]] = []
         self._prune_at = _PRUNE_AT_LEAST
@@ -264,11 +270,14 @@ class ClusterModel(Observed):
         self._dirty_groups.update((kai_key(group), None) for group in self.kai_groups.values())
         self._dirty_pods = dict.fromkeys(self.pods)
 
-    def configure(self, *, tiers: bool, exclusive: neighbours.Rules = ()) -> None:
+    def configure(
+        self, *, tiers: bool, exclusive: neighbours.Rules = (), foreign_queue: str = ""
+    ) -> None:
         """What a configuration says, as at the beginning; to be followed by :meth:`resend`."""
         self._tiers = tiers
         self._exclusive = exclusive
 
+        self._foreign_queue = foreign_queue
     def read_labels(self, keys: Iterable[str]) -> None:
         """Policies look at these labels of pods: they are told of them from the next :meth:`take` on."""
         self._vocabulary.read(keys)
@@ -505,8 +514,10 @@ class ClusterModel(Observed):
             self.assumed.pop(key, None)
             return
         if not self.manages(pod):
-            self._leave_group(key, out)
-            task = self._foreign(pod)
+            lent = self._lent_to(pod)
+            if not lent:
+                self._leave_group(key, out)
+            task = self._foreign(pod) if not lent else self._lent(pod, lent, out)
         else:
             task = self._managed(pod, out)
         if task is None:
@@ -538,6 +549,25 @@ class ClusterModel(Observed):
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
         self._changed[key] = None
+    def _lent_to(self, pod: views.Pod) -> str:
+        """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:
+        nobody may touch it."""
+        owner = pod.controller
+        bound_to_node = owner is not None and owner.kind in _OF_NODES
+        if not pod.node_name or pod.finished or bound_to_node or tasks.is_critical(pod):
+            return ""
+        return self._foreign_queue
+
+    def _lent(self, pod: views.Pod, queue: str, out: list[deltas.Delta]) -> Task | None:
+        task = self._foreign(pod)
+        group = replace(groups.implicit_group(pod, self.classes), key=groups.implicit_key(pod), queue=queue)
+        if task is None:
+            return None
+        self._group_of[pod.key] = group.key
+        self._members.setdefault(group.key, {})[pod.key] = None
+        self._send_group(group, out)
+        return replace(task, group=group.key, budgets=self._budgets.of(pod))
+
         if nearness.speaks(pod.annotations):
             self._near_groups[key] = None
         self._note_members(key)

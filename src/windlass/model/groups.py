@@ -61,6 +61,11 @@ def group_key(pod: views.Pod) -> str:
         return f"{pod.namespace}/{NATIVE}{pod.scheduling_group}"
     if _kai_batch(pod) and (owner := pod.controller) is not None and owner.kind == "Job":
         return f"{pod.namespace}/{OWNER}{owner.name}"
+    return implicit_key(pod)
+
+
+def implicit_key(pod: views.Pod) -> str:
+    """The key of the group of one of a pod that is in no other."""
     return f"{pod.namespace}/{IMPLICIT}{pod.name}"
 
 

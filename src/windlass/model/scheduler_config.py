@@ -26,6 +26,8 @@ from windlass.spi.configuration import (
     ACTIONS,
     AGING,
     BACKFILLS,
+    FOREIGN,
+    FOREIGN_QUEUE,
     LEARNED,
     METRICS,
     RESERVATIONS,
@@ -364,6 +366,11 @@ class _Reader:
             found[name] = arguments = self.mapping(item.get("arguments"), f"{field}.arguments")
             if name == "backfill":
                 self.backfill(arguments, f"{field}.arguments")
+            elif name == FOREIGN:
+                queue = arguments.get(FOREIGN_QUEUE)
+                if not isinstance(queue, str) or not queue:
+                    place = f"{field}.arguments.{FOREIGN_QUEUE}"
+                    raise self.wrong(place, "is the name of a queue", f"{FOREIGN_QUEUE}: default")
         return found
 
     def metrics(self, value: Any) -> dict[str, str]:

@@ -50,6 +50,11 @@ def state_of(pod: views.Pod, now: float = 0.0) -> TaskState:
     return TaskState.RUNNING if pod.phase == "Running" else TaskState.BOUND
 
 
+def is_critical(pod: views.Pod) -> bool:
+    """Whether the cluster itself rests on it: it is never asked to go."""
+    return pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES
+
+
 def is_stuck(pod: views.Pod, now: float) -> bool:
     """Whether nobody counts any more on the pod's end."""
     return pod.phase == "Running" and pod.deleted > 0 and now - pod.deleted > STUCK_SECONDS
@@ -93,7 +98,7 @@ def task_of(
         subgroup=subgroup or (pod.labels.get(names.SUBGROUP_KAI, "") if dialect is Dialect.KAI else ""),
         started=pod.started or None,
         run_limit=None if pod.run_limit is None else float(pod.run_limit),
-        critical=pod.namespace == "kube-system" or pod.priority_class in _CRITICAL_CLASSES,
+        critical=is_critical(pod),
         annotations=_read(pod),
         zones=holding_of(pod.annotations) if pod.node_name and pod.annotations else None,
         budgets=budgets,

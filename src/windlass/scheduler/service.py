@@ -58,7 +58,7 @@ from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.runtimes import RunTimes, learns
 from windlass.scheduler.waiting import Keeper, wait_for
-from windlass.spi.configuration import SchedulerConfig
+from windlass.spi.configuration import SchedulerConfig, foreign_queue
 
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
@@ -73,6 +73,7 @@ def _model_of(options: SchedulerOptions) -> ClusterModel:
         wait_for_group=options.wait_for_group,
         tiers=bool(options.policy.tiers),
         exclusive=exclusive_rules(options.policy),
+        foreign_queue=foreign_queue(options.policy),
         shared=options.beside,
     )
 
@@ -270,7 +271,11 @@ class SchedulerService:
             self._judges.serve(self._policies(), self._keeper.start)
             self._consultants.serve(self._policies())
             self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
-            self.model.configure(tiers=bool(policy.tiers), exclusive=exclusive_rules(policy))
+            self.model.configure(
+                tiers=bool(policy.tiers),
+                exclusive=exclusive_rules(policy),
+                foreign_queue=foreign_queue(policy),
+            )
             self._loads.use(policy.metrics)
             self._run_times.enabled = learns(policy)
             self.model.resend()

@@ -69,6 +69,11 @@ LEARNED = "learned"
 """The argument of action ``backfill`` that says whether run times are learned from work that has ended:
 ``true`` or ``false``. Without it yes, with tiers (Volcano's way) no."""
 
+FOREIGN = "foreign"
+FOREIGN_QUEUE = "queue"
+"""The entry of ``configurations`` and its argument that name the queue in which pods of other schedulers count, so that
+they may have to make room by its rules. Without it they are never touched."""
+
 MEASURED_EVERY = "30s"
 """How often loads are measured unless ``metrics: {interval}`` says otherwise; Volcano's default."""
 METRICS = ("prometheus", "elasticsearch", "prometheus_adaptor")
@@ -118,6 +123,11 @@ class SchedulerConfig:
     compatibility: str = ""
     plugins: tuple[PluginOption, ...] = ()
     metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+def foreign_queue(config: SchedulerConfig) -> str:
+    """The queue in which pods of other schedulers count; ``""``: in none."""
+    return str(config.configurations.get(FOREIGN, {}).get(FOREIGN_QUEUE, ""))
 
 
 def measured_every(metrics: Mapping[str, str]) -> float:

@@ -1,0 +1,69 @@
+"""Which container images the nodes have: by image, since few are asked for and nodes have hundreds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.spi.nodes import IntArray
+
+
+class ImageTable:
+    """Image → row → bytes. Of a name that a node lists twice the first counts."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[int, int]] = {}
+        self._columns: dict[str, NDArray[np.int64]] = {}
+        """Of images that were asked for since their nodes changed last."""
+
+    def change(self, row: int, old: Iterable[tuple[str, int]], new: Iterable[tuple[str, int]]) -> None:
+        """A node has other images."""
+        before, after = dict(reversed(tuple(old))), dict(reversed(tuple(new)))
+        for name in before.keys() - after.keys():
+            rows = self._rows[name]
+            del rows[row]
+            if not rows:
+                del self._rows[name]
+            self._columns.pop(name, None)
+        for name, size in after.items():
+            if before.get(name) != size:
+                self._rows.setdefault(name, {})[row] = size
+                self._columns.pop(name, None)
+
+    def carriers(self, name: str) -> int:
+        return len(self._rows.get(name, ()))
+
+    def column(self, name: str, height: int) -> NDArray[np.int64]:
+        """Bytes by row, for rows below ``height``."""
+        found = self._columns.get(name)
+        if found is None or len(found) < height:
+            found = np.zeros(height, dtype=np.int64)
+            rows = self._rows.get(name)
+            if rows:
+                found[list(rows)] = list(rows.values())
+            self._columns[name] = found
+        return found[:height]
+
+
+class TableImages:
+    """``rows`` of the table as an :class:`~windlass.spi.nodes.ImageView`; ``pick`` selects them from a column."""
+
+    def __init__(
+        self, table: ImageTable, pick: slice | NDArray[np.int64], height: int, live: NDArray[np.bool_]
+    ) -> None:
+        self._table = table
+        self._pick = pick
+        self._height = height
+        self._live = live
+
+    @property
+    def nodes(self) -> int:
+        return int(self._live.sum())
+
+    def sizes(self, image: str) -> IntArray:
+        return self._table.column(image, self._height)[self._pick]
+
+    def carriers(self, image: str) -> int:
+        return self._table.carriers(image)
