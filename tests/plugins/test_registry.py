@@ -101,14 +101,6 @@ def test_an_unknown_plugin_is_left_out_with_a_warning() -> None:
     assert any(isinstance(plugin, VolcanoTiers) for plugin in plugins)
 
 
-@pytest.mark.parametrize(("weight", "heard"), [("2", 1), (0, 0)])
-def test_a_weight_without_effect_is_told(weight: Any, heard: int) -> None:
-    told: list[str] = []
-    option = PluginOption("nodeorder", arguments={"imagelocality.weight": weight})
-    registry.build(SchedulerConfig(tiers=(Tier((option,)),)), told.append)
-    assert sum("imagelocality.weight has no effect" in text for text in told) == heard
-
-
 def test_a_warning_nobody_listens_to_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     registry.build(tiered("bogus"))
     assert "plugin 'bogus' is unknown" in caplog.text

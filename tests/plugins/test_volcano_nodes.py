@@ -96,6 +96,7 @@ def order(arguments: dict) -> dict[str, object]:
 
 def test_the_parts_of_nodeorder_have_kube_schedulers_weights() -> None:
     assert {name: p.weight for name, p in order({}).items()} == {
+        "imagelocality": 1,
         "leastrequested": 1,
         "balancedresource": 1,
         "nodeaffinity": 2,
@@ -558,6 +559,7 @@ def test_what_weighs_how_much_unless_it_is_said() -> None:
     assert binpack.Binpack({}).weight == 1.0
     parts = nodeorder.build({}, Counting().affinity, Counting().spread)
     assert {part.name: part.weight for part in parts} == {
+        "imagelocality": 1,
         "leastrequested": 1,
         "balancedresource": 1,
         "nodeaffinity": 2,

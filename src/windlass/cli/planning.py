@@ -92,7 +92,7 @@ def run(
     quotas = _quotas(counted) if counted is not None else None
     still = EngineConfig(claim_pause_seconds=0.0)  # time stands still: nobody would ever end a pause
     engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"), base=still)
-    model.read_labels(engine.reads)
+    model.read_labels(engine.reads, images=engine.reads_images)
     dry = DryRun(model, engine, request.now, quotas)
     found = record(dry.run(request.cycles, until_stable=request.until_stable))
     for problem in model.topology.problems:

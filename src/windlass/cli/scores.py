@@ -44,7 +44,7 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
         snapshot.EVERY_SCHEDULER, tiers=bool(config.tiers), exclusive=exclusive_rules(config)
     )
     engine = make_engine(config, lambda _: None, base=EngineConfig(actions=("allocate",)))
-    model.read_labels(engine.reads)
+    model.read_labels(engine.reads, images=engine.reads_images)
     mine = {_key(pod) for pod in job.pods if pod_phase(pod) not in ("Succeeded", "Failed")}
     snapshot.load(model, _objects(invocation, mine))
     now = invocation.clock.now()

@@ -100,6 +100,11 @@ class Core:
         """The labels of pods that some policy looks at: to be in ``Needs.labels``."""
         return self.world.policies.reads
 
+    @property
+    def reads_images(self) -> bool:
+        """Whether some policy looks at container images: they are to be in ``Needs.images``, ``Node.images``."""
+        return self.world.policies.reads_images
+
     def apply(self, deltas: Iterable[Delta]) -> None:
         """Enter what the world reports, in order."""
         self.world.stamp += 1

@@ -98,6 +98,8 @@ class Policies:
         """Whether nodes with equal amounts may share an answer."""
         self.reads = frozenset(key for p in plugins if isinstance(p, spi.Reads) for key in p.reads)
         """The labels of pods that some policy looks at."""
+        self.reads_images = any(p.reads_images for p in plugins if isinstance(p, spi.ReadsImages))
+        """Whether some policy looks at container images."""
         self.other_capacities = [p for p in self.capacities if not getattr(p, "amounts_decide", False)]
         self.amounts_decide = len(self.other_capacities) < len(self.capacities)
         """Whether the engine counts by itself how often what a task asks for is available."""

@@ -12,6 +12,7 @@ overflow; what asks for more than that never fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from windlass.engine.cards import CardTable
 from windlass.engine.changes import ChangeLog
 from windlass.engine.devices import WHOLE, DeviceTable, slots_of
+from windlass.engine.images import ImageTable
 from windlass.engine.interning import Interner
 from windlass.engine.ranking import NameRanking
 from windlass.spi.numa import NodeZones
@@ -63,6 +65,7 @@ class NodeTable:
         self.on_zones: Callable[[int], None] = _nobody
         """Told of rows whose zones came, went or changed."""
         self.cards = CardTable(self)
+        self.images = ImageTable()
         self.ranking = NameRanking()
         self.rows: dict[str, int] = {}
         self.free_rows: list[int] = []
@@ -156,6 +159,12 @@ class NodeTable:
         old = self.nodes[row]
         if old == node:
             return row
+        if (old.images if old is not None else ()) != node.images:
+            self.images.change(row, old.images if old is not None else (), node.images)
+            if old is not None and replace(old, images=node.images) == node:
+                self.nodes[row] = node  # nothing that is kept depends on them
+                self.version += 1
+                return row
         self._count_total(old, -1)
         self._count_total(node, 1)
         self.nodes[row] = node
@@ -196,9 +205,11 @@ class NodeTable:
     def remove(self, name: str) -> int | None:
         """The node is gone; its row stays, not live, while tasks are on it."""
         row = self.rows.get(name)
-        if row is None or self.nodes[row] is None:
+        node = self.nodes[row] if row is not None else None
+        if row is None or node is None:
             return None
-        self._count_total(self.nodes[row], -1)
+        self.images.change(row, node.images, ())
+        self._count_total(node, -1)
         self.nodes[row] = None
         self.live[row] = False
         self.reshaped = True

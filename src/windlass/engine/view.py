@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.cardview import CardArrays
+from windlass.engine.images import TableImages
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.devices import CardView
-from windlass.spi.nodes import BoolArray, IntArray
+from windlass.spi.nodes import BoolArray, ImageView, IntArray
 from windlass.spi.objects import Taint
 
 
@@ -139,6 +140,10 @@ class TableView:
         return cast(
             CardView, CardArrays(self._table.cards, self.rows, later=self.future, empty=self.empty)
         )  # to checkers a cached property is none
+
+    def images(self) -> ImageView:
+        table = self._table
+        return TableImages(table.images, self._pick, table.height, table.live[: table.height])
 
     def unschedulable(self) -> BoolArray:
         return self._table.unschedulable[self._pick]

@@ -88,6 +88,7 @@ class ClusterModel(Observed):
         self._ends: list[tuple[float, str]] = []
         self._prune_at = _PRUNE_AT_LEAST
         self._seen_vocabulary = 0
+        self._reads_images = False
         self._dirty_members: dict[str, None] = {}
         """Groups of which something depends on their pods, and whose pods changed."""
         self._changed: dict[str, None] = {}
@@ -260,6 +261,7 @@ class ClusterModel(Observed):
         self._cards.clear()
         self._budgets.resend()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
+        self._needs.images = self._reads_images
         self._dirty_nodes = dict.fromkeys(self.nodes)
         self._dirty_quotas = dict.fromkeys(self._quotas)
         self._dirty_queues = dict.fromkeys(
@@ -275,12 +277,17 @@ class ClusterModel(Observed):
     ) -> None:
         """What a configuration says, as at the beginning; to be followed by :meth:`resend`."""
         self._tiers = tiers
+        self._foreign_queue = foreign_queue
         self._exclusive = exclusive
 
-        self._foreign_queue = foreign_queue
-    def read_labels(self, keys: Iterable[str]) -> None:
-        """Policies look at these labels of pods: they are told of them from the next :meth:`take` on."""
+    def read_labels(self, keys: Iterable[str], *, images: bool = False) -> None:
+        """Policies look at these labels of pods, and at container images or not: they are told of them from the
+        next :meth:`take` on."""
         self._vocabulary.read(keys)
+        if images != self._reads_images:
+            self._reads_images = self._needs.images = images
+            self._dirty_nodes.update(dict.fromkeys(self.nodes))
+            self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def take(self, now: float = 0.0) -> list[deltas.Delta]:
         """The deltas since the last call, in an order in which names mostly exist before they are named.
@@ -342,7 +349,13 @@ class ClusterModel(Observed):
         zones = numa.zones_of(view, self.zones.of(name))
         listed = self.claims.cards_of(name)
         node = nodes.node_of(
-            view, attachable, hypernodes, kai=bool(self.kai_queues), zones=zones, listed=listed
+            view,
+            attachable,
+            hypernodes,
+            kai=bool(self.kai_queues),
+            zones=zones,
+            listed=listed,
+            images=self._reads_images,
         )
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
@@ -536,19 +549,6 @@ class ClusterModel(Observed):
         node = self.nodes.get(pod.node_name)
         return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now, node=node)
 
-    def _note_end(self, pod: views.Pod) -> None:
-        """Look at a terminating pod again when its termination counts as stuck."""
-        if pod.deleted and pod.node_name and not tasks.is_stuck(pod, self._now):
-            heapq.heappush(self._ends, (pod.deleted + tasks.STUCK_SECONDS, pod.key))
-
-    def _managed(self, pod: views.Pod, out: list[deltas.Delta]) -> Task | None:
-        """The task, or None where the engine must not see the pod (yet, or any more)."""
-        key = groups.group_key(pod)
-        if self._group_of.get(pod.key) != key:
-            self._leave_group(pod.key, out)
-            self._group_of[pod.key] = key
-            self._members.setdefault(key, {})[pod.key] = None
-        self._changed[key] = None
     def _lent_to(self, pod: views.Pod) -> str:
         """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:
         nobody may touch it."""
@@ -568,6 +568,19 @@ class ClusterModel(Observed):
         self._send_group(group, out)
         return replace(task, group=group.key, budgets=self._budgets.of(pod))
 
+    def _note_end(self, pod: views.Pod) -> None:
+        """Look at a terminating pod again when its termination counts as stuck."""
+        if pod.deleted and pod.node_name and not tasks.is_stuck(pod, self._now):
+            heapq.heappush(self._ends, (pod.deleted + tasks.STUCK_SECONDS, pod.key))
+
+    def _managed(self, pod: views.Pod, out: list[deltas.Delta]) -> Task | None:
+        """The task, or None where the engine must not see the pod (yet, or any more)."""
+        key = groups.group_key(pod)
+        if self._group_of.get(pod.key) != key:
+            self._leave_group(pod.key, out)
+            self._group_of[pod.key] = key
+            self._members.setdefault(key, {})[pod.key] = None
+        self._changed[key] = None
         if nearness.speaks(pod.annotations):
             self._near_groups[key] = None
         self._note_members(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import msgspec
 
@@ -68,7 +69,7 @@ def scoring_of(annotations: Mapping[str, str]) -> Scoring | None:
     return Scoring(strategy, tuple(sorted(weights.items())))
 
 
-_Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect, Extras | None]
+_Key = tuple[PodShape, str, tuple[tuple[str, str], ...], Dialect, Extras | None, tuple[str, ...]]
 
 
 _NO_EXTRAS = Extras()
@@ -85,6 +86,8 @@ class NeedsTable:
         self.facts = CardFacts()
         self.zoned = False
         """Whether NUMA zones of any node are known: else nobody's needs of them are told."""
+        self.images = False
+        """Whether a policy looks at container images: else nobody's are told."""
         self._table: dict[_Key, Translated] = {}
 
     def learn_cards(self, facts: CardFacts) -> None:
@@ -112,7 +115,8 @@ class NeedsTable:
             found = pod.labels
             labels = tuple((key, found[key]) for key in vocabulary.keys if key in found)
         namespace = pod.namespace if vocabulary.active else ""
-        key = (pod.shape, namespace, labels, dialect, extras)
+        images = _named(pod.images) if self.images else ()
+        key = (pod.shape, namespace, labels, dialect, extras, images)
         entry = self._table.get(key)
         if entry is None:
             entry = _translate(pod.shape, namespace, labels, self._namespaces)
@@ -133,6 +137,7 @@ class NeedsTable:
                 zones=need_of(pod.shape, extras.zone_policy, _parted(parts.devices))
                 if self.zoned or extras.zone_policy
                 else None,
+                images=images,
             )
             entry = self._table[key] = Translated(needs, (*entry.problems, *parts.problems))
         return entry
@@ -143,6 +148,12 @@ class NeedsTable:
 
     def __len__(self) -> int:
         return len(self._table)
+
+
+@lru_cache(maxsize=4096)
+def _named(images: tuple[str, ...]) -> tuple[str, ...]:
+    """Images by the names that nodes list them under: without tag or digest ``latest`` is meant."""
+    return tuple(sorted(i if i.rfind(":") > i.rfind("/") else f"{i}:latest" for i in images))
 
 
 def _parted(devices: tuple[DeviceNeed, ...]) -> frozenset[str]:

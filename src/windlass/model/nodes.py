@@ -18,12 +18,13 @@ def node_of(
     kai: bool = False,
     zones: NodeZones | None = None,
     listed: tuple[Device, ...] = (),
+    images: bool = False,
 ) -> Node:
     """``attachable``: how many volumes it attaches, by the resource that counts them. ``hypernodes``: labels
     that it carries inside the engine, for the HyperNodes that it is in. ``kai``: there are queues that count
     GPUs alone, so that MIG slices count for them as parts of GPUs. ``zones``: what is known of its NUMA zones.
 
-    ``listed``: devices that ResourceSlices list for it.
+    ``listed``: devices that ResourceSlices list for it. ``images``: some policy looks at container images.
 
     A node without a Ready condition counts as ready: kube-scheduler, too, goes by taints alone.
     """
@@ -41,6 +42,9 @@ def node_of(
         devices=cards.cards_of(view) + listed,
         quota=quota,
         zones=zones,
+        images=tuple((name, one.size_bytes) for one in view.images for name in one.names or ())
+        if images
+        else (),
     )
 
 

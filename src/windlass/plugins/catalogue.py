@@ -233,8 +233,6 @@ def _predicates(option: PluginOption, wiring: Wiring) -> None:
 
 def _nodeorder(option: PluginOption, wiring: Wiring) -> None:
     if option.enabled("enableNodeOrder"):
-        if number(option.arguments, "imagelocality.weight", 0):
-            wiring.warn("imagelocality.weight has no effect: which images a node has is not weighed")
         counting = wiring.counting
         wiring.plugins += nodeorder.build(option.arguments, counting.affinity, counting.spread)
 

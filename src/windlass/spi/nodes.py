@@ -22,6 +22,23 @@ BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
 
 
+class ImageView(Protocol):
+    """The container images of the covered nodes."""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the cluster has, covered or not."""
+        ...
+
+    def sizes(self, image: str) -> IntArray:
+        """Bytes of the image on each covered node; 0 where it is not."""
+        ...
+
+    def carriers(self, image: str) -> int:
+        """How many nodes of the cluster, covered or not, have the image."""
+        ...
+
+
 class NodeView(Protocol):
     """Columns over some node rows. Amounts in engine units."""
 
@@ -101,4 +118,9 @@ class NodeView(Protocol):
 
     def cards(self) -> CardView:
         """The accelerator cards of the covered rows."""
+        ...
+
+    def images(self) -> ImageView:
+        """The container images of the covered rows; for a :class:`~windlass.spi.plugins.ReadsImages`. What follows
+        from them may change at any time: it is no matter for what is asked once and kept."""
         ...

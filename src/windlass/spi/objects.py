@@ -217,6 +217,9 @@ class Node:
     quota: Resources = field(default_factory=dict)
     """What queues divide beside ``allocatable``, though no pod can take it here as such: a card's worth of MIG
     slices, for queues that count GPUs alone."""
+    images: tuple[tuple[str, int], ...] = ()
+    """The container images it has, by every name, with their sizes in bytes; only where a policy asks for them
+    (:class:`~windlass.spi.plugins.ReadsImages`)."""
 
 
 class QueueState(StrEnum):
@@ -390,6 +393,9 @@ class Needs:
     """What its containers ask of NUMA zones, if any of it could be given from one."""
     roles: RoleWishes | None = None
     """Near which roles of its gang it wants to be."""
+    images: tuple[str, ...] = ()
+    """The images of its containers and init containers, with a tag or a digest, sorted, as often as they are used;
+    only where a policy asks for them (:class:`~windlass.spi.plugins.ReadsImages`)."""
 
     @property
     def node_request(self) -> tuple[tuple[str, int], ...]:
@@ -421,6 +427,7 @@ class Needs:
             or self.volumes
             or self.zones
             or self.roles
+            or self.images
         ):
             return self
         return replace(
@@ -436,6 +443,7 @@ class Needs:
             namespace="",
             zones=None,
             roles=None,
+            images=(),
         )
 
 

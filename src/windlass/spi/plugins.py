@@ -316,6 +316,14 @@ class Reads(Protocol):
 
 
 @runtime_checkable
+class ReadsImages(Protocol):
+    """For any :class:`RelativeScore` that looks at container images: ``reads_images`` is true. They then stand in
+    ``Needs.images`` and ``Node.images``, and pods of different images are of different classes."""
+
+    reads_images: bool
+
+
+@runtime_checkable
 class Filter(Protocol):
     """Which nodes may take a task."""
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
 from windlass.api.errors import FieldError
-from windlass.api.views.wire import Amounts, intern, interned, kept, metadata, moment, part, split, units
+from windlass.api.views.wire import (
+    EMPTY,
+    Amounts,
+    intern,
+    interned,
+    kept,
+    metadata,
+    moment,
+    part,
+    split,
+    units,
+)
 
 
 class TaintView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -15,6 +27,11 @@ class TaintView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     value: str = ""
     effect: str = ""
     time_added: str | None = None
+
+
+class ImageView(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    names: tuple[str, ...] | None = None
+    size_bytes: int = 0
 
 
 class Node(msgspec.Struct, gc=False):
@@ -32,6 +49,8 @@ class Node(msgspec.Struct, gc=False):
     unschedulable: bool
     ready: str
     problems: tuple[FieldError, ...]
+    images: tuple[ImageView, ...] = ()
+    """Those of its container images that its kubelet lists. One object for all nodes that have the same."""
 
     @property
     def key(self) -> str:
@@ -59,10 +78,12 @@ class _StatusWire(msgspec.Struct, gc=False):
     allocatable: Amounts | None = None
     capacity: Amounts | None = None
     conditions: list[_ConditionWire] | None = None
+    images: msgspec.Raw = EMPTY
 
 
 _spec_decoder = msgspec.json.Decoder(_SpecWire)
 _status_decoder = msgspec.json.Decoder(_StatusWire)
+_images_decoder = msgspec.json.Decoder(tuple[ImageView, ...] | None)
 
 
 def decode_node(raw: bytes | msgspec.Raw) -> Node:
@@ -95,4 +116,17 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
         unschedulable=bool(spec.unschedulable),
         ready=intern(ready),
         problems=tuple(problems),
+        images=_images(status.images),
     )
+
+
+def _images(raw: msgspec.Raw) -> tuple[ImageView, ...]:
+    """A list that cannot be read is none: nothing but a wish depends on it."""
+    if raw is EMPTY:
+        return ()
+    return tuple(map(_shared_image, part(_images_decoder, raw, "status.images", tuple, []) or ()))
+
+
+@lru_cache(maxsize=1 << 16)
+def _shared_image(image: ImageView) -> ImageView:
+    return image

@@ -96,6 +96,8 @@ class Pod(msgspec.Struct, gc=False):
     """The pod's name of a claim for devices → the ResourceClaim that was made for it."""
     nominated_node: str = ""
     """``status.nominatedNodeName``: where room is being made for it."""
+    images: tuple[str, ...] = ()
+    """The images of its init containers and containers, as written."""
 
     @property
     def controller(self) -> Owner | None:
@@ -213,12 +215,15 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         if status.resource_claim_statuses
         else (),
         nominated_node=intern(status.nominated_node_name or ""),
+        images=_shared_names(
+            tuple(one.image for one in (*(spec.init_containers or ()), *(spec.containers or ())) if one.image)
+        ),
     )
 
 
 @lru_cache(maxsize=4096)
 def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One tuple for all pods whose containers are called alike."""
+    """One tuple for all pods whose containers, or images, are called alike."""
     return tuple(map(intern, names))
 
 

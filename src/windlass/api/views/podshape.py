@@ -168,6 +168,7 @@ class _Resources(msgspec.Struct, gc=False):
 
 class ContainerWire(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
+    image: str | None = None
     resources: msgspec.Raw = EMPTY
     ports: msgspec.Raw = EMPTY
     restart_policy: str | None = None

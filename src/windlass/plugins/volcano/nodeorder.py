@@ -13,6 +13,7 @@ from windlass.plugins.dialects import VOLCANO
 from windlass.plugins.pod_affinity import AffinityWishes, PodAffinity
 from windlass.plugins.topology_spread import SpreadWishes, TopologySpread
 from windlass.plugins.volcano.arguments import Arguments, number
+from windlass.plugins.volcano.image_locality import ImageLocality
 from windlass.plugins.wishes import PreferredNodes, SoftTaints
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs
@@ -103,7 +104,7 @@ def _mean(needs: Needs, nodes: NodeView, *, most: bool) -> FloatArray:
 
 def build(arguments: Arguments, affinity: PodAffinity, spread: TopologySpread) -> list[object]:
     """The parts whose weight is not 0. ``affinity`` and ``spread`` are the engine's instances of the
-    policies that count pods. Image locality is not weighed: nodes' images are not known here."""
+    policies that count pods."""
 
     def weight(name: str, default: float) -> float:
         return max(0.0, number(arguments, f"{name}.weight", default))
@@ -115,7 +116,8 @@ def build(arguments: Arguments, affinity: PodAffinity, spread: TopologySpread) -
         PreferredNodes(weight("nodeaffinity", 2), VOLCANO),
         SoftTaints(weight("tainttoleration", 3), VOLCANO),
     ]
-    counting: list[AffinityWishes | SpreadWishes] = [
+    counting: list[AffinityWishes | SpreadWishes | ImageLocality] = [
+        ImageLocality(weight("imagelocality", 1)),
         AffinityWishes(affinity, weight("podaffinity", 2), VOLCANO),
         SpreadWishes(spread, weight("podtopologyspread", 2), VOLCANO),
     ]
