@@ -51,8 +51,6 @@ from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, RoleWis
 _PRUNE_AT_LEAST = 1024
 _OF_NODES = ("DaemonSet", "Node")
 """Who makes pods that belong to their node: they would come back there at once."""
-_OF_NODES = ("DaemonSet", "Node")
-"""Who makes pods that belong to their node: they would come back there at once."""
 
 
 class ClusterModel(Observed):
@@ -90,6 +88,7 @@ class ClusterModel(Observed):
         self._ends: list[tuple[float, str]] = []
         self._prune_at = _PRUNE_AT_LEAST
         self._seen_vocabulary = 0
+        self._reads_images = False
         self._dirty_members: dict[str, None] = {}
         """Groups of which something depends on their pods, and whose pods changed."""
         self._changed: dict[str, None] = {}
@@ -262,6 +261,7 @@ class ClusterModel(Observed):
         self._cards.clear()
         self._budgets.resend()
         self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
+        self._needs.images = self._reads_images
         self._dirty_nodes = dict.fromkeys(self.nodes)
         self._dirty_quotas = dict.fromkeys(self._quotas)
         self._dirty_queues = dict.fromkeys(
@@ -275,13 +275,17 @@ class ClusterModel(Observed):
     def configure(self, *, tiers: bool, exclusive: neighbours.Rules = (), foreign_queue: str = "") -> None:
         """What a configuration says, as at the beginning; to be followed by :meth:`resend`."""
         self._tiers = tiers
+        self._foreign_queue = foreign_queue
         self._exclusive = exclusive
 
-        self._foreign_queue = foreign_queue
-
-    def read_labels(self, keys: Iterable[str]) -> None:
-        """Policies look at these labels of pods: they are told of them from the next :meth:`take` on."""
+    def read_labels(self, keys: Iterable[str], *, images: bool = False) -> None:
+        """Policies look at these labels of pods, and at container images or not: they are told of them from the
+        next :meth:`take` on."""
         self._vocabulary.read(keys)
+        if images != self._reads_images:
+            self._reads_images = self._needs.images = images
+            self._dirty_nodes.update(dict.fromkeys(self.nodes))
+            self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def take(self, now: float = 0.0) -> list[deltas.Delta]:
         """The deltas since the last call, in an order in which names mostly exist before they are named.
@@ -343,7 +347,13 @@ class ClusterModel(Observed):
         zones = numa.zones_of(view, self.zones.of(name))
         listed = self.claims.cards_of(name)
         node = nodes.node_of(
-            view, attachable, hypernodes, kai=bool(self.kai_queues), zones=zones, listed=listed
+            view,
+            attachable,
+            hypernodes,
+            kai=bool(self.kai_queues),
+            zones=zones,
+            listed=listed,
+            images=self._reads_images,
         )
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
@@ -569,26 +579,6 @@ class ClusterModel(Observed):
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
         self._changed[key] = None
-
-    def _lent_to(self, pod: views.Pod) -> str:
-        """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:
-        nobody may touch it."""
-        owner = pod.controller
-        bound_to_node = owner is not None and owner.kind in _OF_NODES
-        if not pod.node_name or pod.finished or bound_to_node or tasks.is_critical(pod):
-            return ""
-        return self._foreign_queue
-
-    def _lent(self, pod: views.Pod, queue: str, out: list[deltas.Delta]) -> Task | None:
-        task = self._foreign(pod)
-        group = replace(groups.implicit_group(pod, self.classes), key=groups.implicit_key(pod), queue=queue)
-        if task is None:
-            return None
-        self._group_of[pod.key] = group.key
-        self._members.setdefault(group.key, {})[pod.key] = None
-        self._send_group(group, out)
-        return replace(task, group=group.key, budgets=self._budgets.of(pod))
-
         if nearness.speaks(pod.annotations):
             self._near_groups[key] = None
         self._note_members(key)
