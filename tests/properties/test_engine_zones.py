@@ -296,6 +296,31 @@ def test_a_dump_knows_what_was_promised_of_zones_that_are_gone_with_their_node()
     assert copy.dump() == cluster.engine.dump()
 
 
+def test_a_dump_knows_that_nothing_was_promised_of_zones_that_came_later() -> None:
+    spec = single("n1", 8, 4)
+    cluster = Cluster().queues("default").nodes(replace(spec, zones=None))
+    cluster.gang("a", 1, asking("gpu=8"))
+    cluster.cycle()
+    cluster.change_task("a-0", state=TaskState.RELEASING)
+    cluster.gang("b", 1, asking("gpu=4"))
+    cluster.cycle()
+    cluster.overcommitted = True
+    cluster.nodes(spec)
+    entry = cluster.engine.world.tasks["ns/b-0"]
+    assert entry.promised >= 0
+    assert entry.kept_zones is None
+    copy = Engine.load(cluster.engine.dump(), default_plugins())
+    assert copy.dump() == cluster.engine.dump()
+    twin = twin_world(cluster, copy)
+    for world in (cluster, twin):
+        check(world)
+        world.change_task("a-0", state=TaskState.SUCCEEDED)
+        world.cycle()
+        check(world)
+        assert world.placed("b") == 1
+    assert copy.dump() == cluster.engine.dump()
+
+
 def test_what_no_empty_zone_holds_is_told_so() -> None:
     cluster = Cluster().queues("default").nodes(single("n1", 8, 4))
     cluster.gang("wide", 1, asking("gpu=1 cpu=10 mem=1"))

@@ -422,7 +422,7 @@ def _load_task(engine: Core, record: TaskRecord, needs: Needs) -> None:
         world = engine.world
         row = world.table.row(record.promised)
         cuts = record.kept if needs.devices else None
-        world.ledger.promise(world.tasks[task.key], row, cuts, record.kept_zones)
+        world.ledger.promise(world.tasks[task.key], row, cuts, record.kept_zones, plan=False)
 
 
 def _load_waiting(engine: Core, document: Document) -> None:

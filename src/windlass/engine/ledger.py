@@ -38,7 +38,8 @@ class Ledger:
         """Groups whose next step, order or standing may have changed since the engine last looked."""
         self.holds = Holds(self)
         self.confirmed = 0
-        """Counts the placements that the world has confirmed: what is confirmed may be asked to go."""
+        """Counts the placements that the world has confirmed, since what is confirmed may be asked to go; and the
+        changes of what protects tasks from that."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
         self.zones = Zones(table, policies, self.leaving)
@@ -172,15 +173,22 @@ class Ledger:
     # ------------------------------------------------------------------ promises
 
     def promise(
-        self, entry: TaskEntry, row: int, cuts: Cuts | None = None, zones: ZoneHolding | None = None
+        self,
+        entry: TaskEntry,
+        row: int,
+        cuts: Cuts | None = None,
+        zones: ZoneHolding | None = None,
+        *,
+        plan: bool = True,
     ) -> None:
         """Keep room on ``row``, part of which is still being freed, for a pending task.
 
         To policies about pods in relation to one another, and in its queue's ``promised``, it stands there.
-        ``cuts``, ``zones``: what it is promised of cards and of zones; else that is chosen here.
+        ``cuts``, ``zones``: what it is promised of cards and of zones; else that is chosen here. Without ``plan``
+        no zones are: the node had none when it was promised.
         """
         entry.promised = row
-        entry.kept_zones = self.zones.promise(entry.cls, row, zones)
+        entry.kept_zones = self.zones.promise(entry.cls, row, zones) if plan or zones is not None else None
         if entry.cls.needs.devices:
             entry.kept = self.seats.take(row, entry.key, entry.cls.needs, cuts, later=True)
         self._count_promise(entry, row, 1)
