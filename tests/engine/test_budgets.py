@@ -11,7 +11,12 @@ from cluster_dsl import NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.api.reasons import Reason
+from windlass.engine.actions.evicting import Evicting
 from windlass.engine.deltas import BudgetUpserted
+from windlass.engine.engine import Engine
+from windlass.engine.stops import all_stops
+from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import Dialect, TaskState
 
 BUDGET = f"{NAMESPACE}/calm"
@@ -103,3 +108,109 @@ def test_no_decision_exceeds_a_budget(seed: int, dialect: Dialect) -> None:
         for eviction in decision.evictions:
             task = a.world.tasks[eviction.task]
             a.world.task(replace(task, state=TaskState.RELEASING))
+
+
+# ---------------------------------------------------------------------- who is told
+
+
+def told(a: Arena, name: str) -> str:
+    """What a group is told by itself, not on asking."""
+    group = a.world.engine.world.groups[f"{NAMESPACE}/{name}"]
+    assert group.reported is not None
+    assert group.reported.explanation is not None
+    return group.reported.explanation.message
+
+
+@pytest.mark.parametrize("dialect", [Dialect.KAI, Dialect.VOLCANO])
+def test_a_claimer_is_told_that_a_budget_alone_stopped_it(dialect: Dialect) -> None:
+    a = preempting(1, 1, dialect=dialect)
+    a.runs("calm", "q", "n0:1", priority=20).runs("firm", "q", "n1:1", priority=80)
+    guard(a, 0, "calm-0").waits("high", "q", 1, priority=60).cycle()
+    assert a.evicted == set()
+    sentence = f"PodDisruptionBudget {BUDGET} lets 0 of the 1 pods go that would have to."
+    assert sentence in told(a, "high")
+    explanation = a.world.explain("high")
+    assert sentence in explanation.message
+    (blocker,) = [b for b in explanation.blockers if b.code is Reason.DISRUPTION_BUDGETS]
+    assert (blocker.needed, blocker.available, blocker.detail) == ("1", "0", BUDGET)
+    (remedy,) = [text for text in explanation.remedies if "PodDisruptionBudget" in text]
+    assert f"Let PodDisruptionBudget {BUDGET} allow 1 disruptions" in remedy
+    loaded = Engine.load(a.world.engine.dump(), default_plugins())
+    assert loaded.explain(f"{NAMESPACE}/high", a.world.now) == explanation
+    a.world.engine.apply([BudgetUpserted(BUDGET, 1)])
+    a.cycle()
+    assert a.evicted == {"calm-0"}
+
+
+def test_a_claimer_that_others_stop_too_is_not_told_of_budgets() -> None:
+    a = preempting(1, 1)
+    a.runs("calm", "q", "n0:1", priority=20).runs("firm", "q", "n1:1", priority=80)
+    guard(a, 0, "calm-0").waits("high", "q", 1, 1, min=2, priority=60).cycle()
+    assert a.evicted == set()
+    assert "Budget" not in told(a, "high")
+    assert "Budget" not in a.world.explain("high").message
+
+
+def test_what_was_said_of_a_budget_is_taken_back_when_something_else_stops_it() -> None:
+    a = preempting(1)
+    a.runs("calm", "q", "n0:1", priority=20)
+    guard(a, 0, "calm-0").waits("high", "q", 1, priority=60).cycle()
+    assert BUDGET in told(a, "high")
+    task = a.world.tasks[f"{NAMESPACE}/calm-0"]
+    a.world.task(replace(task, preemptible=False))
+    a.cycle()
+    assert BUDGET not in told(a, "high")
+
+
+def test_several_budgets_are_told_with_what_each_lets_go() -> None:
+    a = preempting(2).runs("one", "q", "n0:1", priority=20).runs("two", "q", "n0:1", priority=20)
+    a.world.engine.apply([BudgetUpserted(BUDGET, 0), BudgetUpserted(f"{NAMESPACE}/other", 1)])
+    for name, budgets in (("one-0", (BUDGET, f"{NAMESPACE}/other")), ("two-0", (f"{NAMESPACE}/other",))):
+        a.world.task(replace(a.world.tasks[f"{NAMESPACE}/{name}"], budgets=budgets))
+    a.waits("high", "q", 2, priority=60).cycle()
+    assert a.evicted == set()
+    message = told(a, "high")
+    assert f"{BUDGET} lets 0 of the 1 pods go" in message
+    assert f"{NAMESPACE}/other lets 1 of the 2 pods go" in message
+
+
+def test_nobody_is_asked_twice_where_there_are_no_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = preempting(1).runs("firm", "q", "n0:1", priority=80)
+    a.world.engine.apply([BudgetUpserted(BUDGET, 0)])  # of nobody here
+    monkeypatch.setattr(Evicting, "_would_go", None)
+    a.waits("high", "q", 1, priority=60).cycle()
+    assert a.evicted == set()
+
+
+def stopped_scene(seed: int, dialect: Dialect) -> Arena:
+    rng = random.Random(seed)
+    a = Arena(*ALL, dialect=dialect).queue("q", deserved=4).queue("r", deserved=4)
+    for n in range(3):
+        a.node(f"n{n}", 3)
+        for m in range(rng.randint(1, 3)):
+            a.runs(f"low{n}{m}", rng.choice("qr"), f"n{n}:1", priority=rng.choice((20, 40)))
+    running = [key.removeprefix(f"{NAMESPACE}/") for key, t in a.world.tasks.items() if t.node]
+    guard(a, rng.randint(0, 1), *rng.sample(running, rng.randint(len(running) // 2, len(running))))
+    a.waits("high", rng.choice("qr"), *([rng.randint(2, 3)] * rng.randint(1, 3)), priority=60)
+    a.cycle()
+    return a
+
+
+@pytest.mark.parametrize("dialect", [Dialect.KAI, Dialect.VOLCANO])
+def test_who_is_told_of_a_budget_gets_room_when_it_allows_as_much(dialect: Dialect) -> None:
+    judged = 0
+    for seed in range(80):
+        a = stopped_scene(seed, dialect)
+        group = a.world.engine.world.groups[f"{NAMESPACE}/high"]
+        if a.evicted or group.bucket is None:
+            continue
+        stops = all_stops(group.bucket.stopped)
+        assert bool(stops) is ("PodDisruptionBudget" in told(a, "high"))
+        if not stops or not stops[0].needed:
+            continue
+        judged += 1
+        assert stops[0].left < stops[0].needed
+        a.world.engine.apply([BudgetUpserted(BUDGET, stops[0].needed)])
+        a.cycle()
+        assert a.evicted
+    assert judged >= 10

@@ -39,6 +39,7 @@ class Reason(StrEnum):
     DEVICES_FRAGMENTED = "DevicesFragmented"
     BEHIND_IN_QUEUE = "BehindInQueue"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
+    DISRUPTION_BUDGETS = "DisruptionBudgets"
     BIND_FAILED = "BindFailed"
     PENDING_EVALUATION = "PendingEvaluation"
     # What a single node lacks (blockers):
@@ -222,6 +223,14 @@ FACTS: Mapping[Reason, Facts] = {
         "WaitingForPreemptedWorkloads",
         "Resources",
         "Room is reserved; it is being vacated.",
+    ),
+    Reason.DISRUPTION_BUDGETS: _facts(
+        4,
+        "maybe",
+        "NotEnoughResources",
+        "WaitingForPreemptedWorkloads",
+        "Resources",
+        "Others could make room for it, but PodDisruptionBudgets do not let them go.",
     ),
     Reason.BIND_FAILED: _facts(
         4,

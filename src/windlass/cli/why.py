@@ -33,6 +33,7 @@ SHORT: dict[Reason, str] = {
     Reason.DEVICES_FRAGMENTED: "GPUs scattered",
     Reason.BEHIND_IN_QUEUE: "behind others",
     Reason.WAITING_FOR_VICTIMS: "room being vacated",
+    Reason.DISRUPTION_BUDGETS: "disruption budgets",
     Reason.BIND_FAILED: "start failed, retrying",
     Reason.PENDING_EVALUATION: "not looked at yet",
     Reason.NODE_SELECTOR_MISMATCH: "no node has the labels",

@@ -9,6 +9,7 @@ before the pod is reported, both count for that long: too few evictions then, ne
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -52,6 +53,10 @@ class BudgetBook:
         self._allowed: dict[str, int] = {}
         self._spent: dict[str, dict[str, _Spent]] = {}
         """Budget → uid → an eviction that was decided here, or is being tried."""
+        self.asked = 0
+        """Counts the questions what is left of a budget there is."""
+        self._granted: Mapping[str, int] | None = {}
+        """What is let go beyond what is left; ``None``: anything."""
         self.version = 0
         """Counts the news of budgets, and what time alone gave back."""
 
@@ -63,7 +68,19 @@ class BudgetBook:
     def left(self, key: str) -> int | None:
         """How many more pods of a budget may go; ``None`` if there is no such budget."""
         allowed = self._allowed.get(key)
-        return None if allowed is None else allowed - sum(1 for _ in self._counting(key))
+        if allowed is None or self._granted is None:
+            return None
+        self.asked += 1
+        return allowed - sum(1 for _ in self._counting(key)) + self._granted.get(key, 0)
+
+    @contextmanager
+    def granting(self, more: Mapping[str, int] | None) -> Iterator[None]:
+        """Inside, so many more pods of these budgets may go; ``None``: it is as if there were no budgets."""
+        self._granted = more
+        try:
+            yield
+        finally:
+            self._granted = {}
 
     def upsert(self, key: str, allowed: int) -> None:
         """What a budget's status says now."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from windlass.api.reasons import FACTS, Blocker, Explanation, NearMiss, Reason
-from windlass.engine import wording
+from windlass.engine import stops, wording
 from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
 from windlass.engine.domains_verdict import DomainsVerdict, judge_domains
@@ -110,7 +110,7 @@ class Diagnosis:
         verdicts: list[NodesVerdict] = []
         domains: DomainsVerdict | None = None
         if isinstance(step, Step):
-            obstacles += self._of_limits(group, step) + _of_reservations(group)
+            obstacles += self._of_limits(group, step) + _of_reservations(group) + _of_budgets(group)
             verdicts = self._verdicts_on_nodes(group, step)
             if (
                 not (obstacles or in_full or group.near)
@@ -135,6 +135,7 @@ class Diagnosis:
         if domains is not None and first.code is domains.code:
             nearest = domains.nearest
         remedies = remedies_for([o.code for o in obstacles], group, self._world, verdicts, step)
+        remedies = (*remedies, *stops.remedies(_stopped(group)))
         return Explanation(
             code=first.code,
             message=" ".join(obstacle.sentence for obstacle in obstacles),
@@ -385,6 +386,21 @@ def _of_reservations(group: GroupEntry) -> list[Obstacle]:
         return []
     sentence = wording.kept(kept_for, passing_time(group), group.spec.learned)
     return [_obstacle(Reason.BEHIND_IN_QUEUE, sentence, kept_for)]
+
+
+def _stopped(group: GroupEntry) -> list[stops.Stop]:
+    """The budgets that alone stopped its claims; in a strict line only the first claims."""
+    bucket = group.bucket
+    if bucket is None or not bucket.stopped or (bucket.strict and bucket.head() is not group):
+        return []
+    return stops.all_stops(bucket.stopped)
+
+
+def _of_budgets(group: GroupEntry) -> list[Obstacle]:
+    found = _stopped(group)
+    if not found:
+        return []
+    return [Obstacle(Reason.DISRUPTION_BUDGETS, stops.sentence(found), stops.blockers(found))]
 
 
 def _not_yet() -> Explanation:

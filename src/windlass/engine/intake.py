@@ -159,6 +159,12 @@ class Intake:
             self._replace(entry, task)
             return
         entry.task = task
+        if (known.preemptible, known.critical, known.budgets) != (
+            task.preemptible,
+            task.critical,
+            task.budgets,
+        ):
+            self._ledger.confirmed += 1
         if known.run_limit != task.run_limit and entry.group is not None:
             self._world.note_time(entry.group)
         self._follow(entry, task)

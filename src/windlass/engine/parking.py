@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Explanation
 from windlass.engine.classes import NodeFit, TaskClass
+from windlass.engine.stops import Stop
 from windlass.engine.groups import GroupEntry, passing_time
 from windlass.engine.line import Line
 from windlass.engine.queues import QueueEntry, QueueTree
@@ -67,6 +68,7 @@ class Bucket:
         "parked",
         "queue",
         "signature",
+        "stopped",
         "ticket",
         "told",
         "waits",
@@ -86,6 +88,8 @@ class Bucket:
         """Shared by all members while they are parked."""
         self.told = ""
         """The reason code that every member has been told; empty if some have not."""
+        self.stopped: dict[str, tuple[Stop, ...]] = {}
+        """Action → the budgets that alone stopped the last claim of its first group under that name."""
         self.ticket = -1
         """Of its entry among the buckets of its queue; -1 for none. Kept by ``turns``, as is the next."""
         self.entered: GroupEntry | None = None

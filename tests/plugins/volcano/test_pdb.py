@@ -80,6 +80,22 @@ def test_who_is_not_protected_goes_instead() -> None:
     assert [e.task for e in scene.cycle().evictions] == ["default/low-0"]
 
 
+def test_a_claimer_is_told_how_many_the_budget_lets_go() -> None:
+    scene = crowded()
+    scene.guard(1)
+    scene.gang("high", pods=2, gpu=1, priority=10)
+    status = next(status for status in scene.cycle().groups if status.group == "default/high")
+    assert status.explanation is not None
+    assert (
+        f"PodDisruptionBudget {BUDGET} lets 1 of the 2 pods go that would have to"
+        in status.explanation.message
+    )
+    assert any(f"Let PodDisruptionBudget {BUDGET} allow 2" in text for text in status.explanation.remedies)
+    scene.gang("more", pods=5, gpu=1, priority=20)
+    scene.cycle()
+    assert "Budget" not in scene.message("more")  # five would not fit anyway
+
+
 def test_news_of_the_budget_has_claims_tried_again() -> None:
     scene = crowded()
     scene.guard(0)

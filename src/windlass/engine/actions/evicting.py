@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -27,13 +27,14 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.flavors import pinned_by
-from windlass.engine.groups import GroupEntry, promised
+from windlass.engine.groups import GroupEntry, TaskEntry, promised
 from windlass.engine.offers import Pool
 from windlass.engine.parking import Bucket
 from windlass.engine.queues import QueueEntry
 from windlass.engine.room import could_hold
 from windlass.engine.solver import Solver
 from windlass.engine.steps import Step, whole_step
+from windlass.engine.stops import Stop, grants, stops_of
 from windlass.engine.victims import Candidates
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
@@ -47,6 +48,8 @@ PATIENCE = 6
 LONGEST_PAUSE = 32
 """The first pause is doubled with each further try in vain, up to so many times its length."""
 CACHED = 4096
+STOPS = 16
+"""For how many groups it is found out in one cycle whether budgets alone stopped them."""
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
 
@@ -60,6 +63,7 @@ class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     pause: float = 0.0
     until: float | None = None
     failed: bool | None = None
+    stopped: tuple[Stop, ...] = ()
 
 
 class ClaimsRecord(msgspec.Struct, frozen=True):
@@ -96,6 +100,9 @@ class Evicting:
         self._pool = Pool()
         self._affairs = 0
         self._seen: tuple[object, ...] = ()
+        self._asked = 0
+        """How often budgets had been asked when the pass began."""
+        self._stops_left = STOPS
 
     # ------------------------------------------------------------------ the pass
 
@@ -110,6 +117,7 @@ class Evicting:
         if due:
             m.running.update(ctx.touched.values())
             self._pool = Pool()
+            self._asked, self._stops_left = m.world.budgets.asked, STOPS
             self._serve(ctx, due)
         if self._moments:
             ctx.wake(self._moments[0][0])
@@ -246,6 +254,7 @@ class Evicting:
                     self._pauses.get(bucket, 0.0),
                     self._until.get(bucket),
                     None if bucket not in places else self._failed[bucket] == self._affairs,
+                    bucket.stopped.get(self.name, ()),
                 )
                 for bucket in known
                 if self._lives(bucket)
@@ -262,6 +271,8 @@ class Evicting:
             bucket = groups[known.group].bucket
             if bucket is None:
                 continue
+            if known.stopped:
+                bucket.stopped[self.name] = known.stopped
             if known.in_vain:
                 self._in_vain[bucket] = known.in_vain
             if known.pause:
@@ -288,24 +299,60 @@ class Evicting:
             if outcome.done:
                 self._in_vain.pop(bucket, None)
                 self._pauses.pop(bucket, None)
+                bucket.stopped.pop(self.name, None)
                 return True
             until = _sooner(until, outcome.until)
             if not outcome.next_may or bucket.strict:
                 break
+        self._note_stops(ctx, bucket)
         self._fail(ctx, bucket, until)
         return False
 
+    def _note_stops(self, ctx: CycleContext, bucket: Bucket) -> None:
+        """Have the bucket's groups told whether budgets alone stopped the first of them. Nothing is looked at
+        unless budgets have been asked in this pass."""
+        stops: tuple[Stop, ...] = ()
+        budgets, head = self._machinery.world.budgets, bucket.head()
+        if head is not None and budgets.asked != self._asked and self._stops_left > 0:
+            self._stops_left -= 1
+            stops = stops_of(budgets, self._would_go(ctx, head, None))
+            if stops and not self._would_go(ctx, head, grants(stops)):
+                stops = tuple([Stop(stop.budget, 0, stop.left) for stop in stops])
+        if bucket.stopped.get(self.name, ()) == stops:
+            return
+        bucket.stopped[self.name] = stops
+        if bucket.parked:
+            bucket.explanation, bucket.told = None, ""
+            ctx.parked[bucket] = None
+
+    def _would_go(
+        self, ctx: CycleContext, group: GroupEntry, granted: Mapping[str, int] | None
+    ) -> list[TaskEntry]:
+        """Who would be asked to go for a group's step if budgets let so many more go (``None``: any number);
+        nobody if nothing helps."""
+        with self._machinery.world.budgets.granting(granted):
+            going = self._going(ctx, group)
+            self._machinery.statement.rollback()
+        return going
+
+    def _going(self, ctx: CycleContext, group: GroupEntry) -> list[TaskEntry]:
+        """Who is asked to go for a group's step, with the statement left open."""
+        made = self._made(ctx, group)
+        if isinstance(made, Outcome):
+            return []
+        claim, terms, step = made
+        candidates = Candidates(
+            self._machinery.world, self._machinery.running, self._machinery.policies, claim, terms
+        )
+        self._solver.solve(claim, terms, candidates, group, step)
+        return self._machinery.statement.deciding()[1]
+
     def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
         """Make room for one group's step."""
-        m, step = self._machinery, group.step
-        if step is None or group.queue is None or _is_promised(group, step) or self._hopeless(step):
-            return Outcome()
-        view = whole_step(group, step)
-        request = pinned_by(step, view.request, m.world.queues.flavors)
-        claim = Claim(self.name, group.spec, request, view.tasks, group.queue.path, step.extra, ctx.now)
-        terms = self._terms(claim)
-        if isinstance(terms, Denied):
-            return Outcome(until=terms.until, next_may=terms.personal)
+        m, made = self._machinery, self._made(ctx, group)
+        if isinstance(made, Outcome):
+            return made
+        claim, terms, step = made
         candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
         found = self._solver.solve(claim, terms, candidates, group, step)
         if found is None:
@@ -319,6 +366,19 @@ class Evicting:
         m.enrolment.settle(group, ctx.now)
         self._keep_waiting(ctx, group)
         return Outcome(done=True)
+
+    def _made(self, ctx: CycleContext, group: GroupEntry) -> tuple[Claim, Terms, Step] | Outcome:
+        """A group's claim and what it may do, or that it has none."""
+        m, step = self._machinery, group.step
+        if step is None or group.queue is None or _is_promised(group, step) or self._hopeless(step):
+            return Outcome()
+        view = whole_step(group, step)
+        request = pinned_by(step, view.request, m.world.queues.flavors)
+        claim = Claim(self.name, group.spec, request, view.tasks, group.queue.path, step.extra, ctx.now)
+        terms = self._terms(claim)
+        if isinstance(terms, Denied):
+            return Outcome(until=terms.until, next_may=terms.personal)
+        return claim, terms, step
 
     def _hopeless(self, step: Step) -> bool:
         """Whether even empty nodes could not hold the step: nobody's going helps."""

@@ -54,6 +54,8 @@ class _Tiered(Evicting):
         super().__init__(self.named, machinery)
         self._m = machinery
         self._tiers = tiers_of(machinery.policies)
+        self._imagined: list[TaskEntry] | None = None
+        """Not ``None`` while nothing is decided: who would be asked to go."""
 
     def run(self, ctx: CycleContext) -> None:
         if self._tiers is not None:
@@ -74,10 +76,18 @@ class _Tiered(Evicting):
         for candidates, whole in self._sources(tiers, group):
             if candidates and tiers.starving(gang):
                 done |= self._from(ctx, tiers, gang, candidates, whole)
-        if done:
+        if done and self._imagined is None:
             self._keep_waiting(ctx, group)
         again = None if done else _again(tiers, group, ctx.now)
         return Outcome(done=done, until=again)
+
+    def _going(self, ctx: CycleContext, group: GroupEntry) -> list[TaskEntry]:
+        self._imagined = []
+        try:
+            self._claim(ctx, group)
+            return self._imagined
+        finally:
+            self._imagined = None
 
     def _from(
         self, ctx: CycleContext, tiers: Tiers, gang: GangLook, candidates: list[TaskEntry], whole: bool
@@ -143,6 +153,9 @@ class _Tiered(Evicting):
             return False
         search.spare_needless()
         self._spare_by_moving(group, search)
+        if self._imagined is not None:
+            self._imagined += statement.deciding()[1]
+            return True
         return ctx.commit(group)
 
     def _spare_by_moving(self, group: GroupEntry, search: NodeSearch) -> None:
