@@ -168,9 +168,18 @@ def test_cpu_counts_for_pods_that_ask_for_more_than_is_usual():
     for needs, heavy in ((whole(1, cpu=8), False), (whole(2, cpu=17), True), (plain(0.1), True)):
         assert (CPU in points(plugin, needs, cards)) is heavy
         assert plugin.trend(needs) is (Trend.ANY if heavy else Trend.RISES)
+
+
+def test_where_cards_are_shared_worth_decides_between_nodes_that_are_nearly_alike():
+    cards = Cards(Box("a", 4, cpu=16, **H100), Box("b", 4, cpu=64, **T4))
     cards.ask(part(300))
-    assert CPU in points(learned(cards), whole(1, cpu=8), cards)
-    assert learned(cards).trend(whole(1, cpu=8)) is Trend.ANY
+    plugin = learned(cards)
+    assert set(points(plugin, whole(1, cpu=8), cards)) == {MODEL}
+    assert points(plugin, whole(1), cards)[MODEL] == [0.0, 5.0]
+    assert plugin.trend(plain(30)) is Trend.RISES
+    unknown = Cards(Box("a", 4, model="G2", memory_mib=16384), Box("b", 4, **T4))
+    unknown.ask(part(300))
+    assert learned(unknown).silent
 
 
 def test_a_node_is_judged_alike_alone_and_among_others():

@@ -2,8 +2,8 @@
 
 The score is that of :mod:`windlass.plugins.fragmentation`, rounded down to whole points; of nodes with
 equal points the first by name is taken, of cards the lowest index. What usually comes is learned from the
-pods that exist (:mod:`windlass.plugins.mix`), unless a mix is given. A pod that asks for nothing goes where
-the fewest pods are.
+pods that exist (:mod:`windlass.plugins.mix`), and shortage of CPU counts too (ADR 0016), unless a mix is
+given: then all is as that mix says. A pod that asks for nothing goes where the fewest pods are.
 
 Learned, it stays silent as long as no pod asks for a part of a card: whole cards of one size are packed as
 well without it. It also is where any card can be cut into slices: it knows shares alone. A node with cards of
@@ -20,12 +20,17 @@ from windlass.plugins.binpack import fewest_pods
 from windlass.plugins.cards import asked_milli, asked_of, free_milli
 from windlass.plugins.fragmentation import Mix, by_model, descent, typical
 from windlass.plugins.mix import Learner, Moment, demand_of
-from windlass.plugins.pointsbook import PointsBook, PointsOf
+from windlass.plugins.pointsbook import PointsBook
 from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint, Trend
 from windlass.spi.scoring import CardRanker, CardScorer, NodeCards, Stock
+
+SHORT = 4
+"""How much a card that will lack CPU counts against one that the next usual pod cannot use."""
+STEP = 400
+"""So many milli lost more or less are one point: nodes that differ by less are alike, and the first is taken."""
 
 
 class Fgd(Learner):
@@ -34,13 +39,21 @@ class Fgd(Learner):
     reads_cards = True
 
     def __init__(
-        self, weight: float = 1.0, dialects: Collection[Dialect] = tuple(Dialect), mix: Mix | None = None
+        self,
+        weight: float = 1.0,
+        dialects: Collection[Dialect] = tuple(Dialect),
+        mix: Mix | None = None,
+        *,
+        short: int = SHORT,
+        step: int = STEP,
     ) -> None:
-        """``mix``: what usually comes, once and for all; without it, that is learned."""
+        """``mix``: what usually comes, once and for all; without it, that is learned. ``short``, ``step``: of
+        the mix that is learned (:class:`Mix`)."""
         super().__init__()
         self.weight = weight
         self.dialects = dialects
         self._given = mix is not None
+        self._short, self._step = short, step
         self._mix = mix
         self._book: PointsBook | None = None
 
@@ -54,7 +67,8 @@ class Fgd(Learner):
 
     def _adopt(self, moment: Moment) -> None:
         if not self._given:
-            self._mix = Mix(typical(dict(moment.pods))) if moment.shared else None
+            kinds = typical(dict(moment.pods))
+            self._mix = Mix(kinds, short=self._short, step=self._step) if moment.shared else None
 
     # ------------------------------------------------------------------ scores
 
@@ -97,13 +111,13 @@ class Fgd(Learner):
         if not any(units > 0 for _, units in needs.request):
             pods = resources.index("pods")
             return lambda _, used, __: 100.0 / (1.0 + max(used[pods], 0))
-        points = self._points_of(needs, resources)
-        if points is None:
+        book, asked = self._book_of(resources), asked_of(needs)
+        if book is None:
             return None
+        best = book.best_of(demand_of(needs, self._moment.memory_mib), asked[0] if asked else None)
 
         def score(available: Sequence[int], _: Sequence[int], cards: NodeCards) -> float:
-            best = max(points(available, cards))
-            return float(best) if best > 0 else 0.0
+            return float(max(best(available, cards), 0))
 
         return score
 
@@ -111,16 +125,16 @@ class Fgd(Learner):
         """See :class:`~windlass.spi.scoring.PlainCardRanks`."""
         if need.count != 1 or len(asked_of(needs)) != 1:
             return None
-        return self._points_of(needs, resources)
+        book = self._book_of(resources)
+        return book.of(demand_of(needs, self._moment.memory_mib), asked_of(needs)[0]) if book else None
 
-    def _points_of(self, needs: Needs, resources: Sequence[str]) -> PointsOf | None:
+    def _book_of(self, resources: Sequence[str]) -> PointsBook | None:
         mix, book = self._mix, self._book
         if mix is None or mix.idle:
             return None
         if book is None or book.mix is not mix or book.resources is not resources:
             book = self._book = PointsBook(mix, resources)
-        asked = asked_of(needs)
-        return book.of(demand_of(needs, self._moment.memory_mib), asked[0] if asked else None)
+        return book
 
 
 def _groups(mix: Mix, cards: CardView) -> IntArray:

@@ -16,6 +16,13 @@ a node a hair better wins over the first of many equally good ones, and far more
 Everything is counted in whole numbers: amounts times how many pods there are of a kind, over the fixed
 number of typical pods. So equal placements have equal scores to the last bit. The sums over kinds stand in
 tables over (free CPU, free share), so that a node costs its cards, not its cards times the kinds.
+
+**Short of CPU.** The next usual pod is all that ``F`` looks at. On a node whose idle cards would need more CPU
+than it has left, some cards stay idle in the end although each usual pod still fits now. That part is the
+*shortage*: ``S = max(0, R − CPU left / CPU usually asked for beside a whole card)``. A :class:`Mix` with
+:attr:`Mix.short` counts ``F + short·S`` instead of ``F``, and rounds to even steps of ``step`` milli. Neither
+constant matters much (docs/operations/packing.md has both halved and doubled); that there is a step, and
+that it is larger than the differences between like nodes, does.
 """
 
 from __future__ import annotations
@@ -82,11 +89,16 @@ def typical(pods: Mapping[Demand, int], covered: float = COVERED) -> tuple[tuple
 class Mix:
     """Typical pods, and the fragmentation that they see. Immutable but for what it remembers of models."""
 
-    def __init__(self, kinds: Sequence[tuple[Demand, int]]) -> None:
-        """``kinds``: as of :func:`typical`."""
+    def __init__(self, kinds: Sequence[tuple[Demand, int]], *, short: int = 0, step: int = 0) -> None:
+        """``kinds``: as of :func:`typical`. ``short``: how much shortage counts beside fragmentation; 0 as
+        published. ``step``: milli of one point; 0: the logistic function as published."""
         self.kinds = tuple(kinds)
         self.total = sum(number for _, number in kinds)
         asking = [(demand, number) for demand, number in kinds if demand.count > 0]
+        self.cpu_per_card = _cpu_per_card(asking)
+        """CPU (milli) usually asked for beside a whole card; 0 if none is."""
+        self._short = short * self.total if self.cpu_per_card else 0
+        """What a milli of shortage counts."""
         self._asking = asking
         self._cpus = np.array(sorted({demand.cpu for demand, _ in asking}), dtype=np.int64)
         self._millis = np.array(sorted({d.milli for d, _ in asking if d.count == 1}), dtype=np.int64)
@@ -98,7 +110,7 @@ class Mix:
         self._several: NDArray[np.int64] = np.zeros(
             (0, len(self._shapes), len(self._cpus) + 1, self._most + 1), np.int64
         )
-        self._steps = _steps(max(self.total, 1))
+        self._steps = _even_steps(max(self.total, 1), step) if step else _steps(max(self.total, 1))
         self._plain = _Plain(self._cpus.tolist(), self._millis.tolist(), self._steps.tolist())
 
     @property
@@ -153,8 +165,17 @@ class Mix:
             found -= runs * (free * fits).sum(axis=1)
         return found
 
+    def loss(self, groups: IntArray, cpu: IntArray, free: IntArray) -> IntArray:
+        """``total`` times what is lost on nodes: fragmentation, and the shortage as far as that counts."""
+        found = self.fragments(groups, cpu, free)
+        if self._short:
+            served = np.maximum(cpu, 0) * WHOLE // self.cpu_per_card
+            found += self._short * np.maximum(free.sum(axis=1) - served, 0)
+        return found
+
     def score(self, gain: IntArray) -> IntArray:
-        """``⌊100·σ(gain/total/1000)⌋``; ``gain`` is ``total`` times a change of ``F``."""
+        """``⌊100·σ(gain/total/1000)⌋``, or even steps around 50; ``gain`` is ``total`` times a change of what
+        is lost."""
         return self._steps.searchsorted(gain, side="right")
 
     # ------------------------------------------------------------------ the same of one node, in plain integers
@@ -176,6 +197,11 @@ class Mix:
             fits = [amount for amount in free if amount >= milli]
             found -= plain.several[group][at][level][min(len(fits), self._most)] * sum(fits)
         return found
+
+    def shortage(self, cpu: int, idle: int) -> int:
+        """What shortage counts on one node with so much idle, in the same units as :meth:`fragment`."""
+        short = self._short
+        return short * max(idle - max(cpu, 0) * WHOLE // self.cpu_per_card, 0) if short else 0
 
     def points(self, gain: int) -> int:
         """:meth:`score` of one gain."""
@@ -199,6 +225,18 @@ def _steps(total: int) -> IntArray:
     return np.array([*edges, np.iinfo(np.int64).max], dtype=np.int64)
 
 
+def _even_steps(total: int, step: int) -> IntArray:
+    """The same with as many milli to each point: 50 for what loses nothing and gains nothing."""
+    edges = [total * step * (s - 50) for s in range(1, 101)]
+    return np.array([*edges, np.iinfo(np.int64).max], dtype=np.int64)
+
+
+def _cpu_per_card(asking: Sequence[tuple[Demand, int]]) -> int:
+    cpu = sum(demand.cpu * number for demand, number in asking)
+    cards = sum(demand.count * demand.milli * number for demand, number in asking)
+    return cpu * WHOLE // cards if cards else 0
+
+
 def descent(
     mix: Mix, demand: Demand, groups: IntArray, cpu: IntArray, free: IntArray, milli: IntArray | None = None
 ) -> IntArray:
@@ -218,7 +256,7 @@ def descent(
         fits, taken = choose(free, asked, demand.count)
         after = free - np.where(taken, asked, 0)
     nodes = len(free)
-    found = mix.fragments(
+    found = mix.loss(
         np.concatenate([groups, groups]),
         np.concatenate([cpu, cpu - demand.cpu]),
         np.concatenate([free, after]),
@@ -231,7 +269,9 @@ def _on_each(
     mix: Mix, demand: Demand, groups: IntArray, cpu: IntArray, free: IntArray, asked: IntArray
 ) -> IntArray:
     nodes, slots = free.shape
-    row, slot = np.nonzero(free >= asked)
+    fits = free >= asked
+    first = _first_alike(free, asked)
+    row, slot = np.nonzero(fits & (first == np.arange(slots)))
     score = np.full((nodes, slots), NO_PLACE, dtype=np.int64)
     if len(row):
         every = np.concatenate([np.arange(nodes), row])
@@ -239,9 +279,17 @@ def _on_each(
         after[np.arange(nodes, len(every)), slot] -= asked[row, slot]
         left = cpu[every]
         left[nodes:] -= demand.cpu
-        found = mix.fragments(groups[every], left, after)
+        found = mix.loss(groups[every], left, after)
         score[row, slot] = mix.score(found[row] - found[nodes:])
+        score = np.where(fits, np.take_along_axis(score, first, axis=1), NO_PLACE)
     return score
+
+
+def _first_alike(free: IntArray, asked: IntArray) -> IntArray:
+    """Per slot the first one of its node with as much free, and as much asked of it: both have one score."""
+    both = free * (2 * WHOLE) + asked
+    first: IntArray = (both[:, :, None] == both[:, None, :]).argmax(axis=2)
+    return first
 
 
 def choose(free: IntArray, asked: IntArray, count: int) -> tuple[BoolArray, BoolArray]:

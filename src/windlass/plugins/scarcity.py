@@ -1,13 +1,16 @@
 """``scarcity``: the least precious card that serves, and no idle cards without CPU beside them.
 
-Two parts of 50 points each, on clusters with more than one model of cards; else it is silent.
+Two parts of 50 points each, on clusters with more than one model of cards; else it is silent. Where cards are
+shared, what would be stranded decides (:mod:`windlass.plugins.fgd`), which knows who takes which models: then
+there is no part ``cpu``, and ``model`` has 5 whole points for what the models are worth alone, so that it decides
+between nodes which are nearly alike; it has none if the worth of any model of the cluster is unknown.
 
 * **model**: for pods with accelerators. A model costs what it is worth (its value in the table of models,
   against the most valuable one of the cluster) and how much it is *wanted*: of the pods that exist, how many
   cards those ask for that take only some of the models, over the cards of these models. The dearer of the two
   counts. So a pod that could go anywhere keeps off what others cannot do without.
 * **cpu**: for pods that ask for more CPU than is usual here beside their cards, those without any card among
-  them (and for all pods, where cards are shared): the part of a node's idle cards that keeps enough CPU once
+  them: the part of a node's idle cards that keeps enough CPU once
   the pod is there, by the CPU that pods of the cluster usually ask for beside a card. A node without cards
   has all points for a pod without any.
 """
@@ -30,6 +33,7 @@ from windlass.spi.scoring import CardScorer, NodeCards
 
 MODEL, CPU = "model", "cpu"
 POINTS = 50.0
+POINTS_OF_SHARES = 5
 
 
 class Scarcity(Learner):
@@ -42,27 +46,39 @@ class Scarcity(Learner):
         self.weight = weight
         self.dialects = dialects
         self._costs: Mapping[str, float] = {}
+        self._mute = False
+        """Whether cards are shared and nothing is known of what they are worth."""
         self._cpu_per_card = 0.0
         self._open: OpenMilli | None = None
 
     def _concerns(self, moment: Moment) -> bool:
         return moment.mixed
 
+    @property
+    def silent(self) -> bool:
+        """See :mod:`windlass.spi.scoring`."""
+        return super().silent or self._mute
+
     def _adopt(self, moment: Moment) -> None:
         self._costs = costs(moment)
+        self._mute = moment.shared and not any(self._costs.values())
         self._cpu_per_card = cpu_per_card(moment)
 
     def trend(self, needs: Needs) -> Trend:
         return Trend.ANY if self._heavy(needs) else Trend.RISES
 
     def _heavy(self, needs: Needs) -> bool:
-        """Whether it asks for more CPU beside its cards than is usual here; without cards, for any. Where cards
-        are shared, every pod is looked at: there, gangs are not placed by counting anyway."""
-        if self._moment.shared and self._cpu_per_card:
-            return True
+        """Whether it asks for more CPU beside its cards than is usual here; without cards, for any."""
+        if self._moment.shared:
+            return False
         cpu = next((units for name, units in needs.request if name == "cpu"), 0)
         cards = sum(need.count * max(need.milli, 1) for need in asked_of(needs))
         return bool(self._cpu_per_card) and cpu * WHOLE > cards * self._cpu_per_card
+
+    def _model_points(self, cost: float) -> float:
+        if self._moment.shared:
+            return float(round(POINTS_OF_SHARES * (1.0 - cost)))
+        return POINTS * (1.0 - cost)
 
     def score(self, needs: Needs, nodes: NodeView) -> FloatArray | None:
         found = self.parts(needs, nodes)
@@ -81,7 +97,7 @@ class Scarcity(Learner):
             total = 0.0
             if asked:
                 models = cards.kinds.models
-                total += POINTS * (1.0 - prices.get(models[0] if models else "", 0.0))
+                total += self._model_points(prices.get(models[0] if models else "", 0.0))
             if heavy:
                 wanted = max(sum(open_milli.of(available, cards)) - taken, 0) * each
                 left = max((available[open_milli.cpu] if open_milli.cpu >= 0 else 0) - cpu, 0)
@@ -103,8 +119,8 @@ class Scarcity(Learner):
         cards = nodes.cards()
         found: dict[str, tuple[float, FloatArray]] = {}
         if asked_of(needs):
-            cost = np.array([self._costs.get(name, 0.0) for name in cards.models])
-            found[MODEL] = (self.weight, POINTS * (1.0 - cost[cards.model[:, 0]]))
+            points = np.array([self._model_points(self._costs.get(name, 0.0)) for name in cards.models])
+            found[MODEL] = (self.weight, points[cards.model[:, 0]])
         if self._heavy(needs):
             cpu = next((units for name, units in needs.request if name == "cpu"), 0)
             idle = free_milli(nodes, cards).sum(axis=1) - sum(
@@ -120,9 +136,13 @@ class Scarcity(Learner):
 
 
 def costs(moment: Moment) -> dict[str, float]:
-    """Model → from 0 to 1: the larger of its worth and of how much it is wanted."""
+    """Model → from 0 to 1: the larger of its worth and of how much it is wanted; where cards are shared, its
+    worth, if all are known."""
     values = {name: entry.value if (entry := known(name)) else 0 for name, _ in moment.models}
     dearest = max(values.values(), default=0)
+    if moment.shared:
+        by_worth = bool(dearest) and all(values.values())
+        return {name: value / dearest if by_worth else 0.0 for name, value in values.items()}
     wanted = demand_by_model(moment)
     return {name: max(values[name] / dearest if dearest else 0.0, wanted.get(name, 0.0)) for name in values}
 

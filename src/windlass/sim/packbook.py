@@ -1,0 +1,95 @@
+"""What a packing run comes to: how much is allocated, and how much of what is free is fragmented.
+
+It keeps its own plain account of the nodes, from the placements alone. Amounts are thousandths of cards. Whole
+cards that nobody names are the first free ones: which they are makes no difference to any figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from windlass.plugins.fragmentation import Mix
+from windlass.sim.jobs import WHOLE
+from windlass.sim.traces.openb import OpenbNode, OpenbPod
+
+Placed = tuple[int, tuple[int, ...]]
+"""Number of the node, and the cards (none: the first free ones)."""
+
+
+class PackBook:
+    """``points``: percent arrived at which there are figures."""
+
+    def __init__(self, nodes: Sequence[OpenbNode], mix: Mix, points: Collection[int]) -> None:
+        self.capacity = WHOLE * sum(node.gpus for node in nodes)
+        self._mix = mix
+        self._points = sorted(points)
+        self._groups = [mix.group(node.model) for node in nodes]
+        self.cpu = [node.cpu_milli for node in nodes]
+        self.memory = [node.memory_mib for node in nodes]
+        self.free = [[WHOLE] * node.gpus for node in nodes]
+        self.arrived = 0
+        self.taken = 0
+        self._fragments: list[int] | None = None
+        self._sum = 0
+        self._cells: dict[int, tuple[float, float, int]] = {}
+
+    def enter(self, pod: OpenbPod, placed: Placed | None) -> None:
+        """One pod came, and got its place or (``None``) none."""
+        self.arrived += pod.demand
+        if placed is not None:
+            self._put(pod, *placed)
+        percent = round(100 * self.arrived / self.capacity) if self.capacity else 0
+        if percent in self._points:
+            allocated, fragmented = self._now()
+            before = self._cells.get(percent, (0.0, 0.0, 0))
+            self._cells[percent] = (before[0] + allocated, before[1] + fragmented, before[2] + 1)
+        else:
+            self._fragments = None  # counted anew where it is asked for next
+
+    def allocated(self) -> dict[int, float]:
+        """Percent arrived → percent of the capacity that is allocated. A point that no moment had is left out."""
+        return {at: cell[0] / cell[2] for at, cell in sorted(self._cells.items())}
+
+    def fragmented(self) -> dict[int, float]:
+        """The same of what is fragmented."""
+        return {at: cell[1] / cell[2] for at, cell in sorted(self._cells.items())}
+
+    def take(self, pod: OpenbPod, placed: Placed) -> None:
+        """A pod leaves its place."""
+        node, cards = placed
+        self.cpu[node] += pod.cpu_milli
+        self.memory[node] += pod.memory_mib
+        free = self.free[node]
+        for card in cards:
+            free[card] += pod.gpu_milli
+        self.taken -= pod.demand
+        self._renew(node)
+
+    def _put(self, pod: OpenbPod, node: int, cards: tuple[int, ...]) -> None:
+        self.cpu[node] -= pod.cpu_milli
+        self.memory[node] -= pod.memory_mib
+        free = self.free[node]
+        for card in cards or self.first_free(node, pod.gpus):
+            free[card] -= pod.gpu_milli
+        self.taken += pod.demand
+        self._renew(node)
+
+    def first_free(self, node: int, count: int) -> list[int]:
+        return [card for card, milli in enumerate(self.free[node]) if milli == WHOLE][:count]
+
+    def _renew(self, node: int) -> None:
+        if self._fragments is not None:
+            found = self._fragment(node)
+            self._sum += found - self._fragments[node]
+            self._fragments[node] = found
+
+    def _fragment(self, node: int) -> int:
+        free = self.free[node]
+        return self._mix.fragment(self._groups[node], self._mix.level(self.cpu[node]), free) if free else 0
+
+    def _now(self) -> tuple[float, float]:
+        if self._fragments is None:
+            self._fragments = [self._fragment(node) for node in range(len(self.cpu))]
+            self._sum = sum(self._fragments)
+        part = 100.0 / self.capacity
+        return part * self.taken, part * self._sum / max(self._mix.total, 1)
