@@ -323,7 +323,15 @@ def test_no_right_is_granted_that_nothing_uses(kube: RealKube, api: Cluster, run
     eventually(lambda: [one.status() for one in running.all] == [200, 200, 200], 60)
     scene = RightsScene(api)
     scene.world()
-    for play in (scene.eviction, scene.growth, scene.volumes, scene.devices, scene.kai, scene.alone):
+    for play in (
+        scene.spelling,
+        scene.eviction,
+        scene.growth,
+        scene.volumes,
+        scene.devices,
+        scene.kai,
+        scene.alone,
+    ):
         try:
             play()
         except AssertionError as error:

@@ -69,6 +69,20 @@ class RightsScene:
             name="rights-rack",
         )
 
+    def spelling(self) -> None:
+        """Words of another vendor for a part of a card are understood, and told."""
+        amounts = {"limits": {"aliyun.com/gpu-mem": "10"}}
+        spec = pod_spec(container={"resources": amounts})
+        self._api.post(self.pods, {"metadata": {"name": "spelled"}, "spec": spec}).ok(201)
+        path = f"{self.pods}/spelled"
+
+        def told() -> bool:
+            conditions = self._api.get(path).ok()["status"].get("conditions") or []
+            return any(one["type"] == "Normalized" for one in conditions)
+
+        eventually(told, 30)
+        self._api.delete(path)
+
     def eviction(self) -> None:
         """Ordinary work makes room for work of higher priority."""
         self._api.post(self.jobs, job("ordinary", 2, 1)).ok(201)

@@ -20,6 +20,7 @@ from windlass.controllers.gputier.controller import GpuTierController
 from windlass.controllers.metrics import ControllerMetrics
 from windlass.controllers.namespace.controller import NamespaceController
 from windlass.controllers.nodehealth.controller import NodeHealthController
+from windlass.controllers.normalising.controller import NormalisingController
 from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.priorityclasses.controller import PriorityClassController
 from windlass.controllers.queue.controller import QueueController
@@ -88,7 +89,10 @@ def _reconcilers(
         GpuTierController(informers),
     ]
     if not embedded:
-        reconcilers.append(AdoptionController(informers, beside=False))
+        reconcilers += [
+            AdoptionController(informers, beside=False),
+            NormalisingController(client, informers, clock),
+        ]
     if embedded:
         reconcilers += [
             PriorityClassController(informers),

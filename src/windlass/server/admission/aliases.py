@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from windlass.api import errors, quantities
-from windlass.api.devicefamilies import ALIYUN
+from windlass.api import errors
+from windlass.api.aliases import DESERVED, GUARANTEED, GUARANTEED_TWICE, card_words, same_amounts
 from windlass.api.errors import FieldError
 from windlass.api.field_values import canonical_quantity
 from windlass.api.resources import PODS, QUEUES, RESOURCE_QUOTAS, VOLCANO_JOBS
@@ -43,10 +43,7 @@ def _queue(review: Review) -> None:
     guarantee = (spec.get("guarantee") or {}).get("resource")
     if guarantee and _deserved_follows(review, spec):
         spec["deserved"] = dict(guarantee)
-        review.warn(
-            "default: deserved absent -> set equal to guarantee (newest upstream refuses guarantee above "
-            "deserved, and an absent deserved counts as 0)"
-        )
+        review.warn(DESERVED)
 
 
 def _guaranteed(review: Review, spec: dict[str, Any]) -> None:
@@ -59,15 +56,11 @@ def _guaranteed(review: Review, spec: dict[str, Any]) -> None:
             QUEUES,
             review.name,
             [
-                FieldError.invalid(
-                    "spec.guaranteed",
-                    "guaranteed",
-                    "spec.guarantee.resource is given too, with other amounts; keep only guarantee.resource",
-                )
+                FieldError.invalid("spec.guaranteed", "guaranteed", GUARANTEED_TWICE),
             ],
         )
     spec["guarantee"] = {"resource": alias}
-    review.warn("alias: guaranteed -> guarantee.resource")
+    review.warn(GUARANTEED)
 
 
 def _deserved_follows(review: Review, spec: dict[str, Any]) -> bool:
@@ -86,16 +79,6 @@ def _deserved_follows(review: Review, spec: dict[str, Any]) -> bool:
     )
 
 
-def same_amounts(left: Any, right: Any) -> bool:
-    """Whether two resource lists mean the same."""
-    if not isinstance(left, dict) or not isinstance(right, dict) or left.keys() != right.keys():
-        return False
-    try:
-        return all(quantities.parse(str(left[name])) == quantities.parse(str(right[name])) for name in left)
-    except quantities.QuantityError:
-        return left == right
-
-
 # --- pods and templates -------------------------------------------------------------------------------
 
 
@@ -108,18 +91,8 @@ def _pod_images(review: Review) -> None:
 def _pod_cards(review: Review) -> None:
     """Vocabularies that elsewhere need their vendor's device plug-in."""
     spec = review.object.get("spec")
-    for container in (spec.get("containers") or ()) if isinstance(spec, dict) else ():
-        amounts = container.get("resources") or {}
-        limits = {**(amounts.get("requests") or {}), **(amounts.get("limits") or {})}
-        memory = limits.get(ALIYUN.memory)
-        if memory is None:
-            continue
-        cards = str(limits.get(ALIYUN.number, "1"))
-        what = "one shared GPU" if cards == "1" else f"{cards} shared GPUs together"
-        review.warn(
-            f"alias: {ALIYUN.memory} {memory} -> {memory} GiB of the memory of {what} "
-            "(no vendor device plug-in needed)"
-        )
+    for words in card_words(spec) if isinstance(spec, dict) else ():
+        review.warn(words)
 
 
 def _without_image(spec: Any) -> list[dict[str, Any]]:

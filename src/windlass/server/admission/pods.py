@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from windlass.api import quantities
+from windlass.api.aliases import product_words
 from windlass.api.devicewords import amounts_of, annotation_words, read
 from windlass.api.pod_amounts import pod_requests, qos_class
 from windlass.api.resources import PODS
@@ -13,41 +13,8 @@ from windlass.server.admission.plugin import Review
 
 TOLERATION_SECONDS = 300
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-PRODUCT = "nvidia.com/gpu.product"
 HOSTNAME = "kubernetes.io/hostname"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-PRODUCTS = (
-    "NVIDIA-H100-80GB-HBM3",
-    "NVIDIA-H100-PCIe",
-    "NVIDIA-H100-NVL",
-    "NVIDIA-H200",
-    "NVIDIA-H200-NVL",
-    "NVIDIA-H800",
-    "NVIDIA-H20",
-    "NVIDIA-B200",
-    "NVIDIA-GB200",
-    "NVIDIA-GH200-480GB",
-    "NVIDIA-A100-SXM4-80GB",
-    "NVIDIA-A100-SXM4-40GB",
-    "NVIDIA-A100-80GB-PCIe",
-    "NVIDIA-A100-PCIE-40GB",
-    "NVIDIA-A800-SXM4-80GB",
-    "NVIDIA-A40",
-    "NVIDIA-A30",
-    "NVIDIA-A10",
-    "NVIDIA-A10G",
-    "NVIDIA-L40S",
-    "NVIDIA-L40",
-    "NVIDIA-L4",
-    "Tesla-T4",
-    "Tesla-V100-SXM2-32GB",
-    "Tesla-V100-SXM2-16GB",
-    "Tesla-V100-PCIE-32GB",
-    "Tesla-V100-PCIE-16GB",
-    "Tesla-P100-PCIE-16GB",
-)
-"""Values that GPU feature discovery writes into the product label."""
 
 
 def finish(review: Review) -> None:
@@ -102,13 +69,8 @@ def _say_gated(pod: dict[str, Any], spec: dict[str, Any]) -> None:
 
 
 def _advise(review: Review, spec: dict[str, Any]) -> None:
-    for value in _product_values(spec):
-        longer = [p for p in PRODUCTS if p.startswith(value) and p != value]
-        if longer and value not in PRODUCTS:
-            review.warn(
-                f"alias: {PRODUCT} {value} also matches a longer product label with this prefix "
-                f"(real label {longer[0]}) when no node has the exact value"
-            )
+    for words in product_words(spec):
+        review.warn(words)
     anti = ((spec.get("affinity") or {}).get("podAntiAffinity") or {}).get(_REQUIRED) or ()
     if any(term.get("topologyKey") == HOSTNAME for term in anti) and _wants_devices(spec):
         review.warn(
@@ -135,14 +97,3 @@ def _wants_devices(spec: dict[str, Any]) -> bool:
         return any(quantities.is_device(name) and units for name, units in pod_requests(spec).items())
     except quantities.QuantityError:
         return False
-
-
-def _product_values(spec: dict[str, Any]) -> Iterator[str]:
-    selected = (spec.get("nodeSelector") or {}).get(PRODUCT)
-    if selected:
-        yield selected
-    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED) or {}
-    for term in required.get("nodeSelectorTerms") or ():
-        for expression in term.get("matchExpressions") or ():
-            if expression.get("key") == PRODUCT and expression.get("operator") == "In":
-                yield from expression.get("values") or ()
