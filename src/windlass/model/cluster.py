@@ -99,6 +99,8 @@ class ClusterModel(Observed):
         self._sent_queues: dict[str, Queue] = {}
         self._cards = CardBook()
         self._budgets = BudgetBook()
+        self._spared: dict[str, float] = {}
+        """Pod → until when it is not to be asked to go."""
 
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
@@ -183,6 +185,13 @@ class ClusterModel(Observed):
             else change
             for change in changes
         ]
+
+    def spare(self, key: str, until: float) -> None:
+        """A pod that was not let go is not asked again before a moment (Unix seconds)."""
+        if key in self.pods:
+            self._spared[key] = until
+            self._dirty_pods[key] = None
+            heapq.heappush(self._ends, (until, key))
 
     def budgets_of(self, key: str) -> tuple[str, ...]:
         """The PodDisruptionBudgets that protect a pod."""
@@ -522,6 +531,7 @@ class ClusterModel(Observed):
         if pod is None:
             self._leave_group(key, out)
             self._faults.pop(key, None)
+            self._spared.pop(key, None)
             self.assumed.pop(key, None)
             return
         if not self.manages(pod):
@@ -535,7 +545,13 @@ class ClusterModel(Observed):
             if sent is not None:
                 self._retract(key, sent, out)
             self._retract_group(groups.group_key(pod), out)
-        elif task != sent:
+            return
+        if key in self._spared:
+            if self._spared[key] >= self._now:
+                task = replace(task, preemptible=False)
+            else:
+                del self._spared[key]
+        if task != sent:
             self._sent_tasks[key] = task
             out.append(deltas.TaskUpserted(task))
 

@@ -509,6 +509,7 @@ class SchedulerService:
             return
         log.warning("eviction failed", pod=order.key, why=result.message)
         if result.refused:  # until there is news of its budgets, they allow nothing
+            self.model.spare(order.key, self._time() + evictions.COOLING_SECONDS)
             self._inbox += [deltas.BudgetUpserted(key, 0) for key in self.model.budgets_of(order.key)]
             self.recorder.event(
                 ObjectRef("v1", "Pod", *_parts(order.key), order.uid),
