@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces import muri, openb, philly
+from windlass.sim.traces import azure, genai, helios, muri, openb, philly, sacct, table
 from windlass.sim.traces.rows import TraceError
 
 
@@ -27,6 +27,11 @@ _ALL = (
     Format("philly-list", "Philly as Pollux and Sia have it", philly.LISTED, philly.read_list),
     Format("muri", "Muri's traces", muri.COLUMNS, muri.read),
     Format("openb", "pods of OpenB, by their times", (*openb.COLUMNS, *openb.TIMES), openb.read),
+    Format("helios", "the job log of a Helios cluster", helios.COLUMNS, helios.read),
+    Format("genai", "image requests of GenTD26", genai.COLUMNS, genai.read),
+    Format("azure", "Azure's inference requests, run times by an assumed speed", azure.COLUMNS, azure.read),
+    Format("sacct", "Slurm: sacct -X -P with these fields and AllocTRES", sacct.COLUMNS, sacct.read, "|"),
+    Format("csv", "the simulator's own, see docs/guides/simulator.md", table.COLUMNS, table.read),
 )
 
 FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from windlass.kits.timestamps import parse_rfc3339
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces.rows import Row, rows
+from windlass.sim.traces.rows import rows
+from windlass.sim.traces.times import moment
 
 COLUMNS = ("submit_s", "duration_s", "gpus")
 LISTED = ("timestamp", "duration", "num_gpus", "cluster")
@@ -33,27 +33,15 @@ def read(lines: Iterable[str], file: str) -> list[TraceJob]:
 
 def read_list(lines: Iterable[str], file: str) -> list[TraceJob]:
     """The same of the longer form; its times become seconds from the first one."""
-    found = [(row, _moment(row)) for row in rows(lines, file, LISTED)]
-    first = min((moment for _, moment in found), default=0.0)
+    found = [(row, moment(row, "timestamp")) for row in rows(lines, file, LISTED)]
+    first = min((begun for _, begun in found), default=0.0)
     return [
         TraceJob(
             id=str(number),
-            submit_seconds=moment - first,
+            submit_seconds=begun - first,
             duration_seconds=row.number("duration"),
             gpus=row.whole("num_gpus", least=1),
             queue=row.text("cluster", "default"),
         )
-        for number, (row, moment) in enumerate(found)
+        for number, (row, begun) in enumerate(found)
     ]
-
-
-def _moment(row: Row) -> float:
-    text = row.text("timestamp").strip()
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        return parse_rfc3339(text.replace(" ", "T", 1) + ("" if text.endswith("Z") else "Z"))
-    except (ValueError, OverflowError):
-        raise row.fail("timestamp", f"{text!r} is neither seconds nor a time") from None

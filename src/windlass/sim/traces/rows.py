@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -78,6 +78,3 @@ def rows(lines: Iterable[str], file: str, needed: Sequence[str], delimiter: str 
             yield Row(file, reader.line_num, dict(zip(names, cells, strict=True)))
     except csv.Error as error:
         raise TraceError(file, reader.line_num, "", str(error)) from None
-
-
-Reader = Callable[[Iterable[str], str], list]

@@ -1,0 +1,75 @@
+"""Slurm's accounting: what ``sacct -P -X`` prints with these fields, in any order.
+
+``sacct -a -X -P -S 2026-01-01 -E now -o
+JobID,JobName,User,Account,Partition,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,State``
+
+The partition is the queue. GPUs, CPUs and memory are those of ``AllocTRES`` (``gres/gpu=4``; without it
+``gres/gpu:MODEL=``), or of ``ReqTRES``. Jobs that never started, and those that have not ended, are left out, as
+are steps (``7.batch``) where ``-X`` was forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from windlass.sim.jobs import TraceJob
+from windlass.sim.traces.rows import Row, rows
+from windlass.sim.traces.times import moment
+
+COLUMNS = ("JobID", "Submit", "Start", "End", "Partition")
+NEVER = ("", "Unknown", "None", "N/A")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
+_SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+"""A number without a letter is in MiB."""
+
+
+def read(lines: Iterable[str], file: str) -> list[TraceJob]:
+    """The jobs that ran and have ended, from the first submission on. Raises
+    :class:`~windlass.sim.traces.rows.TraceError`."""
+    ran = [row for row in rows(lines, file, COLUMNS, "|") if _ran(row)]
+    submitted = [moment(row, "Submit") for row in ran]
+    first = min(submitted, default=0.0)
+    return [_job(row, at - first) for row, at in zip(ran, submitted, strict=True)]
+
+
+def _ran(row: Row) -> bool:
+    if "." in row.text("JobID"):
+        return False
+    return row.text("Start") not in NEVER and row.text("End") not in NEVER
+
+
+def _job(row: Row, submit: float) -> TraceJob:
+    begun, ended = moment(row, "Start"), moment(row, "End")
+    if ended < begun:
+        raise row.fail("End", "it ends before it starts")
+    gpus, cpu, memory = _resources(row)
+    limit = row.text("TimelimitRaw")
+    return TraceJob(
+        id=row.text("JobID"),
+        submit_seconds=submit,
+        duration_seconds=ended - begun,
+        gpus=gpus,
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        queue=row.text("Partition", "default"),
+        user=row.text("User"),
+        name=row.text("JobName"),
+        requested_seconds=60.0 * row.number("TimelimitRaw") if limit.isdigit() else None,
+    )
+
+
+def _resources(row: Row) -> tuple[int, int, int]:
+    """GPUs, CPU in milli, memory in bytes."""
+    column = "AllocTRES" if row.text("AllocTRES") else "ReqTRES"
+    parts = dict(part.partition("=")[::2] for part in row.text(column).split(",") if part)
+    typed = [value for name, value in parts.items() if name.startswith("gres/gpu:")]
+    gpus = [parts["gres/gpu"]] if "gres/gpu" in parts else typed
+    for text in (*gpus, parts.get("cpu", "0")):
+        if not text.isdigit():
+            raise row.fail(column, f"{text!r} is no count")
+    found = _MEMORY.fullmatch(parts.get("mem", "0"))
+    if found is None:
+        raise row.fail(column, f"mem={parts['mem']} is no amount of memory")
+    memory = int(float(found[1]) * _SCALE[found[2]])
+    return sum(map(int, gpus)), 1000 * int(parts.get("cpu", "0")), memory
