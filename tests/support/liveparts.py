@@ -11,6 +11,7 @@ import signal
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 from realkube import RealKube, end, free_ports, spawn, tools_folder
@@ -31,10 +32,11 @@ class Part:
 
     scheme = "http"
 
-    def __init__(self, argv: list[str], log: Path, port: int) -> None:
+    def __init__(self, argv: list[str], log: Path, port: int, more: Mapping[str, str] | None = None) -> None:
+        """``more``: of its environment."""
         self.log = log
         self.port = port
-        self._process = spawn(argv, log)
+        self._process = spawn(argv, log, env={**os.environ, **(more or {})})
 
     @property
     def pid(self) -> int:
@@ -43,6 +45,11 @@ class Part:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
 
     def ask(self, path: str) -> tuple[int, str]:
         """Status and body; 0 while nothing listens."""
@@ -89,12 +96,18 @@ class WindlassPart(Part):
     """``role`` is ``scheduler`` or ``controller``; ``kubeconfig`` that of the server, unless another is named."""
 
     def __init__(
-        self, kube: RealKube, role: str, *options: str, name: str = "", through: Path | None = None
+        self,
+        kube: RealKube,
+        role: str,
+        *options: str,
+        name: str = "",
+        through: Path | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         (port,) = free_ports(1)
         argv = [sys.executable, "-m", "windlass.app", role, "--kubeconfig", str(through or kube.kubeconfig)]
         argv += ["--metrics-bind", f"127.0.0.1:{port}", *options]
-        super().__init__(argv, kube.folder / f"windlass-{name or role}.log", port)
+        super().__init__(argv, kube.folder / f"windlass-{name or role}.log", port, more)
 
     @property
     def leads(self) -> bool:

@@ -97,10 +97,13 @@ def end(process: subprocess.Popen[bytes], seconds: float = 10.0) -> None:
 
 class RealKube:
     """``start()`` … ``stop()``. ``connection`` is the administrator's. ``audit``: keep :attr:`audit_log`, which
-    costs the server some time per request."""
+    costs the server some time per request. ``readable``: objects lie in etcd as JSON."""
 
-    def __init__(self, folder: Path, *, controllers: bool = True, audit: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, controllers: bool = True, audit: bool = True, readable: bool = False
+    ) -> None:
         self.folder = folder
+        self._readable = readable
         self._controllers = controllers
         self._audit = audit
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -153,6 +156,11 @@ class RealKube:
         process = self._processes.pop("kube-apiserver")
         process.kill()
         process.wait()
+
+    @property
+    def etcd_url(self) -> str:
+        """Where etcd answers, its JSON gateway included."""
+        return self._etcd
 
     @property
     def audit_log(self) -> Path:
@@ -339,6 +347,7 @@ class RealKube:
                 if self._audit
                 else ()
             ),
+            *(("--storage-media-type=application/json",) if self._readable else ()),
             "--allow-privileged=true",
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",

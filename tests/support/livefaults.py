@@ -1,0 +1,395 @@
+"""Faults of a real cluster at random moments while gangs come and go, and what has to hold afterwards.
+
+One etcd, API server and controller process serve all rounds; each round starts its own scheduler (or two with
+leader election) behind a proxy, and is judged by the log of every version of every pod (:mod:`podlog`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from faultproxy import FaultProxy, Faults
+from liveload import LARGE, Kubelet, Load, Patient, make_nodes, node_amounts
+from liveparts import WindlassPart
+from podlog import Books, PodLog
+from realkube import RealKube
+
+from windlass.api.resources import LEASES, NAMESPACES, POD_GROUPS, PODS, QUEUES
+from windlass.client import verbs
+from windlass.client.blocking import BlockingClient
+
+WHOLE_SECONDS = 60.0
+FAIL_OVER_SECONDS = 20.0
+SETTLE_SECONDS = 150.0
+CLOCK_JUMP = Path(__file__).parent / "clockjump"
+CRDS = Path(__file__).parents[2] / "src" / "windlass" / "api" / "crds"
+LOAD_SECONDS = 4.0
+_LEASE = ("kube-system", "windlass-scheduler")
+
+
+@dataclass
+class Outcome:
+    """What a round measured; times in seconds. ``problems`` empty: everything held."""
+
+    seed: int
+    fault: str
+    detail: str = ""
+    settled_seconds: float = 0.0
+    """From the last fault until every gang for which there is room had been placed."""
+    between_seconds: float = 0.0
+    """The longest that a gang stood between, after the last fault."""
+    fail_over_seconds: float = 0.0
+    binds: int = 0
+    versions: int = 0
+    evicted: int = 0
+    injected: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class World:
+    """``start()`` … ``stop()``: the server of all rounds."""
+
+    def __init__(self, folder: Path, seed: int = 0) -> None:
+        self.kube = RealKube(folder, controllers=False, audit=False, readable=True)
+        self._seed = seed
+        self.rounds = 0
+
+    def start(self) -> None:
+        self.kube.start()
+        try:
+            self.kube.install_crds(CRDS)
+            with BlockingClient(self.kube.connection) as client:
+                make_nodes(client)
+            self.proxy = FaultProxy(self.kube, self._seed, "controllers")
+            self.proxy.start()
+            self.controllers = WindlassPart(self.kube, "controller", through=self.proxy.kubeconfig)
+            wait_for(self._there, "there is no default queue")
+        except BaseException:
+            self.kube.stop()
+            raise
+
+    def _there(self) -> bool:
+        with BlockingClient(self.kube.connection) as client:
+            return client.find(QUEUES, "default") is not None
+
+    def stop(self) -> None:
+        self.controllers.stop()
+        self.proxy.stop()
+        self.kube.stop()
+
+
+def run_round(world: World, seed: int, fault: str) -> Outcome:
+    """One round. Raises what the harness itself cannot do."""
+    world.rounds += 1
+    return _Round(world, seed, fault).run()
+
+
+class _Round:
+    def __init__(self, world: World, seed: int, fault: str) -> None:
+        self.kube = world.kube
+        self.rng = random.Random(f"{seed} {fault}")
+        self.outcome = Outcome(seed, fault)
+        self.proxies: list[FaultProxy] = []
+        self.schedulers: list[WindlassPart] = []
+        self.allowed_to_end: list[WindlassPart] = []
+        self._world = world
+        self._fault = fault
+        self._elected = fault in ("leader", "clock")
+        self._namespace = f"r{world.rounds}-{fault}"
+        self._client = Patient(self.kube.connection)
+        self._books = Books(node_amounts())
+        self._log = PodLog(self.kube.etcd_url, self._books)
+
+    def run(self) -> Outcome:
+        self._prepare()
+        load = Load(self.kube.connection, self._namespace, self.rng, LOAD_SECONDS)
+        self._books.minima.update({name: members for name, (members, _) in load.gangs.items()})
+        kubelet = Kubelet(self.kube.connection, self._log)
+        self._log.start()
+        kubelet.start()
+        load.start()
+        last = 0.0
+        try:
+            time.sleep(self.rng.uniform(0.3, 2.5))
+            last = STRIKES[self._fault](self)
+            self._settle(load, last)
+        finally:
+            load.join(100)
+            self._log.stop()
+            if last:
+                self._judge(load, last)
+            kubelet.stop()
+            self._end()
+        return self.outcome
+
+    # ------------------------------------------------------------------ before and after
+
+    def _prepare(self) -> None:
+        self._client.make(NAMESPACES, {"metadata": {"name": self._namespace}}, "")
+        if self._elected:
+            self._client.once("delete", LEASES, _LEASE[1], _LEASE[0])
+        for number in range(2 if self._elected else 1):
+            proxy = FaultProxy(self.kube, self.rng.randrange(1 << 30), f"{self._namespace}-proxy-{number}")
+            proxy.start()
+            self.proxies.append(proxy)
+            self.start_scheduler(proxy)
+        wait_for(lambda: all(part.ready for part in self.schedulers), "the schedulers are not ready")
+        if self._elected:
+            wait_for(lambda: self.leader() is not None, "nobody leads")
+
+    def start_scheduler(self, proxy: FaultProxy) -> None:
+        name = f"{self._namespace}-{len(self.schedulers)}"
+        clock = self.kube.folder / f"{name}.clock"
+        clock.write_text("0")
+        more = {"PYTHONPATH": str(CLOCK_JUMP), "WINDLASS_TEST_CLOCK": str(clock)}
+        option = f"--leader-elect={'true' if self._elected else 'false'}"
+        part = WindlassPart(
+            self.kube,
+            "scheduler",
+            option,
+            name=name,
+            through=proxy.kubeconfig,
+            more=more if self._elected else {},
+        )
+        self.schedulers.append(part)
+
+    def set_clock(self, part: WindlassPart, seconds: float) -> None:
+        (self.kube.folder / f"{self._namespace}-{self.schedulers.index(part)}.clock").write_text(str(seconds))
+
+    def leaders(self) -> list[WindlassPart]:
+        return [part for part in self.schedulers if part.alive and part.leads]
+
+    def leader(self) -> WindlassPart | None:
+        return next(iter(self.leaders()), None)
+
+    def next_bind(self, after: float, seconds: float) -> float | None:
+        """The moment of the first bind after ``after``; None if there is none for ``seconds``."""
+        while time.monotonic() < after + seconds:
+            with self._log.lock:
+                found = [at for at, _ in self._books.binds if at > after]
+            if found:
+                return found[0]
+            time.sleep(0.05)
+        return None
+
+    def _settle(self, load: Load, last: float) -> None:
+        """Wait until every gang for which there is room has been placed whole."""
+        while True:
+            with self._log.lock:
+                waiting = [name for name in load.gangs if name != load.large and not self._placed(name)]
+            if not waiting and not load.is_alive():
+                break
+            if time.monotonic() > last + SETTLE_SECONDS:
+                self.outcome.problems.append(
+                    f"not placed within {SETTLE_SECONDS:g} s: {self._states(waiting)}\n"
+                    + self.schedulers[-1].text()[-3000:]
+                )
+                break
+            time.sleep(0.1)
+        self.outcome.settled_seconds = round(time.monotonic() - last, 2)
+        if load.error is not None:
+            raise load.error
+
+    def _placed(self, gang: str) -> bool:
+        """Whether it is whole, or was given up as a whole."""
+        there = len(self._books.placed.get(gang, ()))
+        return there >= self._books.minima[gang] or (not there and gang in self._books.broken)
+
+    def _states(self, gangs: list[str]) -> str:
+        told = []
+        for gang in gangs[:3]:
+            nodes = {key: e.node for key, e in self._books.pods.items() if e.gang == gang}
+            told.append(f"{gang} ({self._books.minima[gang]}): {nodes}")
+        return "; ".join(told)
+
+    def _judge(self, load: Load, last: float) -> None:
+        books, outcome = self._books, self.outcome
+        outcome.problems += books.problems[:5]
+        outcome.binds, outcome.versions, outcome.evicted = len(books.binds), books.events, len(books.evicted)
+        outcome.between_seconds = round(books.longest_between(last), 2)
+        if outcome.between_seconds > WHOLE_SECONDS:
+            outcome.problems.append(f"a gang stood between for {outcome.between_seconds} s: {books.spells}")
+        for gang, minimum in books.minima.items():
+            there = len(books.placed.get(gang, ()))
+            if 0 < there < minimum:
+                outcome.problems.append(f"{gang} ended with {there} of {minimum}")
+        if outcome.fail_over_seconds > FAIL_OVER_SECONDS:
+            outcome.problems.append(f"the other took over after {outcome.fail_over_seconds} s")
+        if len(books.binds) < sum(members for members, _ in load.gangs.values()) - LARGE - len(books.evicted):
+            outcome.problems.append(f"only {len(books.binds)} pods were ever bound")
+        for part in [*self.schedulers, self._world.controllers]:
+            if part.exit_status is not None and part not in self.allowed_to_end:
+                outcome.problems.append(f"ended with {part.exit_status}: {part.text()[-2000:]}")
+
+    def _end(self) -> None:
+        """Leave nothing for the next round."""
+        for part in self.schedulers:
+            part.stop()
+        for proxy in self.proxies:
+            for what, times in proxy.injected.items():
+                self.outcome.injected[what] = self.outcome.injected.get(what, 0) + times
+            proxy.stop()
+        self._world.proxy.mend()
+
+        def cleared() -> bool:
+            for kind in (PODS, POD_GROUPS):
+                self._client.once("call", verbs.delete_collection(kind, self._namespace, grace_seconds=0))
+            left = self._client.once("list", PODS, self._namespace)
+            return left is not None and not left.items
+
+        wait_for(cleared, "the round's pods are not gone")
+        self._client.close()
+
+
+def wait_for(check: Callable[[], bool], otherwise: str, seconds: float = 60.0) -> None:
+    """Raises ``RuntimeError`` when it is not true in time."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{otherwise} within {seconds:g} s")
+        time.sleep(0.1)
+
+
+# ------------------------------------------------------------------ the faults; each returns when it was over
+
+
+def _scheduler(r: _Round) -> float:
+    """Killed, twice perhaps, and started again."""
+    for _ in range(r.rng.randint(1, 2)):
+        part = r.schedulers[-1]
+        r.allowed_to_end.append(part)
+        part.kill()
+        pause = r.rng.uniform(0, 1.5)
+        r.outcome.detail += f"killed, started again after {pause:.1f} s; "
+        time.sleep(pause)
+        r.start_scheduler(r.proxies[0])
+        time.sleep(r.rng.uniform(0.5, 3.0))
+    return time.monotonic()
+
+
+def _leader(r: _Round) -> float:
+    """The leader dies, or nobody hears it any more."""
+    leader = r.leader()
+    assert leader is not None
+    r.allowed_to_end.append(leader)
+    begun = time.monotonic()
+    if r.rng.random() < 0.5:
+        r.outcome.detail = "killed"
+        leader.kill()
+    else:
+        r.outcome.detail = "cut off"
+        r.proxies[r.schedulers.index(leader)].cut()
+    _take_over(r, begun)
+    return time.monotonic()
+
+
+def _take_over(r: _Round, begun: float) -> None:
+    """Wait for the other's first bind."""
+    at = r.next_bind(begun + 0.5, 60.0)
+    if at is None:
+        r.outcome.problems.append("nobody took over within 60 s")
+    else:
+        r.outcome.fail_over_seconds = round(at - begun, 2)
+
+
+def _clock(r: _Round) -> float:
+    """Clocks that differ and jump; still one leads at a time, and the other takes over when it dies."""
+    deadline = time.monotonic() + r.rng.uniform(3.0, 6.0)
+    jumps = []
+    while time.monotonic() < deadline:
+        part = r.rng.choice(r.schedulers)
+        seconds = r.rng.choice((-1, 1)) * r.rng.choice((5.0, 60.0, 3600.0, 86400.0))
+        r.set_clock(part, seconds)
+        jumps.append(f"{seconds:+g}")
+        time.sleep(r.rng.uniform(0.3, 1.0))
+        if len(r.leaders()) > 1:
+            r.outcome.problems.append("two lead")
+    r.outcome.detail = f"clocks wrong by {', '.join(jumps)} s, then the leader killed"
+    leader = r.leader()
+    if leader is None:
+        r.outcome.problems.append("a wrong clock ended the leadership")
+        return time.monotonic()
+    r.allowed_to_end.append(leader)
+    begun = time.monotonic()
+    leader.kill()
+    _take_over(r, begun)
+    return time.monotonic()
+
+
+def _apiserver(r: _Round) -> float:
+    """Killed and started again."""
+    r.kube.stop_apiserver()
+    pause = r.rng.uniform(0, 2.0)
+    r.outcome.detail = f"down for {pause:.1f} s and its start"
+    time.sleep(pause)
+    r.kube.start_apiserver()
+    return time.monotonic()
+
+
+def _etcd(r: _Round) -> float:
+    """Killed and started again under a running API server."""
+    r.kube.stop_etcd()
+    pause = r.rng.uniform(0.2, 3.0)
+    r.outcome.detail = f"down for {pause:.1f} s"
+    time.sleep(pause)
+    r.kube.start_etcd()
+    return time.monotonic()
+
+
+def _network(r: _Round) -> float:
+    """Connections drop and answers are lost, then nothing passes at all, by a reset or in silence."""
+    for proxy in (*r.proxies, r._world.proxy):
+        proxy.faults = Faults(dropped=0.1, unanswered=0.1)
+    time.sleep(r.rng.uniform(1.0, 3.0))
+    silent, pause = r.rng.random() < 0.5, r.rng.uniform(0.5, 6.0)
+    r.outcome.detail = f"lossy, then {'silent' if silent else 'cut'} for {pause:.1f} s"
+    for proxy in (*r.proxies, r._world.proxy):
+        if silent:
+            proxy.faults = Faults(silent=True)
+        else:
+            proxy.cut()
+    time.sleep(pause)
+    for proxy in (*r.proxies, r._world.proxy):
+        proxy.mend()
+    return time.monotonic()
+
+
+def _storm(r: _Round) -> float:
+    """Of all requests three in ten are refused, by turns of all statuses, and some answers are lost."""
+    for proxy in (*r.proxies, r._world.proxy):
+        proxy.faults = Faults(refused=0.3, unanswered=0.05)
+    seconds = r.rng.uniform(3.0, 6.0)
+    r.outcome.detail = f"for {seconds:.1f} s"
+    time.sleep(seconds)
+    for proxy in (*r.proxies, r._world.proxy):
+        proxy.mend()
+    return time.monotonic()
+
+
+def _watch(r: _Round) -> float:
+    """Watch events come late, twice and in another order."""
+    for proxy in (*r.proxies, r._world.proxy):
+        proxy.faults = Faults(late_seconds=1.5, doubled=0.3, swapped=0.3)
+    seconds = r.rng.uniform(4.0, 8.0)
+    r.outcome.detail = f"for {seconds:.1f} s"
+    time.sleep(seconds)
+    for proxy in (*r.proxies, r._world.proxy):
+        proxy.mend()
+    return time.monotonic()
+
+
+STRIKES: dict[str, Callable[[_Round], float]] = {
+    "scheduler": _scheduler,
+    "leader": _leader,
+    "apiserver": _apiserver,
+    "etcd": _etcd,
+    "network": _network,
+    "storm": _storm,
+    "watch": _watch,
+    "clock": _clock,
+}
+FAULTS = tuple(STRIKES)
