@@ -19,7 +19,7 @@ from benchmarks.report import add_output, percentile, show
 from benchmarks.timing import memory_mib
 from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.kits import garbage
-from windlass.scheduler.policy import default_engine
+from windlass.model.engines import default_engine
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
 

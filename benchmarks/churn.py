@@ -34,7 +34,7 @@ from windlass.engine.deltas import (
     TaskUpserted,
 )
 from windlass.kits import garbage
-from windlass.scheduler.policy import default_engine
+from windlass.model.engines import default_engine
 from windlass.spi.objects import Group, Needs, Node, Queue, Task, TaskState
 
 

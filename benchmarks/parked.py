@@ -20,7 +20,7 @@ from benchmarks.engine import Shape, make_nodes, make_units, parked_load
 from benchmarks.report import add_output, show
 from windlass.engine.deltas import Delta, NodeUpserted, QueueUpserted
 from windlass.kits import garbage
-from windlass.scheduler.policy import default_engine
+from windlass.model.engines import default_engine
 from windlass.spi.objects import Queue
 
 

@@ -20,7 +20,7 @@ from benchmarks.timing import memory_mib
 from windlass.api import views
 from windlass.kits import garbage
 from windlass.model.cluster import ClusterModel
-from windlass.scheduler.policy import default_engine
+from windlass.model.engines import default_engine
 
 GPU = "nvidia.com/gpu"
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from windlass.model.cluster import ClusterModel
+from windlass.model.engines import default_engine
 from windlass.model.neighbours import Rules, exclusive_rules
 from windlass.model.scheduler_config import parse
 from windlass.model.snapshot import EVERY_SCHEDULER, load
-from windlass.scheduler.policy import default_engine
 
 TRAINING = {"windlass.dev/card-role": "training"}
 APART = {"windlass.dev/card-role": "inference", "windlass.dev/card-avoids": "training, batch"}

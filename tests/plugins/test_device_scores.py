@@ -223,7 +223,7 @@ def test_what_is_learned_outlives_the_process():
         one.take_stock(5.0, cards.stock)
         other.recall(msgspec.json.decode(msgspec.json.encode(one.remembered())))
         assert other.silent is one.silent is False
-        for needs in (whole(1), part(300), plain(8)):
+        for needs in (whole(1), part(300), whole(8)):
             expected, found = one.score(needs, cards.view), other.score(needs, cards.view)
             assert expected is not None
             assert found is not None

@@ -11,8 +11,8 @@ from schedapi import Running, SchedulerApi
 from windlass.api.errors import WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.kits.clock import FakeClock
+from windlass.model.engines import make_engine
 from windlass.scheduler.configuration import ConfigFile
-from windlass.scheduler.policy import make_engine
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 
 GOOD = 'actions: "allocate"\n'

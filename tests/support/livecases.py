@@ -39,8 +39,8 @@ from windlass.client.client import Client
 from windlass.client.http import HttpTransport
 from windlass.engine.config import EngineConfig
 from windlass.kits.clock import SystemClock
+from windlass.model.engines import make_engine
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.policy import make_engine
 from windlass.scheduler.service import SchedulerService
 
 Json = dict[str, Any]

@@ -24,13 +24,13 @@ from windlass.engine.config import EngineConfig
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
 from windlass.model.dryrun import DryRun
+from windlass.model.engines import make_engine
 from windlass.model.namespace_quota import NamespaceQuotas
 from windlass.model.neighbours import exclusive_rules
 from windlass.model.plan_record import record
 from windlass.model.scheduler_config import Parsed
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, SnapshotError, load
 from windlass.scheduler import configuration
-from windlass.scheduler.policy import make_engine
 
 INPUT_ERROR = "WL-INPUT-465"
 LIVE_SCHEDULERS = names.SCHEDULER_NAMES

@@ -32,8 +32,8 @@ def table_of(invocation: Invocation, job: Job) -> tuple[SchedulerConfig, tuple[S
     from windlass.engine.config import EngineConfig
     from windlass.model import scheduler_config, snapshot
     from windlass.model.cluster import ClusterModel
+    from windlass.model.engines import make_engine
     from windlass.model.neighbours import exclusive_rules
-    from windlass.scheduler.policy import make_engine
 
     found = invocation.client.find(
         resources.CONFIG_MAPS, scheduler_config.CONFIG_MAP_NAME, scheduler_config.CONFIG_MAP_NAMESPACE

@@ -16,8 +16,8 @@ from windlass.api.views import Pod, PodGroup, Queue, decode_pod, decode_pod_grou
 from windlass.cli.installing import DEPLOYMENTS
 from windlass.client.blocking import BlockingClient
 from windlass.model import groups, scheduler_config
+from windlass.model.engines import make_engine
 from windlass.plugins import registry
-from windlass.scheduler.policy import make_engine
 
 Json = dict[str, Any]
 SCHEDULER, CONTROLLERS = "volcano-scheduler", "volcano-controller"

@@ -18,9 +18,9 @@ from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 from windlass.model import scheduler_config
+from windlass.model.engines import make_engine
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, Parsed
 from windlass.observe import logs
-from windlass.scheduler.policy import make_engine
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"

@@ -33,6 +33,7 @@ from windlass.engine.engine import Engine
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster import ClusterModel
+from windlass.model.engines import make_engine
 from windlass.model.groups import is_implicit, shown_key
 from windlass.model.ledger import Ledger
 from windlass.model.members import Members
@@ -53,7 +54,6 @@ from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.loads import LoadFeed
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.policy import make_engine
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.runtimes import RunTimes, learns

@@ -17,10 +17,10 @@ from windlass.engine.engine import Engine
 from windlass.engine.images import ImageTable
 from windlass.engine.view import TableView
 from windlass.model.cluster import ClusterModel
+from windlass.model.engines import make_engine
 from windlass.model.scheduler_config import PluginOption, SchedulerConfig, Tier
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.volcano.image_locality import ImageLocality
-from windlass.scheduler.policy import make_engine
 from windlass.spi.objects import Dialect, Needs, Node
 
 MIB = 1 << 20

@@ -12,11 +12,11 @@ from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
 from windlass.engine.engine import Engine
 from windlass.model.cluster import ClusterModel
+from windlass.model.engines import make_engine
 from windlass.model.roles import speaks, wishes_of
 from windlass.model.snapshot import EVERY_SCHEDULER, load
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.volcano.task_topology import RolesInOrder, RolesTogether
-from windlass.scheduler.policy import make_engine
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, RoleWishes, Task
 
