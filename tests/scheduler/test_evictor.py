@@ -238,3 +238,16 @@ async def test_a_later_pod_of_the_same_name_is_not_evicted(fake_clock: FakeClock
         await desk.pass_time(1)
         assert not (desk.api.object(PODS, "default/a") or {})["metadata"].get("deletionTimestamp")
         assert [r.evicted for r in desk.results] == [True]
+
+
+def test_what_is_worth_nothing_as_it_is_goes_without_asking_budgets() -> None:
+    def guarded(action: str) -> bool:
+        return order_for(Eviction("default/b", "v", "default/g", "n", action, "")).guarded
+
+    assert [guarded(action) for action in ("preempt", "reclaim", "consolidate", "shuffle", "stale-gang")] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]

@@ -2,7 +2,7 @@
 
 Who goes to make room for others is evicted through the Eviction API: PodDisruptionBudgets are kept. Where one
 refuses, it is asked again for a while; then the eviction has failed, and the claimer looks elsewhere. Who has to go
-because he should not be where he is (a gang that did not come to its minimum, a node with one pod too many) is
+because he should not be where he is (a gang below its minimum, a node with one pod too many) is
 deleted: he was never part of what a budget counts on.
 
 The condition is Kubernetes' ``DisruptionTarget``. Evictions and deletions name the uid, so that a pod of the
@@ -35,6 +35,8 @@ PATIENCE_SECONDS = 15.0
 COOLING_SECONDS = 60.0
 """A pod whose eviction was refused for good is not asked to go again before this has passed."""
 log = logs.get("scheduler")
+UNGUARDED = ("stale-gang",)
+"""Actions that take away what is worth nothing as it is."""
 _BUDGET = "DisruptionBudget"
 _SEVERAL = "more than one PodDisruptionBudget"
 _AGAIN = (429, 500, 503, 504)
@@ -75,7 +77,8 @@ def order_for(eviction: Eviction) -> Order:
     message = f"evicted by {eviction.action}"
     if eviction.claimer:
         message += f" to make room for {shown_key(eviction.claimer)}"
-    return Order(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded=True)
+    guarded = eviction.action not in UNGUARDED
+    return Order(eviction.task, eviction.uid, PREEMPTION, message, eviction.claimer, guarded)
 
 
 def _refused(error: StatusError) -> bool:
