@@ -16,7 +16,7 @@ FORMATS = ("json", "yaml", "csv", "table")
 
 @click.group("sim", cls=NounGroup)
 def command() -> None:
-    """Simulate: run, formats, policies."""
+    """Simulate: run, pack, formats, policies."""
 
 
 @command.command("run")
@@ -76,6 +76,66 @@ def run(invocation: Invocation, trace: str, form: str | None, policies: tuple[st
     elif invocation.output in ("", "table"):
         invocation.out.line(f"{len(jobs)} jobs on {setup.said}")
         invocation.out.write(simulating.as_table(results))
+    else:
+        emit(invocation, {"results": [result.figures for result in results]})
+    return 0
+
+
+@command.command("pack")
+@click.option("--nodes", "nodes", required=True, metavar="FILE", help="The nodes, CSV as OpenB publishes it.")
+@click.option(
+    "--pods", "pods", required=True, metavar="FILE", help="The pods, likewise; packed by gzip or not."
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    default=("windlass",),
+    metavar="NAMES",
+    help="By comma or repeated (default: windlass).",
+)
+@click.option("--seeds", default="42-51", metavar="SEEDS", help="Such as 42 or 42-51 (default: 42-51).")
+@click.option(
+    "--tune",
+    type=click.FloatRange(0.0, 10.0, min_open=True),
+    default=1.3,
+    metavar="R",
+    help="Demand in the end, as part of the capacity (default: 1.3).",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
+)
+@standard(namespace=False, formats=FORMATS)
+def pack(
+    invocation: Invocation,
+    nodes: str,
+    pods: str,
+    policies: tuple[str, ...],
+    seeds: str,
+    tune: float,
+    jobs: int,
+) -> int:
+    """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
+    from windlass.cli import packing, simulating
+
+    chosen, numbers = packing.chosen(policies), packing.chosen_seeds(seeds)
+    cluster = packing.read_cluster(nodes, pods, tune)
+    results = []
+    with simulating.progress(invocation, "packing", len(chosen) * len(numbers)) as tell:
+        for result in packing.runs(cluster, chosen, numbers, jobs):
+            results.append(result)
+            if tell is not None:
+                tell(len(results))
+    order = [policy.name for policy in chosen]
+    results.sort(key=lambda result: (order.index(result.policy), result.seed))
+    if invocation.output == "csv":
+        invocation.out.write(packing.as_csv(results))
+    elif invocation.output in ("", "table"):
+        gpus = cluster.capacity // 1000
+        invocation.out.line(
+            f"{len(cluster.nodes)} nodes, {gpus} GPUs, {len(cluster.pods)} pods; percent of the GPUs, mean of the seeds"
+        )
+        invocation.out.write(packing.as_table(results))
     else:
         emit(invocation, {"results": [result.figures for result in results]})
     return 0

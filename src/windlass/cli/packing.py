@@ -1,0 +1,160 @@
+"""What ``windlass sim pack`` reads and prints: lists of nodes and pods → runs → a table, a document or CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, TypeVar
+
+from windlass.api.errors import WindlassError
+from windlass.cli import tables
+from windlass.cli.simulating import INPUT_ERROR, read_lines
+from windlass.kits.clock import SystemClock
+from windlass.kits.pool import in_processes
+from windlass.sim.packing import POINTS, Cluster, Packed, pack
+from windlass.sim.packpolicies import PackPolicy, names, pack_policy
+from windlass.sim.traces import openb
+from windlass.sim.traces.rows import TraceError
+
+MOST_SEEDS = 10_000
+_SEEDS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One run, for a process of its own."""
+
+    cluster: Cluster
+    policy: str
+    seed: int
+
+
+def run_one(work: Work) -> Packed:
+    policy = pack_policy(work.policy)
+    if policy is None:
+        raise ValueError(f"there is no policy {work.policy}")
+    return pack(work.cluster, policy, work.seed, SystemClock())
+
+
+def runs(
+    cluster: Cluster, policies: Sequence[PackPolicy], seeds: Sequence[int], jobs: int
+) -> Iterator[Packed]:
+    """Every policy with every seed, as they are done."""
+    todo = [Work(cluster, policy.name, seed) for policy in policies for seed in seeds]
+    for _, found in in_processes(run_one, todo, jobs):
+        yield found
+
+
+# ---------------------------------------------------------------------- what is given
+
+
+def read_cluster(nodes: str, pods: str, tune: float) -> Cluster:
+    """Raises :class:`WindlassError`."""
+    machines = _read(nodes, openb.read_nodes)
+    work = _read(pods, openb.read_pods)
+    if not sum(node.gpus for node in machines):
+        raise WindlassError(INPUT_ERROR, f"{nodes} has no node with GPUs", evidence=f"{len(machines)} nodes")
+    if not work:
+        raise WindlassError(INPUT_ERROR, f"{pods} has no pods", evidence="only a header")
+    return Cluster(tuple(machines), tuple(work), tune)
+
+
+def _read(name: str, reader: Callable[[Iterable[str], str], list[_Found]]) -> list[_Found]:
+    try:
+        return reader(read_lines(name), name)
+    except TraceError as error:
+        raise WindlassError(
+            INPUT_ERROR,
+            str(error),
+            evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
+            remedies=("windlass sim pack --help",),
+        ) from error
+
+
+def chosen(given: Sequence[str]) -> list[PackPolicy]:
+    """The policies of ``--policy``, by comma or repeated. Raises :class:`WindlassError`."""
+    found: dict[str, PackPolicy] = {}
+    for name in (name.strip() for text in given for name in text.split(",")):
+        policy = pack_policy(name) if name else None
+        if policy is not None:
+            found[name] = policy
+        elif name:
+            raise WindlassError(
+                "WL-USE-400",
+                f'there is no packing policy "{name}"',
+                evidence="policies: " + ", ".join(names()),
+            )
+    if not found:
+        raise WindlassError("WL-USE-400", "--policy names none", evidence="policies: " + ", ".join(names()))
+    return list(found.values())
+
+
+def chosen_seeds(text: str) -> list[int]:
+    """``42``, ``42-51``, ``1,5,7-9``. Raises :class:`WindlassError`."""
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        match = _SEEDS.fullmatch(part.strip())
+        first = int(match[1]) if match else 0
+        last = int(match[2]) if match and match[2] else first
+        if match is None or last < first or last - first >= MOST_SEEDS:
+            raise WindlassError(
+                "WL-USE-400",
+                f'"{part.strip()}" is no seed and no range of seeds',
+                remedies=("--seeds 42-51",),
+            )
+        found |= dict.fromkeys(range(first, last + 1))
+    return list(found)
+
+
+# ---------------------------------------------------------------------- printing
+
+
+def as_table(results: Sequence[Packed], bound: float | None = None) -> str:
+    """One line per policy, the mean over its seeds. ``bound``: the most that can be allocated, in percent."""
+    header = ["POLICY", "SEEDS", *[f"ALLOC@{p}" for p in POINTS], *[f"FRAG@{p}" for p in POINTS]]
+    header += ["TO BOUND"] if bound is not None else []
+    header += ["MOVED", "SECONDS"]
+    by_policy: dict[str, list[Packed]] = {}
+    for result in results:
+        by_policy.setdefault(result.policy, []).append(result)
+    rows = []
+    for name, some in by_policy.items():
+        row = [name, str(len(some))]
+        row += [_mean([run.allocation_percent.get(p) for run in some]) for p in POINTS]
+        row += [_mean([run.fragmented_percent.get(p) for run in some]) for p in POINTS]
+        if bound is not None:
+            last = _mean([run.allocation_percent.get(POINTS[-1]) for run in some])
+            row.append("-" if last == "-" else f"{bound - float(last):.2f}")
+        row += [f"{fmean(run.migrated_percent for run in some):.2f}%"]
+        row += [f"{fmean(run.seconds for run in some):.1f}"]
+        rows.append(row)
+    return tables.render(header, rows, right=frozenset(range(1, len(header))))
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{fmean(known):.2f}" if known else "-"
+
+
+def as_csv(results: Sequence[Packed]) -> str:
+    """One line per run."""
+    names_ = ["policy", "seed", "nodes", "arrived_pods"]
+    names_ += [f"{what}.{p}" for what in ("allocation_percent", "fragmented_percent") for p in POINTS]
+    names_ += ["migrated_percent", "seconds"]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names_, lineterminator="\n", restval="")
+    writer.writeheader()
+    for result in results:
+        flat: dict[str, Any] = {}
+        for key, value in result.figures.items():
+            if isinstance(value, dict):
+                flat |= {f"{key}.{at}": number for at, number in value.items()}
+            else:
+                flat[key] = value
+        writer.writerow(flat)
+    return text.getvalue()
