@@ -27,7 +27,7 @@ from windlass.sim.metrics import Metrics, measure
 from windlass.sim.policies import POLICIES, Policy
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import Options, replay
-from windlass.sim.traces import formats
+from windlass.sim.traces import formats, openb
 from windlass.sim.traces.rows import TraceError
 from windlass.spi.objects import Node
 
@@ -60,12 +60,16 @@ def read_trace(name: str, form: str = "") -> list[TraceJob]:
     try:
         return formats.read(lines, name, form)
     except TraceError as error:
-        raise WindlassError(
-            INPUT_ERROR,
-            str(error),
-            evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
-            remedies=("windlass sim formats",),
-        ) from error
+        raise _wrong(error) from error
+
+
+def _wrong(error: TraceError) -> WindlassError:
+    return WindlassError(
+        INPUT_ERROR,
+        str(error),
+        evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
+        remedies=("windlass sim formats",),
+    )
 
 
 def chosen_policies(given: Sequence[str]) -> list[Policy]:
@@ -108,7 +112,7 @@ class Setup:
 def setup(given: Mapping[str, Any]) -> Setup:
     """From the options of the command line. Raises :class:`WindlassError`."""
     try:
-        nodes = cluster.make_nodes(cluster.parse(given["nodes"]))
+        nodes = read_nodes(given["nodes"])
         models = {cluster.model_of(node) for node in nodes}
         effort = Effort(
             restart=RestartCost.parse(given["restart_cost"]),
@@ -126,9 +130,25 @@ def setup(given: Mapping[str, Any]) -> Setup:
         pod_gpus=given["pod_gpus"],
         seed=given["seed"],
         time_share=given["time_share"],
+        queues=given["by_queue"],
     )
     said = f"{given['nodes']}; a restart costs {effort.restart} s; seed {given['seed']}"
     return Setup(nodes, options, said + ("" if given["time_share"] else "; no time-sharing"))
+
+
+def read_nodes(text: str) -> Sequence[Node]:
+    """Of shapes, or of the file that has this name. Raises ``ValueError`` or :class:`WindlassError`."""
+    if not Path(text).is_file():
+        return cluster.make_nodes(cluster.parse(text))
+    try:
+        listed = openb.read_nodes(read_lines(text), text)
+    except TraceError as error:
+        raise _wrong(error) from error
+    shapes = [
+        cluster.NodeShape(1, host.gpus, host.model, host.cpu_milli, host.memory_mib * openb.MIB)
+        for host in listed
+    ]
+    return cluster.make_nodes(shapes)
 
 
 def _seconds_of(text: str) -> float:

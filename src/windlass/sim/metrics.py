@@ -45,7 +45,7 @@ def summary(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
     found = {"mean": _mean(ordered)}
     found |= {f"p{percent}": percentile(ordered, percent) for percent in SHOWN}
-    return {name: round(value, 1) for name, value in found.items()}
+    return {name: round(value, 1) + 0.0 for name, value in found.items()}  # no -0.0
 
 
 def measure(policy: str, outcome: Outcome) -> Metrics:

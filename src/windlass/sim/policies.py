@@ -12,13 +12,15 @@ from dataclasses import dataclass, field, replace
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.kits.rng import Random
+from windlass.model import scheduler_config
+from windlass.model.engines import make_engine
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.spread import Spread
 from windlass.sim.jobs import TraceJob
 from windlass.sim.progress import RestartCost
-from windlass.spi.objects import Group, Node
+from windlass.spi.objects import Dialect, Group, Node
 from windlass.spi.plugins import GroupView
 
 
@@ -52,13 +54,13 @@ def _as_it_is(group: Group, job: TraceJob) -> Group:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``pooled``: all jobs stand in one queue,
-    whatever the trace says. ``confirms``: the engine is told when pods run, for policies that look at that.
+    """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``dialect``: whose rules queues, groups
+    and pods follow. ``confirms``: the engine is told when pods run, for policies that look at that.
     ``dress``: what else the policy says of a job's group (a run time, an annotation)."""
 
     engine: Engine
     singly: Singly | None = None
-    pooled: bool = True
+    dialect: Dialect = Dialect.WINDLASS
     confirms: bool = False
     dress: Callable[[Group, TraceJob], Group] = _as_it_is
 
@@ -73,18 +75,19 @@ class Policy:
     oracle: bool = False
 
 
-def _engine(backfill: str, *more: object) -> Engine:
-    """Gangs by age on the fullest nodes; ``more``: what comes before in the order."""
-    config = EngineConfig(actions=("allocate",), backfill=backfill, explanations=False)
+QUIET = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
+"""Nobody reads why jobs wait while a month of them is played."""
+
+
+def _packed(*more: object, backfill: str = "none") -> Engine:
+    """Groups by age, after what ``more`` says of their order, on the fullest nodes that take them."""
+    config = replace(QUIET, backfill=backfill)
     return Engine(config, [NodeAvailable(), ResourcesFit(), Binpack(), *more])
 
 
-def _fifo(setting: Setting) -> Made:
-    return Made(_engine("strict"))
-
-
-def _fifo_backfill(setting: Setting) -> Made:
-    return Made(_engine("none"))
+def _spread() -> Engine:
+    """The same on the emptiest nodes."""
+    return Engine(QUIET, [NodeAvailable(), ResourcesFit(), Spread()])
 
 
 class Shortest:
@@ -92,53 +95,100 @@ class Shortest:
 
     name = "shortest"
 
-    def __init__(self, seconds: Mapping[str, float]) -> None:
-        self._seconds = seconds
+    def __init__(self, setting: Setting) -> None:
+        jobs = zip(setting.keys, setting.jobs, strict=True)
+        self._seconds = {key: job.duration_seconds for key, job in jobs}
 
     def group_key(self, group: GroupView) -> float:
         return self._seconds[group.spec.key]
 
 
-def _sjf(setting: Setting) -> Made:
-    seconds = {key: job.duration_seconds for key, job in zip(setting.keys, setting.jobs, strict=True)}
-    return Made(_engine("none", Shortest(seconds)))
-
-
-def _kube(setting: Setting) -> Made:
-    config = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
-    return Made(Engine(config, [NodeAvailable(), ResourcesFit(), Spread()]), Singly())
-
-
-def _kube_pack(setting: Setting) -> Made:
-    return Made(_engine("none"), Singly())
-
-
-def _kube1(setting: Setting) -> Made:
-    config = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
-    return Made(Engine(config, [NodeAvailable(), ResourcesFit(), Spread()]), Singly(pod_gpus=1))
-
-
 def _timed(group: Group, job: TraceJob) -> Group:
+    """With the run time as its owner would state it if he knew."""
     return replace(group, run_estimate=job.duration_seconds)
 
 
-def _easy(setting: Setting) -> Made:
-    return Made(_engine("easy"), confirms=True, dress=_timed)
+def _reserving(backfill: str) -> Callable[[Setting], Made]:
+    return lambda _: Made(_packed(backfill=backfill), confirms=True, dress=_timed)
 
 
-def _conservative(setting: Setting) -> Made:
-    return Made(_engine("conservative"), confirms=True, dress=_timed)
+def _configured(text: str, dialect: Dialect) -> Callable[[Setting], Made]:
+    """The engine of a scheduler configuration."""
 
+    def make(setting: Setting) -> Made:
+        base = replace(QUIET, claim_pause_seconds=0.0)
+        config = scheduler_config.parse(text).config
+        return Made(make_engine(config, base=base), dialect=dialect, confirms=True)
+
+    return make
+
+
+VOLCANO = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+"""
+"""Volcano's configuration as its chart installs it."""
+KAI = """\
+actions: "allocate, consolidation, reclaim, preempt, stalegangeviction"
+configurations:
+- name: backfill
+  arguments:
+    reservations: none
+    aging: 0s
+"""
+"""KAI's actions; in its queues its own rules hold."""
 
 _ALL = (
-    Policy("kube", "pod by pod, pods of up to a node, spread", _kube),
-    Policy("kube-pack", "pod by pod, most allocated node first", _kube_pack),
-    Policy("kube1", "pod by pod, pods of one GPU, spread", _kube1),
-    Policy("sjf", "shortest first, oracle", _sjf, oracle=True),
-    Policy("easy", "", _easy, oracle=True),
-    Policy("conservative", "", _conservative, oracle=True),
-    Policy("fifo", "gangs by age; nobody passes the first", _fifo),
-    Policy("fifo-backfill", "gangs by age; who does not fit is passed by whoever fits", _fifo_backfill),
+    Policy("fifo", "gangs by age; nobody passes the first", lambda _: Made(_packed(backfill="strict"))),
+    Policy(
+        "fifo-backfill",
+        "gangs by age; who does not fit is passed by whoever does",
+        lambda _: Made(_packed()),
+    ),
+    Policy(
+        "easy",
+        "gangs by age; nobody delays the first that waits (exact run times)",
+        _reserving("easy"),
+        oracle=True,
+    ),
+    Policy(
+        "conservative",
+        "the same for the first sixteen (exact run times)",
+        _reserving("conservative"),
+        oracle=True,
+    ),
+    Policy(
+        "sjf",
+        "gangs, the shortest first; who does not fit is passed (exact run times)",
+        lambda setting: Made(_packed(Shortest(setting))),
+        oracle=True,
+    ),
+    Policy(
+        "kube",
+        "pods one by one, up to a node's GPUs each, on the emptiest node; a job in part is given up after 30 min",
+        lambda _: Made(_spread(), Singly()),
+    ),
+    Policy("kube-pack", "the same on the fullest node", lambda _: Made(_packed(), Singly())),
+    Policy("kube1", "pods of one GPU one by one", lambda _: Made(_spread(), Singly(pod_gpus=1))),
+    Policy(
+        "volcano-like",
+        "Volcano's configuration as installed",
+        _configured(VOLCANO, Dialect.VOLCANO),
+    ),
+    Policy("kai-like", "KAI's actions and orders", _configured(KAI, Dialect.KAI)),
 )
 
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}

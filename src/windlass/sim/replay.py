@@ -49,14 +49,16 @@ class ReplayError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class Options:
     """``effort``: how jobs run. ``pod_gpus``: the most GPUs of one pod (0: as many as the largest node has).
-    ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``timeline``:
-    whether the outcome has ``moments``."""
+    ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``queues``: jobs stand
+    in the queues of the trace, of equal weight; else all in one. ``timeline``: whether the outcome has ``moments``.
+    """
 
     effort: Effort = field(default_factory=Effort)
     failures: NodeFailures = field(default_factory=NodeFailures)
     pod_gpus: int = 0
     seed: int = 0
     time_share: bool = True
+    queues: bool = False
     timeline: bool = True
 
 
@@ -92,7 +94,9 @@ class Replay:
         self.engine = self.made.engine
         self.agenda = Agenda()
         cards = {node.name: gpus_of(node) for node in nodes}
-        self._teller = Teller(self.made, max(cards.values(), default=0), options.pod_gpus)
+        self._teller = Teller(
+            self.made, max(cards.values(), default=0), options.pod_gpus, pooled=not options.queues
+        )
         self._speeds = Speeds(options.effort, {node.name: model_of(node) for node in nodes}, cards)
         self.outcome = Outcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
         self._nodes = {node.name: node for node in nodes}
@@ -114,7 +118,7 @@ class Replay:
 
     def _begin(self, jobs: Sequence[TraceJob]) -> None:
         queues = sorted({self._teller.queue(job) for job in jobs})
-        self.engine.apply([QueueUpserted(Queue(name)) for name in queues])
+        self.engine.apply([QueueUpserted(Queue(name, dialect=self.made.dialect)) for name in queues])
         self.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
             self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)

@@ -9,7 +9,7 @@ from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
 from windlass.sim.policies import Made
 from windlass.sim.progress import JobRun, Pod
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.objects import Group, Needs, Task, TaskState
+from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
 
 POOL = "default"
 """The queue of all jobs where a policy knows but one."""
@@ -18,17 +18,18 @@ NAMESPACE = "sim"
 
 class Teller:
     """Names, pods and groups of jobs. ``largest``: the cards of the largest node; ``pod_gpus``: the most GPUs of
-    one pod, 0 for as many as that."""
+    one pod, 0 for as many as that; ``pooled``: all jobs stand in one queue, whatever the trace says."""
 
-    def __init__(self, made: Made, largest: int, pod_gpus: int = 0) -> None:
+    def __init__(self, made: Made, largest: int, pod_gpus: int = 0, *, pooled: bool = True) -> None:
         self._made = made
+        self._pooled = pooled
         singly = made.singly
         self._pod_gpus = (singly.pod_gpus if singly is not None else 0) or pod_gpus or largest
         self._needs: dict[tuple[object, ...], Needs] = {}
 
     def queue(self, job: TraceJob) -> str:
         """The engine's queue of a job."""
-        return POOL if self._made.pooled else job.queue
+        return POOL if self._pooled else job.queue
 
     def enrol(self, run: JobRun, now: float) -> None:
         """Give the job its pods and, for a gang, its group. Of an elastic job every pod has one GPU."""
@@ -50,7 +51,16 @@ class Teller:
 
     def _group(self, key: str, run: JobRun, least: int, now: float) -> Group:
         job = run.job
-        return Group(key, self.queue(job), job.priority, least, created=now, uid=run.key, admitted=True)
+        return Group(
+            key,
+            self.queue(job),
+            job.priority,
+            least,
+            created=now,
+            uid=run.key,
+            admitted=True,
+            dialect=self._made.dialect,
+        )
 
     def needs(self, job: TraceJob, gpus: int) -> Needs:
         """Of the pod with so many of the job's GPUs: of CPU and memory its share, rounded up. Equal pods share
@@ -60,16 +70,17 @@ class Teller:
         key = (gpus, job.gpu_milli, cpu, memory, job.gpu_models)
         found = self._needs.get(key)
         if found is None:
-            found = self._needs[key] = _needs(job, gpus, cpu, memory)
+            found = self._needs[key] = _needs(job, gpus, cpu, memory, self._made.dialect)
         return found
 
 
-def _needs(job: TraceJob, gpus: int, cpu: int, memory: int) -> Needs:
+def _needs(job: TraceJob, gpus: int, cpu: int, memory: int, dialect: Dialect) -> Needs:
     request = {"cpu": cpu, "memory": memory, GPU: gpus * job.gpu_milli}
     devices: tuple[DeviceNeed, ...] = ()
     if gpus and (job.gpu_milli < WHOLE or job.gpu_models):
         devices = (DeviceNeed(GPU, gpus, job.gpu_milli, models=job.gpu_models),)
-    return Needs(tuple(sorted((name, units) for name, units in request.items() if units)), devices=devices)
+    asked = tuple(sorted((name, units) for name, units in request.items() if units))
+    return Needs(asked, devices=devices, dialect=dialect)
 
 
 def next_incarnation(task: Task, tries: int) -> Task:

@@ -22,7 +22,13 @@ def command() -> None:
 @command.command("run")
 @click.option("--trace", "trace", required=True, metavar="FILE", help="The jobs; packed by gzip or not.")
 @click.option("--format", "form", metavar="NAME", help="The trace's format (default: by its header).")
-@click.option("--nodes", "nodes", required=True, metavar="SHAPES", help="60x8, or 4xH100:8,2xV100:4.")
+@click.option(
+    "--nodes",
+    "nodes",
+    required=True,
+    metavar="SHAPES",
+    help="60x8, or 4xH100:8,2xV100:4; or a CSV file of nodes in OpenB's form.",
+)
 @click.option(
     "--policy", "policies", multiple=True, required=True, metavar="NAMES", help="By comma or repeated."
 )
@@ -44,6 +50,7 @@ def command() -> None:
     default=True,
     help="Whether jobs opted in to being suspended for others of equal priority (default: yes).",
 )
+@click.option("--by-queue", is_flag=True, help="Jobs stand in the queues of the trace, else all in one.")
 @click.option("--pod-gpus", type=click.IntRange(0), default=0, metavar="N", help="Most GPUs of one pod.")
 @click.option(
     "--speed", "speeds", multiple=True, metavar="MODEL=FACTOR", help="How fast work goes on a card."
