@@ -287,6 +287,7 @@ _LEARNED = "learned run times are written once a minute"
 _REPEATED = "an event is counted up only when it happens again within minutes"
 _BESIDES = "no request of its own: Kubernetes 1.36 asks for it where an allocation is written"
 _LOST = "a pod is looked up when the answer to its bind was lost"
+_HALF = "a gang that cannot come to its minimum is taken back, and so is the pod that is too many on a node"
 _NATIVE = "Kubernetes' own gangs are an alpha of 1.36 that is off in the server of the tests"
 _SCHEDULER, _CONTROLLERS = rights.PARTS
 _VOLCANO = "scheduling.volcano.sh"
@@ -313,6 +314,7 @@ UNUSED = {
     (_SCHEDULER, "", "configmaps", "patch"): _LEARNED,
     **{(part, "", "events", "patch"): _REPEATED for part in rights.PARTS},
     (_SCHEDULER, "", "pods", "get"): _LOST,
+    (_SCHEDULER, "", "pods", "delete"): _HALF,
     (_SCHEDULER, "scheduling.k8s.io", "podgroups", "watch"): _NATIVE,
 }
 """What the chart grants and the tests of this file need not use, and why it is granted."""

@@ -169,15 +169,20 @@ class VolumesAwaited:
 
     def __init__(self, model: ClusterModel, binds: Sequence[Bind]) -> None:
         self._model = model
+        self._pods = {bind.task: bind.uid for bind in binds}
         self._left = {
-            claim: bind.node
+            f"{pod.namespace}/{name}": bind.node
             for bind in binds
             if (pod := model.pods.get(bind.task)) is not None
-            for claim in (f"{pod.namespace}/{name}" for name in pod.claims)
+            for name in pod.claims
         }
         self._seen: set[str] = set()
 
     def __call__(self) -> str | None:
+        for key, uid in self._pods.items():
+            pod = self._model.pods.get(key)
+            if pod is None or pod.uid != uid or pod.deleted:
+                return f"pod {key} is gone"
         claims = self._model.storage.claims
         for key, node in list(self._left.items()):
             claim = claims.get(key)
@@ -215,4 +220,6 @@ def _storage(namespace: str, name: str, body: Mapping[str, object]) -> Write:
 
 
 def _claim(write: ClaimWrite) -> Write:
-    return Write(resources.RESOURCE_CLAIMS, write.namespace, write.name, write.body, write.subresource or None)
+    return Write(
+        resources.RESOURCE_CLAIMS, write.namespace, write.name, write.body, write.subresource or None
+    )

@@ -1,0 +1,119 @@
+"""Binds whose claims wait for their first consumer: held until the volumes are there, or given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api import resources
+from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from windlass.kits.clock import FakeClock
+
+SELECTED = "volume.kubernetes.io/selected-node"
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"))
+    fast = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "fast"},
+        "provisioner": "disk.example.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    made.put(resources.STORAGE_CLASSES, fast)
+    return made
+
+
+def claim(api: SchedulerApi, name: str) -> list[dict[str, Any]]:
+    """A claim; what a pod says that uses it."""
+    obj = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"storageClassName": "fast"},
+    }
+    api.put(PERSISTENT_VOLUME_CLAIMS, obj)
+    return [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def selected(api: SchedulerApi, name: str) -> str:
+    found = api.object(PERSISTENT_VOLUME_CLAIMS, f"default/{name}") or {}
+    return (found["metadata"].get("annotations") or {}).get(SELECTED, "")
+
+
+def provide(api: SchedulerApi, name: str) -> None:
+    notes = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    api.change(PERSISTENT_VOLUME_CLAIMS, f"default/{name}", spec={"volumeName": f"pv-{name}"}, metadata=notes)
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"pv-{name}"},
+        "spec": {"storageClassName": "fast", "claimRef": {"namespace": "default", "name": name}},
+    }
+    api.put(resources.PERSISTENT_VOLUMES, volume)
+
+
+async def test_a_gang_is_bound_when_all_its_volumes_are_there_and_others_are_not_held_up(
+    api: SchedulerApi,
+) -> None:
+    api.add(node("n1", gpus=4), group("g", 2))
+    api.add(*[pod(f"g-{i}", group="g", volumes=claim(api, f"c{i}")) for i in range(2)])
+    api.add(pod("other"))
+    async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["other"]
+        provide(api, "c0")
+        await running.settle(60.0)  # longer than a gang may stand half
+        assert api.bound() == ["other"]
+        provide(api, "c1")
+        await running.settle(3.0)
+        assert api.bound() == ["g-0", "g-1", "other"]
+        assert not api.conditions(PODS, "default/g-0").get("DisruptionTarget")
+
+
+async def test_where_no_volume_can_be_made_all_of_it_is_placed_anew(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert selected(api, "c") == "n1"
+        api.change(resources.NODES, "n1", spec={"unschedulable": True})
+        api.add(node("n2", gpus=1))
+        api.change(PERSISTENT_VOLUME_CLAIMS, "default/c", metadata={"annotations": {SELECTED: None}})
+        await running.settle(10.0)
+        assert selected(api, "c") == "n2"
+        assert "FailedScheduling" in running.reasons("a")
+        provide(api, "c")
+        await running.settle(3.0)
+        assert api.node_of("a") == "n2"
+
+
+async def test_room_is_given_back_when_the_pod_goes_or_nothing_comes(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        api.add(pod("b"))
+        await running.settle(5.0)
+        assert api.bound() == []
+        api.remove(PODS, "default/a")
+        await running.settle(5.0)
+        assert api.bound() == ["b"]
+        api.end("b")
+        api.add(pod("late", volumes=claim(api, "never")))
+        await running.settle(1.0)
+        assert "default/late" in running.service.model.assumed
+        await running.settle(610.0)
+        assert "FailedScheduling" in running.reasons("late")
+
+
+async def test_in_a_box_nobody_makes_volumes(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
+    async with Running(api, await_volumes=False) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["a"]
+        assert selected(api, "c") == "n1"
