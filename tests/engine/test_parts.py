@@ -64,6 +64,24 @@ def test_the_branch_that_holds_least_beyond_its_needs_grows_first() -> None:
     assert by_part(c) == {"a": 2, "b": 1, "c": 3, "d": 1}
 
 
+def test_who_waits_for_the_larger_part_is_woken_by_room_for_the_smaller() -> None:
+    """And is not told that it can never have more, though the larger one never fits."""
+    c = cluster(4).running("busy", "n1", "gpu=2").parted("g", "a:3=3 b:0=2 c:1=1", needed=1)
+    for at in range(3):
+        c.change_task(f"g-a-{at}", needs=needs("gpu=2"))
+    for at in range(2):
+        c.change_task(f"g-b-{at}", needs=needs("gpu=2"))
+    c.settle()
+    assert by_part(c) == {"c": 1}
+    said = c.explain("g")
+    assert said.code == "InsufficientResources"
+    assert said.waiting_helps != "no"
+    assert "must run together" not in said.message
+    c.remove("busy")
+    c.settle()
+    assert by_part(c) == {"b": 1, "c": 1}
+
+
 def test_the_group_may_ask_for_more_than_its_parts_and_starts_no_part_below_its_minimum() -> None:
     c = cluster(4).parted("g", "a:1=1 b:2=2", min=2, needed=1)
     c.cycle()

@@ -52,7 +52,7 @@ class Step:
     A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many
     are missing; ``roles``: role → how many are missing; ``root``: what its parts lack. An elastic group
     (``extra``): one task, of the first run of which one fits; or of a group with parts the first of
-    ``options`` that fits. ``pool``: for what a group with parts lacks beyond its parts, the tasks of every
+    ``options`` that fits, ``members`` being what the smallest of them lacks. ``pool``: for what a group with parts lacks beyond its parts, the tasks of every
     part, with what it lacks itself: no part is started below its own minimum.
     """
 
@@ -228,7 +228,7 @@ def _parted_extra(group: GroupEntry, tree: PartTree, *, unpromised: bool) -> Ste
     if not options:
         return None
     runs = [run for option in options for run in _all_runs(option)]
-    return Step(runs, options[0].least(), {}, extra=True, options=options)
+    return Step(runs, min(option.least() for option in options), {}, extra=True, options=options)
 
 
 def _options(part: PartEntry, waiting: _Waiting, by_role: bool) -> Iterable[Part]:
@@ -268,7 +268,7 @@ def whole_step(group: GroupEntry, step: Step) -> StepView:
     roles, members = dict(step.roles), step.members
     if step.extra:
         if step.options:
-            _take_part(step.options[0], taken)
+            _take_part(min(step.options, key=Part.least), taken)
         else:
             taken[step.runs[0].entries[0].key] = step.runs[0].entries[0]
         return _view(group, taken, extra=True)
