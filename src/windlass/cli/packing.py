@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeVar
@@ -15,7 +15,9 @@ from windlass.cli import tables
 from windlass.cli.simulating import INPUT_ERROR, read_lines
 from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes
-from windlass.sim.packing import POINTS, Cluster, Packed, pack
+from windlass.kits.rng import seeded
+from windlass.sim.bounds import INSTALL, OptimalMissing, packing_bound
+from windlass.sim.packing import POINTS, Cluster, Packed, pack, sequence
 from windlass.sim.packpolicies import PackPolicy, names, pack_policy
 from windlass.sim.traces import openb
 from windlass.sim.traces.rows import TraceError
@@ -48,6 +50,19 @@ def runs(
     todo = [Work(cluster, policy.name, seed) for policy in policies for seed in seeds]
     for _, found in in_processes(run_one, todo, jobs):
         yield found
+
+
+def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:
+    """Seed → the most that could be allocated of its pods, in percent. Raises :class:`WindlassError`."""
+    try:
+        return {
+            seed: packing_bound(
+                cluster.nodes, sequence(cluster.pods, cluster.capacity, seeded(seed), cluster.tune)
+            ).percent
+            for seed in seeds
+        }
+    except OptimalMissing as error:
+        raise WindlassError("WL-USE-400", str(error), evidence="import scipy", remedies=(INSTALL,)) from None
 
 
 # ---------------------------------------------------------------------- what is given
@@ -114,10 +129,10 @@ def chosen_seeds(text: str) -> list[int]:
 # ---------------------------------------------------------------------- printing
 
 
-def as_table(results: Sequence[Packed], bound: float | None = None) -> str:
-    """One line per policy, the mean over its seeds. ``bound``: the most that can be allocated, in percent."""
+def as_table(results: Sequence[Packed], most: Mapping[int, float] | None = None) -> str:
+    """One line per policy, the mean over its seeds. ``most``: of :func:`bounds`."""
     header = ["POLICY", "SEEDS", *[f"ALLOC@{p}" for p in POINTS], *[f"FRAG@{p}" for p in POINTS]]
-    header += ["TO BOUND"] if bound is not None else []
+    header += ["BOUND", "TO BOUND"] if most else []
     header += ["MOVED", "SECONDS"]
     by_policy: dict[str, list[Packed]] = {}
     for result in results:
@@ -127,9 +142,9 @@ def as_table(results: Sequence[Packed], bound: float | None = None) -> str:
         row = [name, str(len(some))]
         row += [_mean([run.allocation_percent.get(p) for run in some]) for p in POINTS]
         row += [_mean([run.fragmented_percent.get(p) for run in some]) for p in POINTS]
-        if bound is not None:
-            last = _mean([run.allocation_percent.get(POINTS[-1]) for run in some])
-            row.append("-" if last == "-" else f"{bound - float(last):.2f}")
+        if most:
+            left = [most[run.seed] - run.allocation_percent.get(POINTS[-1], 0.0) for run in some]
+            row += [f"{fmean(most[run.seed] for run in some):.2f}", f"{fmean(left):.2f}"]
         row += [f"{fmean(run.migrated_percent for run in some):.2f}%"]
         row += [f"{fmean(run.seconds for run in some):.1f}"]
         rows.append(row)
@@ -139,6 +154,16 @@ def as_table(results: Sequence[Packed], bound: float | None = None) -> str:
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return f"{fmean(known):.2f}" if known else "-"
+
+
+def document(results: Sequence[Packed], most: Mapping[int, float] | None = None) -> dict[str, Any]:
+    """What ``-o json`` prints."""
+    return {
+        "results": [
+            {**run.figures, **({"bound_percent": round(most[run.seed], 3)} if most else {})}
+            for run in results
+        ]
+    }
 
 
 def as_csv(results: Sequence[Packed]) -> str:

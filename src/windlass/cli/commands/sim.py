@@ -112,6 +112,7 @@ def run(invocation: Invocation, trace: str, form: str | None, policies: tuple[st
 @click.option(
     "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
 )
+@click.option("--bound", is_flag=True, help="Also the most that any policy could allocate (needs SciPy).")
 @standard(namespace=False, formats=FORMATS)
 def pack(
     invocation: Invocation,
@@ -121,12 +122,14 @@ def pack(
     seeds: str,
     tune: float,
     jobs: int,
+    bound: bool,
 ) -> int:
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
     from windlass.cli import packing, simulating
 
     chosen, numbers = packing.chosen(policies), packing.chosen_seeds(seeds)
     cluster = packing.read_cluster(nodes, pods, tune)
+    most = packing.bounds(cluster, numbers) if bound else None
     results = []
     with simulating.progress(invocation, "packing", len(chosen) * len(numbers)) as tell:
         for result in packing.runs(cluster, chosen, numbers, jobs):
@@ -142,9 +145,9 @@ def pack(
         invocation.out.line(
             f"{len(cluster.nodes)} nodes, {gpus} GPUs, {len(cluster.pods)} pods; percent of the GPUs, mean of the seeds"
         )
-        invocation.out.write(packing.as_table(results))
+        invocation.out.write(packing.as_table(results, most))
     else:
-        emit(invocation, {"results": [result.figures for result in results]})
+        emit(invocation, packing.document(results, most))
     return 0
 
 

@@ -93,11 +93,14 @@ def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
 
 
 def _pod(row: Row) -> OpenbPod:
+    gpus, milli = row.whole("num_gpu"), row.whole("gpu_milli", default=0)
+    if milli > WHOLE or (gpus and not milli):
+        raise row.fail("gpu_milli", f"{milli} is no part of a card: it is from 1 to {WHOLE} of each")
     return OpenbPod(
         row.text("name"),
         row.whole("cpu_milli"),
         row.whole("memory_mib"),
-        row.whole("num_gpu"),
-        row.whole("gpu_milli", default=0),
+        gpus,
+        milli,
         tuple(filter(None, row.text("gpu_spec").split("|"))),
     )
