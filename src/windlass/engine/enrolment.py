@@ -54,8 +54,8 @@ class Enrolment:
         queue = group.queue
         if queue is None:
             raise RuntimeError(f"group {group.key} has no queue")
-        signature = line_of(queue) if self._strict else signature_of(group, step)
         order_key = self._world.group_order(group)
+        signature = line_of(queue) if self._strict else signature_of(group, step)
         bucket = group.bucket
         if bucket is not None and bucket.signature == signature and group.order_key == order_key:
             shorter = bucket.retime(group) and bool(bucket.waits.kept_for)
@@ -168,6 +168,8 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         raise ValueError(f"group {group.key} cannot wait anywhere")
     standing = (group.queue.name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
     runs = step.runs
+    if group.shares:
+        standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:
         standing = (*standing, group.key)  # room is kept for this one alone
     if group.near:

@@ -116,6 +116,7 @@ class GroupEntry:
         "releasing",
         "reported",
         "roles_enforced",
+        "shares",
         "stale_since",
         "stale_tried",
         "step",
@@ -163,6 +164,8 @@ class GroupEntry:
         """Since when it has held something, but less than its minimum; kept by ``stalegangeviction``."""
         self.stale_tried: float | None = None
         """When it was last evicted for that."""
+        self.shares = False
+        """Whether it opted in to time-sharing; kept by :class:`~windlass.engine.sharing.Sharing`."""
         self.bucket: Bucket | None = None
         self.step: Step | None = None
         """What it waits for; set while it is in a bucket."""

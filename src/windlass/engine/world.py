@@ -13,6 +13,7 @@ from windlass.engine.ledger import Ledger
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueTree
 from windlass.engine.shares import Shares
+from windlass.engine.sharing import Sharing
 from windlass.engine.table import NodeTable
 from windlass.engine.usage import Usage
 from windlass.engine.view import TableView
@@ -33,6 +34,8 @@ class World:
         self.classes = ClassIndex(self.table, policies, config.class_caches)
         self.ledger = Ledger(self.table, self.queues, self.classes, policies)
         self.gate = Gate()
+        self.sharing = Sharing()
+        """Whose time is shared; the action ``timeshare`` gives it its policy."""
         self.namespace_quotas: dict[str, NamespaceQuota] = {}
         self.stamp = 0
         """Counts the times the engine was told or decided something."""
@@ -77,10 +80,11 @@ class World:
         return (*[order.task_key(task) for order in self.policies.task_orders], task.key)
 
     def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
-        """The group's place in its queue: by the policies, then age, uid and key."""
+        """The group's place in its queue: by the policies, its rank among those that share time, then age, uid
+        and key."""
         group = entry.spec
         keys = [order.group_key(entry) for order in self.policies.group_orders]
-        return (*keys, group.created, group.uid, group.key)
+        return (*keys, self.sharing.place(entry), group.created, group.uid, group.key)
 
     def relabel(self) -> None:
         """Let the domain policies count afresh where nodes with tasks changed their labels."""

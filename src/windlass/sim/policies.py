@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -18,10 +19,14 @@ from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.spread import Spread
+from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
+from windlass.plugins.timeshare.learned import LearnedSharing
+from windlass.plugins.timeshare.sharing import TIME_SHARE
 from windlass.sim.jobs import TraceJob
 from windlass.sim.progress import RestartCost
 from windlass.spi.objects import Dialect, Group, Node
 from windlass.spi.plugins import GroupView
+from windlass.spi.timeshare import TimeSharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +117,31 @@ def _reserving(backfill: str) -> Callable[[Setting], Made]:
     return lambda _: Made(_packed(backfill=backfill), confirms=True, dress=_timed)
 
 
+def _shared(policy: Callable[[Setting], TimeSharing]) -> Callable[[Setting], Made]:
+    """Jobs that opted in are suspended for one another, by the ranks of a policy."""
+
+    def make(setting: Setting) -> Made:
+        config = replace(QUIET, actions=("allocate", "timeshare"))
+        plugins = [NodeAvailable(), ResourcesFit(), Binpack(), policy(setting)]
+        return Made(Engine(config, plugins), confirms=True, dress=_opting_in(setting))
+
+    return make
+
+
+def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
+    def dress(group: Group, job: TraceJob) -> Group:
+        agrees = setting.time_share if job.time_share is None else job.time_share
+        notes = {**group.annotations, TIME_SHARE: "true" if agrees else "false"}
+        return replace(group, annotations=notes)
+
+    return dress
+
+
+def _remaining(setting: Setting, *, weighed: bool) -> TimeSharing:
+    seconds = {key: job.duration_seconds for key, job in zip(setting.keys, setting.jobs, strict=True)}
+    return ShortestRemaining(lambda group: seconds[group.key], weighed=weighed)
+
+
 def _configured(text: str, dialect: Dialect) -> Callable[[Setting], Made]:
     """The engine of a scheduler configuration."""
 
@@ -174,6 +204,28 @@ _ALL = (
         "sjf",
         "gangs, the shortest first; who does not fit is passed (exact run times)",
         lambda setting: Made(_packed(Shortest(setting))),
+        oracle=True,
+    ),
+    Policy(
+        "windlass",
+        "gangs that opted in share time; run times are learned",
+        _shared(lambda _: LearnedSharing()),
+    ),
+    Policy(
+        "las",
+        "gangs that opted in share time: who has had least goes first, in two queues",
+        _shared(lambda _: LeastAttained()),
+    ),
+    Policy(
+        "srtf",
+        "gangs that opted in share time, the shortest remaining time first (exact run times)",
+        _shared(partial(_remaining, weighed=False)),
+        oracle=True,
+    ),
+    Policy(
+        "srsf",
+        "the same by remaining GPU time (exact run times)",
+        _shared(partial(_remaining, weighed=True)),
         oracle=True,
     ),
     Policy(

@@ -364,13 +364,13 @@ class Evicting:
         if not ctx.commit(group):
             return Outcome(until=ctx.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
         m.enrolment.settle(group, ctx.now)
-        self._keep_waiting(ctx, group)
+        keep_waiting(self._machinery, ctx, group)
         return Outcome(done=True)
 
     def _made(self, ctx: CycleContext, group: GroupEntry) -> tuple[Claim, Terms, Step] | Outcome:
         """A group's claim and what it may do, or that it has none."""
         m, step = self._machinery, group.step
-        if step is None or group.queue is None or _is_promised(group, step) or self._hopeless(step):
+        if step is None or group.queue is None or is_promised(group, step) or self._hopeless(step):
             return Outcome()
         view = whole_step(group, step)
         request = pinned_by(step, view.request, m.world.queues.flavors)
@@ -405,16 +405,6 @@ class Evicting:
             terms = terms or answer
         return terms or Denied(Reason.INSUFFICIENT_RESOURCES)
 
-    def _keep_waiting(self, ctx: CycleContext, group: GroupEntry) -> None:
-        """The group waits for what was promised to it: it is not to be tried before that is free."""
-        m, bucket = self._machinery, group.bucket
-        if bucket is None or bucket.parked or group.step is None:
-            return
-        waits = waits_for(group, group.step, (), m.placer)
-        waits.queues.update(queue.name for queue in bucket.queue.path)  # their leaving frees quota, too
-        m.lot.park(bucket, waits)
-        ctx.parked[bucket] = None
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -446,7 +436,18 @@ def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
     return (bucket.members[key] for key in [*islice(bucket.line, MEMBERS)])
 
 
-def _is_promised(group: GroupEntry, step: Step) -> bool:
+def keep_waiting(m: Machinery, ctx: CycleContext, group: GroupEntry) -> None:
+    """The group waits for what was promised to it: it is not to be tried before that is free."""
+    bucket = group.bucket
+    if bucket is None or bucket.parked or group.step is None:
+        return
+    waits = waits_for(group, group.step, (), m.placer)
+    waits.queues.update(queue.name for queue in bucket.queue.path)  # their leaving frees quota, too
+    m.lot.park(bucket, waits)
+    ctx.parked[bucket] = None
+
+
+def is_promised(group: GroupEntry, step: Step) -> bool:
     """Whether the group waits for promised room already."""
     there = len(promised(group))
     return there >= (len(group.pending) if step.extra else max(step.members, 1))

@@ -8,6 +8,7 @@ from functools import partial
 from windlass.engine.actions.allocate import Allocate
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.stale_gang import StaleGangEviction
+from windlass.engine.actions.timeshare import TimeShare
 from windlass.engine.actions.volcano_backfill import VolcanoBackfill
 from windlass.engine.actions.volcano_enqueue import VolcanoEnqueue
 from windlass.engine.actions.volcano_evict import VolcanoPreempt, VolcanoReclaim
@@ -26,6 +27,7 @@ ACTIONS: Mapping[str, tuple[Factory, ...]] = {
     "gangreclaim-surplus": (partial(Evicting, "gangreclaim-surplus"),),
     "gangreclaim": (partial(Evicting, "gangreclaim"),),
     "stalegangeviction": (StaleGangEviction,),
+    "timeshare": (TimeShare,),
     "volcano-enqueue": (VolcanoEnqueue,),
     "volcano-shuffle": (VolcanoShuffle,),
     "volcano-backfill": (VolcanoBackfill,),

@@ -1,0 +1,241 @@
+"""The action ``timeshare``: groups that opted in are suspended for one another, by rank.
+
+A group that waits for its minimum, and ranks better than some that run in its queue, claims their room. Only
+groups that opted in, of no higher priority, that rules let go and that have run for as long as the policy spares
+them, are suspended, each as a whole. A claim is one transaction: whoever goes, goes because the whole gang is
+proven to fit then, and the room is kept for it. Who was suspended ranks worse than its claimer, and claims nothing
+from it until ranks have changed: that takes as long as the policy says.
+
+A group that got nothing is not tried again until something moved: amounts on nodes, starts, stops, ranks, or the
+end of a time for which somebody is spared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from windlass.engine.actions.evicting import is_promised, keep_waiting
+from windlass.engine.clearing import Clearing
+from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry
+from windlass.engine.moves import Mover
+from windlass.engine.offers import Taking, Unit
+from windlass.engine.parking import Bucket
+from windlass.engine.room import Leftover
+from windlass.engine.search import Order, Search, Tools
+from windlass.engine.sharing import Account
+from windlass.engine.steps import Step, whole_step
+from windlass.spi.quantities import is_device
+from windlass.spi.victims import Claim, Denied, Loot, Scope, Terms, VictimUnit
+
+ACTION = "timeshare"
+CLAIMS = 256
+"""For how many groups room is made in one cycle."""
+
+
+class TimeShare:
+    name = ACTION
+
+    def __init__(self, machinery: Machinery) -> None:
+        self._machinery = m = machinery
+        self._sharing = m.world.sharing
+        self._sharing.policy = m.policies.time_sharing
+        self._leftover = Leftover(m.world.table)
+        mover = Mover(m.world, m.placer, m.statement, m.allocation.nearness)
+        self._tools = Tools(m.world, m.policies, m.allocation, m.statement, mover)
+        self._failed: dict[str, tuple[int, int]] = {}
+        """Group → the state of nodes and of ranks in which it got nothing."""
+        self._until: float | None = None
+        """The next end of a time for which somebody is spared who was asked for."""
+
+    def run(self, ctx: CycleContext) -> None:
+        sharing, m = self._sharing, self._machinery
+        if sharing.policy is None:
+            return
+        sharing.update(ctx.touched.values(), ctx.now)
+        for group in sharing.due(ctx.now):
+            ctx.touched[group.key] = group
+            m.enrolment.settle(group, ctx.now)
+        if self._until is not None and self._until <= ctx.now:
+            self._until = None
+            self._failed.clear()
+        if sharing.runners:
+            self._serve(ctx)
+        ctx.wake(sharing.next_due())
+        ctx.wake(self._until)
+
+    def _serve(self, ctx: CycleContext) -> None:
+        """Let whoever may get something claim it, best rank first; after each success all anew."""
+        for _ in range(CLAIMS):
+            heads = sorted(self._heads(), key=lambda group: (group.order_key, group.key))
+            if not any(self._try(ctx, group) for group in heads):
+                break
+        else:
+            ctx.unfinished = True
+        if len(self._failed) > len(self._sharing.accounts):
+            self._failed = {k: state for k, state in self._failed.items() if k in self._sharing.accounts}
+
+    def _heads(self) -> Iterator[GroupEntry]:
+        """The first group of every bucket that waits, of those that share time."""
+        lot, accounts = self._machinery.lot, self._sharing.accounts
+        buckets: Iterable[Bucket]
+        if len(accounts) < len(lot.buckets):
+            waiting = (account.group.bucket for account in accounts.values())
+            buckets = dict.fromkeys(bucket for bucket in waiting if bucket is not None)
+        else:
+            buckets = lot.buckets.values()
+        for bucket in buckets:
+            head = bucket.head()
+            if head is not None and head.shares and bucket.parked:
+                yield head
+
+    # ------------------------------------------------------------------ one claim
+
+    def _try(self, ctx: CycleContext, group: GroupEntry) -> bool:
+        """Make room for a group. Whether that was done."""
+        m, sharing = self._machinery, self._sharing
+        account, step, queue = sharing.accounts.get(group.key), group.step, group.queue
+        if account is None or step is None or queue is None or step.extra or is_promised(group, step):
+            return False
+        state = m.world.table.version, sharing.version
+        if self._failed.get(group.key) == state:
+            return False
+        runners = sharing.runners.get(queue.name)
+        if runners is None or next(runners.worst_first(ctx.now, account.base), None) is None:
+            return False
+        if not self._claim(ctx, account, step):
+            self._failed[group.key] = m.world.table.version, sharing.version
+            return False
+        return True
+
+    def _claim(self, ctx: CycleContext, account: Account, step: Step) -> bool:
+        m, group = self._machinery, account.group
+        view = whole_step(group, step)
+        path = () if group.queue is None else group.queue.path
+        claim = Claim(ACTION, group.spec, view.request, view.tasks, path, step.extra, ctx.now)
+        for plugin in m.policies.claims:
+            denied = plugin.claims(claim)
+            if isinstance(denied, Denied):
+                self._note(denied.until)
+                return False
+        going = self._victims(claim, account, step)
+        if going is None:
+            return False
+        if not ctx.commit(group):
+            return False
+        for one in going:
+            self._sharing.stop(one, ctx.now)
+        ctx.touched[group.key] = group
+        m.enrolment.settle(group, ctx.now)
+        keep_waiting(m, ctx, group)
+        return True
+
+    def _victims(self, claim: Claim, account: Account, step: Step) -> list[Account] | None:
+        """Who goes, everything standing in the statement; ``None`` if nothing does."""
+        m, group = self._machinery, account.group
+        bound = bool(m.allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
+        simple = len(step.runs) == 1 and not group.near and not step.roles and step.root is None
+        if bound or not simple or step.runs[0].cls.needs.devices or not self._countable(step):
+            return self._searched(claim, account, step, bound=bound)
+        cls = step.runs[0].cls
+        free = self._leftover.free()
+        cls.fit_vector()
+        codes = m.world.table.resources.codes
+        device = next((codes[name] for name, _ in cls.items if is_device(name)), -1)
+        found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account))
+        if found is None:
+            return None
+        units = [_unit(one) for one in found]
+        if not self._valid(claim, units):
+            return self._searched(claim, account, step, bound=False)
+        statement = m.statement
+        for unit in units:
+            for entry in unit.entries:
+                statement.evict(entry, ACTION, group.key)
+        if m.allocation.attempt(statement, group, step, future=True).done:
+            return found
+        statement.rollback()
+        return None
+
+    def _countable(self, step: Step) -> bool:
+        m = self._machinery
+        return m.policies.countable and not m.placer.constraints(step.runs[0].cls)
+
+    def _searched(self, claim: Claim, account: Account, step: Step, *, bound: bool) -> list[Account] | None:
+        """The same for gangs whose room is not a matter of amounts alone, or that rules restrict: by trying."""
+        terms = Terms(Scope.OWN_QUEUE)
+        search = Search(self._tools, claim, terms, account.group, step, counted=False, spares=not bound)
+        found = search.plain(Order(_unit(one) for one in self._runners(claim, account)))
+        if found is None:
+            return None
+        return [self._sharing.accounts[unit.group.key] for unit in found]
+
+    def _runners(self, claim: Claim, account: Account) -> Iterator[Account]:
+        """Who may be suspended for the claim, worst rank first."""
+        policy, runners = self._sharing.policy, self._sharing.runners.get(claim.path[0].name)
+        filters = self._machinery.policies.victim_filters
+        if policy is None or runners is None:
+            return
+        for one in runners.worst_first(claim.now, account.base):
+            spec, started = one.group.spec, one.started
+            if spec.priority > claim.group.priority or not spec.preemptible or started is None:
+                continue
+            until = started + policy.spared_seconds(one.stint, account.stint)
+            if until > claim.now:
+                self._note(until)
+                continue
+            if any(entry.state is ASSUMED for entry in one.group.tasks.values()):
+                continue  # only just bound, and not confirmed yet
+            if filters and self._spared(claim, one):
+                continue
+            yield one
+
+    def _spared(self, claim: Claim, one: Account) -> bool:
+        unit = _unit(one)
+        if not all(e.task.preemptible and not e.task.critical for e in unit.entries):
+            return True
+        for plugin in self._machinery.policies.victim_filters:
+            if plugin.spares(claim, unit.view):
+                until = getattr(plugin, "spared_until", None)
+                self._note(until(claim, unit.view) if until is not None else None)
+                return True
+        return False
+
+    def _valid(self, claim: Claim, units: list[Unit]) -> bool:
+        """Whether the rules let these go together."""
+        taking = Taking()
+        rules = self._machinery.policies.validations
+        for unit in units if rules else ():
+            if not all(rule.may_take(claim, unit.view, taking.by_queue) for rule in rules):
+                return False
+            taking.add(unit)
+        loot = Loot([unit.view for unit in units], taking.by_queue, [unit.view for unit in units])
+        return all(rule.validates(claim, loot) for rule in rules)
+
+    def _note(self, until: float | None) -> None:
+        if until is not None and (self._until is None or until < self._until):
+            self._until = until
+
+
+def _unit(account: Account) -> Unit:
+    """All that the group holds, as one unit."""
+    group = account.group
+    entries = [e for e in group.tasks.values() if e.state in OCCUPYING and e.state is not TERMINATING]
+    request: dict[str, int] = {}
+    for entry in entries:
+        for name, units in entry.cls.items:
+            request[name] = request.get(name, 0) + units
+    view = VictimUnit(
+        group.spec,
+        () if group.queue is None else group.queue.path,
+        tuple(entry.task for entry in entries),
+        request,
+        core=True,
+        spare=0,
+        ready=group.ready(),
+        members=len(entries),
+        size=len(group.tasks),
+        started=account.started,
+    )
+    return Unit(view, group, entries)

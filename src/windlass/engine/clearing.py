@@ -1,0 +1,174 @@
+"""Which running groups go for a gang that shares time: as few accelerators as possible are stopped.
+
+For tasks of one class whose room is a matter of amounts. Groups come worst rank first; each node gathers them until
+one more task of the gang would fit there. The node where least is stopped wins: fewest accelerators, then fewest
+groups, then the worst ranks; a gang of several tasks takes nodes so, one task after the other. What goes on one
+node goes everywhere, so room that comes for free on others is counted.
+
+Amounts are upper bounds: whoever uses the answer proves it by placing the gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windlass.engine.classes import TaskClass
+from windlass.engine.groups import OCCUPYING, TERMINATING
+from windlass.engine.sharing import Account
+
+_Cost = tuple[float, int, float]
+
+
+@dataclass(slots=True)
+class _Row:
+    """One node: what is free of what the class asks for, and who could go, worst rank first."""
+
+    row: int
+    free: list[int]
+    there: list[tuple[Account, list[int]]] = field(default_factory=list)
+
+
+class Clearing:
+    """The search for one gang of ``members`` tasks of ``cls``. ``free``: per row and resource, once all that
+    terminates is gone and every promise kept."""
+
+    def __init__(self, cls: TaskClass, members: int, free: NDArray[np.int64], device: int) -> None:
+        """``device``: the column of the resource whose stopping counts, -1 for none."""
+        cls.refresh()
+        self._columns = columns = np.flatnonzero(cls.vector)
+        self._asked: list[int] = cls.vector[columns].tolist()
+        self._static = cls.static
+        self._left = left = free[:, columns]
+        counts = (np.maximum(left, 0) // cls.vector[columns]).min(axis=1)
+        counts[~cls.static[: len(free)]] = 0
+        self.missing = members - int(counts.sum())
+        self._rows: dict[int, _Row] = {}
+        self._parts: dict[TaskClass, list[int]] = {}
+        self._least = 0.0
+        if device >= 0:
+            asked = int(cls.vector[device])
+            there = free[:, device][cls.static[: len(free)]]
+            self._least = (asked - int(there.max(initial=0)) % max(asked, 1)) / 1000.0
+
+    def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:
+        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
+        if self.missing <= 0:
+            return []
+        if self.missing == 1:
+            return self._one(runners)
+        for account in runners:
+            self._enter(account)
+        return self._several()
+
+    # ------------------------------------------------------------------ parts
+
+    def _enter(self, account: Account) -> list[_Row]:
+        """Note on its nodes what goes with a group."""
+        by_row: dict[int, list[int]] = {}
+        for entry in account.group.tasks.values():
+            if entry.state in OCCUPYING and entry.state is not TERMINATING and self._static[entry.row]:
+                amounts = self._amounts(entry.cls)
+                known = by_row.get(entry.row)
+                by_row[entry.row] = amounts if known is None else _sum(known, amounts)
+        found: list[_Row] = []
+        for at, amounts in by_row.items():
+            row = self._rows.get(at)
+            if row is None:
+                row = self._rows[at] = _Row(at, self._left[at].tolist())
+            row.there.append((account, amounts))
+            found.append(row)
+        return found
+
+    def _amounts(self, cls: TaskClass) -> list[int]:
+        found = self._parts.get(cls)
+        if found is None:
+            cls.fit_vector()
+            found = self._parts[cls] = cls.vector[self._columns].tolist()
+        return found
+
+    def _one(self, runners: Iterable[Account]) -> list[Account] | None:
+        """The cheapest node for a single task; no further groups are looked at once it cannot be cheaper."""
+        best: tuple[_Cost, list[Account]] | None = None
+        reached: set[int] = set()
+        for account in runners:
+            for row in self._enter(account):
+                if row.row in reached:
+                    continue
+                going = self._needed(row, ())
+                if going is None:
+                    continue
+                reached.add(row.row)
+                cost = _cost(going)
+                if best is None or cost < best[0]:
+                    best = cost, going
+            if best is not None and best[0][0] <= self._least:
+                break
+        return None if best is None else best[1]
+
+    def _several(self) -> list[Account] | None:
+        chosen: dict[Account, None] = {}
+        missing, taken = self.missing, dict.fromkeys(self._rows, 0)
+        while missing > 0:
+            best: tuple[_Cost, int, list[Account]] | None = None
+            for at in sorted(self._rows):
+                row = self._rows[at]
+                going = self._needed(row, chosen, taken[at] + 1)
+                if going is None:
+                    continue
+                found = (_cost(going), at, going)
+                if best is None or found[:2] < best[:2]:
+                    best = found
+                    if not going:
+                        break
+            if best is None:
+                return None
+            chosen.update(dict.fromkeys(best[2]))
+            taken[best[1]] += 1
+            missing -= 1
+        return list(chosen)
+
+    def _needed(self, row: _Row, gone: Iterable[Account], more: int = 1) -> list[Account] | None:
+        """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now."""
+        asked = self._asked
+        fits = min(max(have, 0) // units for have, units in zip(row.free, asked, strict=True))
+        goal = [(fits + more) * units for units in asked]
+        left = list(row.free)
+        gone = set(gone)
+        going: list[tuple[Account, list[int]]] = []
+        for account, amounts in row.there:
+            if account in gone:
+                left = _sum(left, amounts)
+        for account, amounts in row.there:
+            if _covers(left, goal):
+                break
+            if account not in gone:
+                left = _sum(left, amounts)
+                going.append((account, amounts))
+        if not _covers(left, goal):
+            return None
+        for at in range(len(going) - 2, -1, -1):
+            without = [have - units for have, units in zip(left, going[at][1], strict=True)]
+            if _covers(without, goal):
+                left = without
+                del going[at]
+        return [account for account, _ in going]
+
+
+def _cost(going: Sequence[Account]) -> _Cost:
+    return (
+        sum(account.stint.devices for account in going),
+        len(going),
+        -max((account.base for account in going), default=0.0),
+    )
+
+
+def _covers(left: Sequence[int], goal: Sequence[int]) -> bool:
+    return all(have >= units for have, units in zip(left, goal, strict=True))
+
+
+def _sum(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(one, other, strict=True)]

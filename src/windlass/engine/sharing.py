@@ -1,0 +1,282 @@
+"""The accounts of groups that share time: who ran how long, and how they rank (:mod:`windlass.spi.timeshare`).
+
+A group *runs* here while it holds its minimum, from the decision on. Ranks stand between the moments that the
+policy named; only those moments, starts and stops cost anything.
+
+Invariants: every group that opted in and is known has one account; ``runners`` of a queue are those accounts
+whose group runs, sorted by rank; time is counted once, as run or as waited.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+
+from windlass.engine.groups import GroupEntry
+from windlass.spi.quantities import is_device
+from windlass.spi.timeshare import Stint, TimeSharing
+
+BEFORE_ALL = float("-inf")
+"""The place of who did not opt in: nothing is known against them."""
+_WHOLE = 1000
+
+
+class Account:
+    """One group's account. ``since``: when its stint was brought up to date; ``started``: since when it runs,
+    ``None`` while it waits. ``epoch``: counts its ranks, older moments are void."""
+
+    __slots__ = ("base", "epoch", "falls", "group", "home", "since", "started", "stint")
+
+    def __init__(self, group: GroupEntry, stint: Stint) -> None:
+        self.group = group
+        self.stint = stint
+        self.base = 0.0
+        """Its rank at time 0, as it falls: at a moment it is ``base - falls * moment`` while it runs."""
+        self.falls = 0.0
+        self.since: float | None = None
+        self.started: float | None = None
+        self.home = ""
+        """The queue among whose runners it stands."""
+        self.epoch = 0
+
+    def value(self, now: float) -> float:
+        """Its rank at a moment."""
+        return self.base - self.falls * now if self.falls and self.started is not None else self.base
+
+    @property
+    def place(self) -> tuple[float, str]:
+        return (self.base, self.group.key)
+
+
+class Runners:
+    """The accounts of a queue that run, sorted by their ranks where these fall alike."""
+
+    def __init__(self) -> None:
+        self._sorted: list[tuple[float, str]] = []
+        self._accounts: dict[str, Account] = {}
+        self._paces: dict[float, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._accounts)
+
+    def add(self, account: Account) -> None:
+        insort(self._sorted, account.place)
+        self._accounts[account.group.key] = account
+        self._paces[account.falls] = self._paces.get(account.falls, 0) + 1
+
+    def discard(self, account: Account) -> None:
+        at = bisect_left(self._sorted, account.place)
+        if self._sorted[at] != account.place:
+            raise RuntimeError(f"{account.group.key} does not stand where it should")
+        del self._sorted[at]
+        del self._accounts[account.group.key]
+        self._paces[account.falls] -= 1
+        if not self._paces[account.falls]:
+            del self._paces[account.falls]
+
+    def worst_first(self, now: float, above: float) -> Iterator[Account]:
+        """Those of a rank larger than ``above``, the largest first."""
+        accounts = self._accounts
+        if len(self._paces) > 1:
+            worse = [(value, key) for key, one in accounts.items() if (value := one.value(now)) > above]
+            worse.sort(reverse=True)
+            for _, key in worse:
+                yield accounts[key]
+            return
+        for _, key in reversed(self._sorted):
+            account = accounts[key]
+            if account.value(now) <= above:
+                return
+            yield account
+
+
+class Sharing:
+    """All accounts. Without a ``policy`` time is not shared."""
+
+    def __init__(self) -> None:
+        self.policy: TimeSharing | None = None
+        self.accounts: dict[str, Account] = {}
+        self.runners: dict[str, Runners] = {}
+        self._moments: list[tuple[float, str, int]] = []
+        self.version = 0
+        """Counts starts, stops and ranks that got worse."""
+
+    # ------------------------------------------------------------------ places in the order
+
+    def place(self, group: GroupEntry) -> float:
+        """The rank of a group among those that wait; smaller goes first."""
+        if self.policy is None:
+            return BEFORE_ALL
+        account = self.account(group)
+        return BEFORE_ALL if account is None else account.base
+
+    def account(self, group: GroupEntry) -> Account | None:
+        """The group's account, opened now if it opted in and has none; closed if it no longer takes part."""
+        policy, spec, queue = self.policy, group.group, group.queue
+        known = self.accounts.get(group.key)
+        if policy is None or spec is None or queue is None:
+            return known
+        if not policy.joins(spec, queue.path):
+            if known is not None:
+                self._close(known)
+            return None
+        if known is not None and known.group is group:
+            known.stint.group = spec
+            return known
+        if known is not None:
+            self._close(known)
+        account = Account(group, Stint(spec, _devices(group)))
+        self.accounts[group.key] = account
+        group.shares = True
+        self._rank(account)
+        return account
+
+    # ------------------------------------------------------------------ what happens
+
+    def update(self, touched: Iterable[GroupEntry], now: float) -> None:
+        """Take in what may have started, stopped or ended."""
+        if self.policy is None:
+            return
+        for group in touched:
+            if group.group is None:
+                account = self.accounts.get(group.key)
+                if account is not None and account.group is group:
+                    self._end(account, now)
+                continue
+            account = self.account(group)
+            if account is None:
+                continue
+            runs = group.active > 0 and group.ready()
+            if account.since is None:
+                account.since = now
+                account.stint.devices = _devices(group)
+                self._rank(account)
+            if runs and account.started is None:
+                self.start(account, now)
+            elif account.started is not None and not runs:
+                if group.succeeded and not group.pending and not group.active and not group.releasing:
+                    self._end(account, now)
+                else:
+                    self.stop(account, now)
+            elif account.started is not None and group.queue is not None and group.queue.name != account.home:
+                self._rehome(account, group.queue.name)
+
+    def start(self, account: Account, now: float) -> None:
+        """The group has its room."""
+        group = account.group
+        self._settle(account, now)
+        account.started = now
+        account.stint.devices = _devices(group)
+        self._rank(account)
+        account.home = group.queue.name if group.queue is not None else ""
+        self.runners.setdefault(account.home, Runners()).add(account)
+        self.version += 1
+
+    def stop(self, account: Account, now: float) -> None:
+        """The group has lost its room, or is about to."""
+        if account.started is None:
+            return
+        self._leave(account)
+        self._settle(account, now)
+        account.started = None
+        account.stint.suspensions += 1
+        self._rank(account)
+        self.version += 1
+
+    def due(self, now: float) -> list[GroupEntry]:
+        """Rank anew whoever is due; those of them that wait."""
+        found: list[GroupEntry] = []
+        while self._moments and self._moments[0][0] <= now:
+            _, key, epoch = heapq.heappop(self._moments)
+            account = self.accounts.get(key)
+            if account is None or account.epoch != epoch:
+                continue
+            self._settle(account, now)
+            if account.started is None:
+                self._rank(account)
+                found.append(account.group)
+            else:
+                runners, before = self.runners[account.home], account.base
+                runners.discard(account)
+                self._rank(account)
+                runners.add(account)
+                self.version += account.base > before
+        return found
+
+    def next_due(self) -> float | None:
+        while self._moments:
+            moment, key, epoch = self._moments[0]
+            account = self.accounts.get(key)
+            if account is not None and account.epoch == epoch:
+                return moment
+            heapq.heappop(self._moments)
+        return None
+
+    # ------------------------------------------------------------------ parts
+
+    def _rank(self, account: Account) -> None:
+        """Ask the policy, and note when it is to be asked again. The stint is up to date."""
+        if self.policy is None:
+            raise RuntimeError("time is not shared")
+        stint, since = account.stint, account.since
+        rank = self.policy.rank(stint)
+        runs = account.started is not None
+        account.falls = rank.falls
+        account.base = rank.value + (rank.falls * since if runs and since is not None else 0.0)
+        account.epoch += 1
+        if since is None:
+            return
+        if runs:
+            left = None if rank.until is None else rank.until - stint.attained
+        else:
+            left = None if rank.waited_until is None else rank.waited_until - stint.waited
+        if left is not None:
+            heapq.heappush(self._moments, (since + max(left, 0.0), account.group.key, account.epoch))
+
+    def _settle(self, account: Account, now: float) -> None:
+        """Count the time since the account was looked at last."""
+        passed = now - (now if account.since is None else account.since)
+        if account.started is not None:
+            account.stint.attained += passed
+        else:
+            account.stint.waited += passed
+        account.since = now
+
+    def _leave(self, account: Account) -> None:
+        runners = self.runners[account.home]
+        runners.discard(account)
+        if not len(runners):
+            del self.runners[account.home]
+
+    def _rehome(self, account: Account, queue: str) -> None:
+        self._leave(account)
+        account.home = queue
+        self.runners.setdefault(queue, Runners()).add(account)
+
+    def _end(self, account: Account, now: float) -> None:
+        """The group needs its room no more."""
+        if account.started is not None or account.stint.attained:
+            self._settle(account, now)
+            if self.policy is not None:
+                self.policy.ended(account.stint)
+        self._close(account)
+
+    def _close(self, account: Account) -> None:
+        if account.started is not None:
+            self._leave(account)
+            account.started = None
+        del self.accounts[account.group.key]
+        account.group.shares = False
+        self.version += 1
+
+
+def _devices(group: GroupEntry) -> float:
+    """Whole accelerators of the group's minimum."""
+    tasks, least = group.tasks.values(), max(group.minimum, 1)
+    each = sorted((_cards(entry.cls.request.items()) for entry in tasks), reverse=True)
+    return sum(each[:least]) / _WHOLE
+
+
+def _cards(request: Iterable[tuple[str, int]]) -> int:
+    return sum(units for name, units in request if is_device(name))

@@ -1,0 +1,161 @@
+"""Time-sharing without knowing run times: the rank is the time that the next ending is expected to cost.
+
+How long work runs is not known, but what became of work like it is. Time in a run is divided at
+``FIRST``, ``FIRST * FACTOR``, ``FIRST * FACTOR²``, … seconds; for each stretch is counted how many runs of about
+this size ended in it and how many outlived it. From that follows, for work that has had ``a`` seconds, how much
+time must be spent on it per ending if it is run up to the best of the following divisions: the inverse of its
+Gittins index (Gittins 1979; for scheduling with unknown run times: Aalto, Ayesta, Righter 2009). The smaller
+goes first. What has just begun mostly ends soon and goes first; what has outlived the rest is likely to go
+on, unless the counts say that runs of its kind end about there: then it is run to its end rather than stopped.
+
+Before anything is known, and where little is, it is assumed that in each stretch the same part ends
+(``1 - 1 / FACTOR``), which is the case for a power law of exponent one; the assumption weighs as much as
+``PRIOR`` runs. Counts of a size (by powers of two) rest in the same way on the counts of all sizes.
+
+The time is weighed by ``1 + devices / NODE``: a run stands in the way of one other, and of one more for each node
+that it fills. By accelerator time alone large gangs would wait for everybody; by time alone they would stop
+everybody.
+
+Whoever waits long is moved up: after ``PATIENCE_SECONDS`` of waiting in all the rank is half of what it would be.
+So nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
+from windlass.spi.timeshare import Rank, Stint
+
+FIRST = 600.0
+FACTOR = 4.0
+STRETCHES = 11
+"""The last division is at ``FIRST * FACTOR ** 9``: five years."""
+PRIOR = 10.0
+NODE = 8.0
+PATIENCE_SECONDS = 30 * 86400.0
+STEPS = 8
+"""In so many steps."""
+NEWS = 0.02
+"""Costs are reckoned anew once so large a part of the counts is new."""
+_LEFT = 1e-3
+"""Chances below are not followed further."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Of runs of one size: how many ended in each stretch, how many outlived it."""
+
+    ended: list[float]
+    outlived: list[float]
+    seen: int = 0
+    costs: list[float] = field(default_factory=list)
+    reckoned_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The parameters; see the top of this module."""
+
+    first_seconds: float = FIRST
+    factor: float = FACTOR
+    prior: float = PRIOR
+    node: float = NODE
+    patience_seconds: float = PATIENCE_SECONDS
+    quantum_seconds: float = QUANTUM_SECONDS
+
+
+class LearnedSharing(Sharing):
+    name = "learned"
+
+    def __init__(self, joins: OptIn = opted_in, tuning: Tuning | None = None) -> None:
+        self.tuning = tuning = tuning or Tuning()
+        super().__init__(joins, tuning.quantum_seconds)
+        self._edges = [0.0, *(tuning.first_seconds * tuning.factor**n for n in range(STRETCHES - 1))]
+        self._widths = [b - a for a, b in zip(self._edges, self._edges[1:], strict=False)]
+        self._widths.append(self._edges[-1] * (tuning.factor - 1.0))
+        self._all = self._fresh()
+        self._sizes: dict[int, _Counts] = {}
+
+    # ------------------------------------------------------------------ ranks
+
+    def rank(self, stint: Stint) -> Rank:
+        at = bisect_right(self._edges, stint.attained + 1e-6) - 1
+        self._passed(stint, at)
+        size = _size(stint.devices)
+        weight = 1.0 + stint.devices / self.tuning.node
+        moved_up = 1.0 + stint.waited / self.tuning.patience_seconds
+        cost = self._costs(size)[at] * weight / moved_up
+        until = self._edges[at + 1] if at + 1 < STRETCHES else None
+        return Rank(cost, until=until, waited_until=stint.waited + self.tuning.patience_seconds / STEPS)
+
+    def ended(self, stint: Stint) -> None:
+        at = bisect_right(self._edges, stint.attained) - 1
+        self._passed(stint, at)
+        self._count(_size(stint.devices), at, ended=True)
+
+    # ------------------------------------------------------------------ learning
+
+    def _passed(self, stint: Stint, at: int) -> None:
+        """Count the stretches that the run has outlived since it was looked at last."""
+        before = 0 if stint.memory is None else stint.memory
+        for stretch in range(before, at):
+            self._count(_size(stint.devices), stretch, ended=False)
+        stint.memory = at
+
+    def _count(self, size: int, stretch: int, *, ended: bool) -> None:
+        own = self._sizes.get(size)
+        if own is None:
+            own = self._sizes[size] = self._fresh()
+        for counts in (self._all, own):
+            (counts.ended if ended else counts.outlived)[stretch] += 1
+            counts.seen += 1
+
+    def _fresh(self) -> _Counts:
+        return _Counts([0.0] * STRETCHES, [0.0] * STRETCHES)
+
+    # ------------------------------------------------------------------ what is expected
+
+    def _costs(self, size: int) -> list[float]:
+        """By stretch: the seconds per ending from its beginning on."""
+        counts = self._sizes.get(size)
+        if counts is None:
+            counts = self._sizes[size] = self._fresh()
+        if not counts.costs or counts.seen - counts.reckoned_at > max(5.0, NEWS * counts.seen):
+            counts.reckoned_at = counts.seen
+            counts.costs = self._reckon(self._chances(counts))
+        return counts.costs
+
+    def _chances(self, counts: _Counts) -> list[float]:
+        """By stretch: the chance that a run that reaches it ends in it."""
+        assumed = [1.0 - 1.0 / self.tuning.factor] * STRETCHES
+        for known in (self._all, counts):
+            assumed = [
+                (ended + self.tuning.prior * chance) / (ended + outlived + self.tuning.prior)
+                for ended, outlived, chance in zip(known.ended, known.outlived, assumed, strict=True)
+            ]
+        return assumed
+
+    def _reckon(self, chances: list[float]) -> list[float]:
+        return [self._least_cost(chances, at) for at in range(STRETCHES)]
+
+    def _least_cost(self, chances: list[float], at: int) -> float:
+        """Of all divisions up to which the run may be followed, the fewest seconds per ending. Within a stretch
+        runs end in its middle."""
+        there, endings, spent, least = 1.0, 0.0, 0.0, math.inf
+        for stretch in range(at, STRETCHES):
+            ends = there * chances[stretch]
+            spent += self._widths[stretch] * (there - ends / 2.0)
+            endings += ends
+            there -= ends
+            least = min(least, spent / endings)
+            if there < _LEFT:
+                break
+        return least
+
+
+def _size(devices: float) -> int:
+    """Sizes that count as one: by powers of two."""
+    return math.ceil(devices).bit_length()

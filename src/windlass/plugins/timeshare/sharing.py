@@ -1,0 +1,56 @@
+"""What all policies of time-sharing have in common: who opted in, and how long a start is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from windlass.spi.objects import Group
+from windlass.spi.plugins import QueueView
+from windlass.spi.timeshare import Stint
+
+TIME_SHARE = "windlass.dev/time-share"
+CHECKPOINTED = "windlass.dev/checkpointed-at"
+QUANTUM_SECONDS = 60.0
+"""About what a restart of a large job costs: whoever was started is left alone for as long."""
+
+OptIn = Callable[[Group, Sequence[QueueView]], bool]
+
+
+def opted_in(group: Group, path: Sequence[QueueView]) -> bool:
+    """By the group's own word; else a checkpoint that it declared stands for a yes; else the word of the nearest
+    queue that says anything. What nobody may evict never takes part."""
+    if not group.preemptible:
+        return False
+    said = group.annotations.get(TIME_SHARE)
+    if said is not None:
+        return said == "true"
+    if CHECKPOINTED in group.annotations:
+        return True
+    for queue in path:
+        said = queue.spec.annotations.get(TIME_SHARE)
+        if said is not None:
+            return said == "true"
+    return False
+
+
+def everybody(group: Group, path: Sequence[QueueView]) -> bool:
+    """As if all had opted in, but for what nobody may evict."""
+    return group.preemptible
+
+
+class Sharing:
+    """A start is left alone for a quantum: longer the more accelerators the victim has for each of the claimer's,
+    as its restart then costs more than the claimer gains."""
+
+    def __init__(self, joins: OptIn = opted_in, quantum_seconds: float = QUANTUM_SECONDS) -> None:
+        self._joins = joins
+        self._quantum = quantum_seconds
+
+    def joins(self, group: Group, path: Sequence[QueueView]) -> bool:
+        return self._joins(group, path)
+
+    def spared_seconds(self, victim: Stint, claimer: Stint) -> float:
+        return self._quantum * max(victim.devices, 1.0) / max(claimer.devices, 1.0)
+
+    def ended(self, stint: Stint) -> None:
+        pass

@@ -1,0 +1,69 @@
+"""Time-sharing: who of the groups that opted in should run now.
+
+Groups that agreed to be suspended for one another are ranked by one policy, those that run and those that wait
+alike. The engine's action ``timeshare`` suspends groups of the worst rank for one that waits with a better rank,
+as a transaction: only if the whole gang that waits is proven to fit, and with the room kept for it. Both have
+to be of one queue, and the one that goes of no higher priority.
+
+A policy is asked for a rank when a group appears, when it is suspended, and when the group has run for as long
+as the policy itself named (:attr:`Rank.until`): in between ranks stand, so that nothing is asked in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from windlass.spi.objects import Group
+from windlass.spi.plugins import QueueView
+
+
+@dataclass(slots=True)
+class Stint:
+    """A group's account of time. It belongs to the engine; a policy reads it, and may keep ``memory``.
+
+    ``devices``: whole accelerators that the group asks for at the least (0: none). ``attained``: for how many
+    seconds it has held its room in all, up to its last suspension or ranking. ``waited``: seconds without, in all,
+    up to then.
+    """
+
+    group: Group
+    devices: float
+    attained: float = 0.0
+    waited: float = 0.0
+    suspensions: int = 0
+    memory: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Whoever has the smaller ``value`` runs first. ``falls``: by how much it gets smaller with each second that
+    the group runs. ``until``: ask again once the group has run for so many seconds in all, ``waited_until``: once it
+    has waited for so many; ``None``: never."""
+
+    value: float
+    falls: float = 0.0
+    until: float | None = None
+    waited_until: float | None = None
+
+
+@runtime_checkable
+class TimeSharing(Protocol):
+    """The policy. The engine uses the first one it is given."""
+
+    name: str
+
+    def joins(self, group: Group, path: Sequence[QueueView]) -> bool:
+        """Whether the group opted in. ``path``: its queue up to the root."""
+        ...
+
+    def rank(self, stint: Stint) -> Rank: ...
+
+    def spared_seconds(self, victim: Stint, claimer: Stint) -> float:
+        """For how long after its start ``victim`` is left alone by ``claimer``."""
+        ...
+
+    def ended(self, stint: Stint) -> None:
+        """The group needs its room no more, however it ended."""
+        ...
