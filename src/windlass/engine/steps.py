@@ -49,11 +49,12 @@ class Part:
 class Step:
     """A group's next step.
 
-    A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many
-    are missing; ``roles``: role → how many are missing; ``root``: what its parts lack. An elastic group
+    A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many are
+    missing; ``roles``: role → how many are missing; ``root``: what its parts lack. An elastic group
     (``extra``): one task, of the first run of which one fits; or of a group with parts the first of
-    ``options`` that fits, ``members`` being what the smallest of them lacks. ``pool``: for what a group with parts lacks beyond its parts, the tasks of every
-    part, with what it lacks itself: no part is started below its own minimum.
+    ``options`` that fits, ``members`` being what the smallest of them lacks. ``pool``: for what a group
+    with parts lacks beyond its parts, the tasks of every part, with what it lacks itself: no part is
+    started below its own minimum.
     """
 
     runs: list[Run]
