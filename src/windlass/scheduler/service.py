@@ -124,21 +124,8 @@ class SchedulerService:
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
         self._bound_counter = self.metrics.binds.labels("bound")
-        self._contest = Contest(self.model, self._ledger, 4 * self.options.assume_seconds)
-        self._reserver = Reserver(
-            self.model, self._ledger, self._notes, await_volumes=self.options.await_volumes
-        )
-        self._binder = self._make_binder(
-            bind_client
-            or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
-            rng,
-        )
         self._refused: dict[str, str] = {}
-        self._evictor = Evictor(
-            client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
-        )
-        told = (self.recorder, self.metrics, self.options, self.explain)
-        self._publisher = Publisher(client, self.model, *told, clock=clock, rng=rng)
+        self._carriers(client, bind_client, rng)
         self.model.claims.generated = True
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
@@ -156,19 +143,28 @@ class SchedulerService:
         self._start_time = clock.now()
         self.ready = asyncio.Event()
 
-    def _make_binder(self, client: Client, rng: Random) -> Binder:
-        options = self.options
-        return Binder(
-            client,
+    def _carriers(self, client: Client, bind_client: Client | None, rng: Random) -> None:
+        """Who carries out and shows what is decided."""
+        clock, options, model = self._clock, self.options, self.model
+        self._contest = Contest(model, self._ledger, 4 * options.assume_seconds)
+        self._reserver = Reserver(model, self._ledger, self._notes, await_volumes=options.await_volumes)
+        self._binder = Binder(
+            bind_client
+            or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
             self._bound,
-            clock=self._clock,
+            clock=clock,
             rng=rng,
             limit=AdaptiveLimit(options.bind_concurrency, ceiling=options.bind_concurrency_max),
             give_up_seconds=options.assume_seconds,
-            words=self.model.binding_words,
+            words=model.binding_words,
             before=self._reserver.claim_writes,
             objection=self._contest.objection,
         )
+        self._evictor = Evictor(
+            client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
+        )
+        told = (self.recorder, self.metrics, options, self.explain)
+        self._publisher = Publisher(client, model, *told, clock=clock, rng=rng)
 
     def _policies(self) -> Sequence[object]:
         """Those in force."""
