@@ -150,3 +150,34 @@ async def test_one_that_reads_the_lease_of_another_stands_by(fake_clock: FakeClo
     await first.release()
     await second.acquire()
     assert (second.leading, second.standing_by, first.leading) == (True, False, False)
+
+
+async def test_a_leader_that_gets_no_answer_at_all_gives_up_in_time(fake_clock: FakeClock) -> None:
+    """It must not wait for the answer: after the lease's duration another one leads."""
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+
+    async def silence(*_: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    api.find = silence  # type: ignore[method-assign]
+    holding = await start(api, first.hold())
+    for _ in range(11):
+        await fake_clock.advance(1)
+    assert holding.done()
+    with pytest.raises(LeaderLost, match="in time"):
+        await holding
+
+
+async def test_the_next_looks_at_the_moment_when_the_lease_runs_out(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first, second = election(api, "first"), election(api, "second")
+    await first.acquire()
+    waiting = await start(api, second.acquire())  # it sees the lease now
+    for _ in range(149):
+        await fake_clock.advance(0.1)
+    assert not waiting.done()
+    await fake_clock.advance(0.2)
+    assert waiting.done()
+    assert holder(api) == "second"

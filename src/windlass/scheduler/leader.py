@@ -7,6 +7,7 @@ the record*, so clocks that differ between machines do not matter.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from windlass.api import resources
 from windlass.api.errors import StatusError, WindlassError
 from windlass.client.client import Client
-from windlass.client.errors import Unreachable
+from windlass.client.errors import Unreachable, timed_out
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339_micro
@@ -22,6 +23,7 @@ from windlass.observe import logs
 
 log = logs.get("leader")
 LOST = "WL-LEADER-409"
+_BARELY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Election:
         said = ""
         while True:
             try:
-                if await self._attempt():
+                if await self._attempt_within(self._options.renew_seconds):
                     self.leading = True
                     log.info("leading", identity=self.identity)
                     return
@@ -77,7 +79,16 @@ class Election:
             if holder != said:
                 said = holder
                 log.info("waiting for the lease", holder=holder)
-            await self._clock.sleep(self._options.retry_seconds * (1.0 + 0.2 * self._rng.random()))
+            await self._clock.sleep(self._until_next_look())
+
+    def _until_next_look(self) -> float:
+        """A little more than ``retry_seconds``, but not past the moment at which the lease seen runs out."""
+        pause = self._options.retry_seconds * (1.0 + 0.2 * self._rng.random())
+        left = self._seen_at + self._duration(self._seen) - self._clock.monotonic()
+        return min(pause, left + _BARELY_SECONDS) if self._seen and left > 0 else pause
+
+    def _duration(self, spec: Mapping[str, Any]) -> float:
+        return float(spec.get("leaseDurationSeconds") or self._options.duration_seconds)
 
     async def hold(self) -> None:
         """Renew until cancelled. Raises :class:`LeaderLost`."""
@@ -86,15 +97,16 @@ class Election:
         while True:
             await self._clock.sleep(options.retry_seconds)
             why = "another instance took the lease"
+            left = renewed + options.renew_seconds - self._clock.monotonic()
             try:
-                if await self._attempt():
+                if await self._attempt_within(max(0.0, left)):
                     renewed = self._clock.monotonic()
                     continue
                 if self._seen.get("holderIdentity") != self.identity:
                     raise LeaderLost(LOST, why, evidence=f"holder {self._seen.get('holderIdentity')}")
             except (StatusError, Unreachable) as error:
                 why = error.message
-            if self._clock.monotonic() - renewed > options.renew_seconds:
+            if self._clock.monotonic() - renewed >= options.renew_seconds:
                 raise LeaderLost(LOST, "the lease could not be renewed in time", evidence=why)
 
     async def release(self) -> None:
@@ -110,6 +122,21 @@ class Election:
 
     async def _find(self) -> dict[str, Any] | None:
         return await self._client.find(resources.LEASES, self._options.name, self._options.namespace)
+
+    async def _attempt_within(self, seconds: float) -> bool:
+        """:meth:`_attempt`, given up after ``seconds``: an answer may be long in coming, and who waits for it
+        leads no longer. Raises ``StatusError``, ``Unreachable`` (also when it took too long)."""
+        attempt = asyncio.ensure_future(self._attempt())
+        limit = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait({attempt, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if not attempt.done():
+                raise timed_out("the API server", "an answer about the lease", seconds, processed=True)
+            return attempt.result()
+        finally:
+            for task in (attempt, limit):
+                task.cancel()
+            await asyncio.gather(attempt, limit, return_exceptions=True)
 
     async def _attempt(self) -> bool:
         """Take or renew the lease if that is allowed. Raises ``StatusError``, ``Unreachable``."""
@@ -130,8 +157,8 @@ class Election:
         if dict(current) != dict(self._seen):
             self._see(current)
         holder = current.get("holderIdentity")
-        duration = float(current.get("leaseDurationSeconds") or self._options.duration_seconds)
-        if holder and holder != self.identity and self._clock.monotonic() < self._seen_at + duration:
+        runs_out = self._seen_at + self._duration(current)
+        if holder and holder != self.identity and self._clock.monotonic() < runs_out:
             return False
         spec = self._spec(current, now)
         try:
