@@ -1,4 +1,4 @@
-"""`make chaos`: all rounds, printed as they end and kept in a report.
+"""The rounds on one box, printed as they end and kept in a report.
 
 python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
 """
@@ -6,7 +6,6 @@ python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from pathlib import Path
@@ -14,10 +13,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from chaos_rounds import FAULTS, Outcome, run_round
+from tests.chaos.report import machine, write_section
 
-HEADER = """# Faults survived
-
-Written by `make chaos`. Each round starts a box with 8 simulated GPUs, writes objects as fast as they are
+TITLE = "On one box"
+HEADER = """Each round starts a box with 8 simulated GPUs, writes objects as fast as they are
 answered, submits six gangs of real processes, and kills one part (or everything) with SIGKILL at a random
 moment. Afterwards every acknowledged object is there in the version that was answered, no resourceVersion ran
 backwards, no process was lost or started twice (a lock per pod), no device was given twice (a lock per device),
@@ -42,7 +41,7 @@ def main() -> int:
             print(f"    {problem}", flush=True)
     print(summary(outcomes))
     if options.report:
-        options.report.write_text(HEADER + table(outcomes) + "\n" + summary(outcomes) + "\n")
+        write_section(options.report, TITLE, HEADER + table(outcomes) + "\n" + summary(outcomes))
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 
 
@@ -75,7 +74,7 @@ def table(outcomes: list[Outcome]) -> str:
 def summary(outcomes: list[Outcome]) -> str:
     held = sum(not o.problems for o in outcomes)
     seeds = f"seeds {outcomes[0].seed} to {outcomes[-1].seed}"
-    return f"{held} of {len(outcomes)} rounds held ({seeds}), on {os.cpu_count()} cores."
+    return f"{held} of {len(outcomes)} rounds held ({seeds}), {machine()}."
 
 
 if __name__ == "__main__":

@@ -1,0 +1,108 @@
+"""The faults of a real cluster: each as often as asked, printed as they end and kept in a report.
+
+python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from livefaults import FAULTS, Outcome, World, run_round
+from realkube import REQUIRED, missing
+from tests.chaos.report import machine, write_section
+
+TITLE = "On a real cluster"
+HEADER = """etcd, kube-apiserver, the controllers as a process and the scheduler as a process (for `leader` and
+`clock` two, with leader election), six nodes of 8 GPUs. Gangs for half as many GPUs again as there are come at
+random moments, run and end; at a random moment among them comes the fault. Windlass sees the API server
+only through a proxy; what must hold is judged by every version of every pod, read from the log that the API
+server's watches are served from: no pod was bound twice, no node and no card given beyond what it has, no pod lost,
+no gang stood with some and not all of its members for longer than 60 s after the last fault, another scheduler had
+bound a pod within 20 s of the leader's end, and no process ended that was not killed.
+
+- `scheduler`: killed once or twice and started again. `leader`: killed, or cut off from the API server.
+- `apiserver`, `etcd`: killed and started again.
+- `network`: connections drop and answers are lost, then nothing passes for up to 6 s, by resets or in silence.
+- `storm`: three requests in ten are refused with 429, 500, 409, 410 or 504; some answers are lost; watches end
+  with 410.
+- `watch`: events come up to 1.5 s late, twice (old ones too), and in another order.
+- `clock`: the clocks of both schedulers jump by up to a day, at most one leads; then the leader is killed.
+
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=30, help="of each fault")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round; the next ones count up")
+    parser.add_argument("--fault", choices=FAULTS, action="append", help="only these")
+    parser.add_argument("--report", type=Path)
+    options = parser.parse_args()
+    absent = missing(REQUIRED[:2])
+    if absent:
+        print(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh", file=sys.stderr)
+        return 3
+    outcomes = []
+    for fault in options.fault or FAULTS:
+        with tempfile.TemporaryDirectory(prefix="windlass-chaos-") as folder:
+            world = World(Path(folder), options.seed)
+            world.start()
+            try:
+                for seed in range(options.seed, options.seed + options.rounds):
+                    outcomes.append(run_round(world, seed, fault))
+                    print(line(outcomes[-1]), flush=True)
+            finally:
+                world.stop()
+    print(table(outcomes), summary(outcomes, options.seed), sep="\n")
+    if options.report:
+        write_section(
+            options.report, TITLE, HEADER + table(outcomes) + "\n" + summary(outcomes, options.seed)
+        )
+    return 1 if any(outcome.problems for outcome in outcomes) else 0
+
+
+def line(o: Outcome) -> str:
+    verdict = "held" if not o.problems else "BROKEN"
+    told = "".join(f"\n    {problem}" for problem in o.problems)
+    return (
+        f"seed {o.seed:4d}  {o.fault:10s} settled {o.settled_seconds:6.2f} s  between {o.between_seconds:5.2f} s  "
+        f"fail-over {o.fail_over_seconds:5.2f} s  {o.binds:4d} binds  {o.versions:5d} versions  "
+        f"{o.evicted:2d} evicted  {verdict}  {o.detail}  {o.injected or ''}{told}"
+    )
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    rows = [
+        "| fault | rounds | held | all placed after the fault, median / max s | longest between, s "
+        "| fail-over, median / max s | pods bound | evicted |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for fault in FAULTS:
+        of = [o for o in outcomes if o.fault == fault]
+        if not of:
+            continue
+        settled, over = [o.settled_seconds for o in of], [o.fail_over_seconds for o in of]
+        taken = f"{statistics.median(over):.1f} / {max(over):.1f}" if any(over) else ""
+        rows.append(
+            f"| {fault} | {len(of)} | {sum(not o.problems for o in of)} "
+            f"| {statistics.median(settled):.1f} / {max(settled):.1f} | {max(o.between_seconds for o in of):.1f} "
+            f"| {taken} | {sum(o.binds for o in of)} | {sum(o.evicted for o in of)} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def summary(outcomes: Sequence[Outcome], seed: int) -> str:
+    held = sum(not o.problems for o in outcomes)
+    seeds = f"seeds from {seed} on for each fault"
+    return f"{held} of {len(outcomes)} rounds held ({seeds}), {machine()}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
