@@ -101,6 +101,15 @@ async def test_an_overloaded_server_is_asked_again(fake_clock: FakeClock, code: 
         assert [r.evicted for r in desk.results] == [True]
 
 
+async def test_a_condition_that_cannot_be_written_keeps_nobody_from_going(fake_clock: FakeClock) -> None:
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        desk.api.reject = lambda verb, *_: errors.failure(403, "Forbidden", "no") if verb == "patch" else None
+        desk.evictor.submit(ORDER)
+        await desk.pass_time(1)
+        assert desk.results == [Result(ORDER, True)]
+
+
 async def test_a_refusal_for_good_is_told(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))

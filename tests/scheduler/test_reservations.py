@@ -212,6 +212,32 @@ async def test_gangs_of_kai_have_it_too(api: SchedulerApi) -> None:
         assert api.bound() == ["a0", "a1"]
 
 
+async def test_half_a_gang_of_kai_is_taken_back_too(api: SchedulerApi) -> None:
+    api.put(KAI_QUEUES, kai_queue("q"))
+    api.put(KAI_POD_GROUPS, kai_group("a", 2, "q"))
+    api.add(node("n1", gpus=2), kai_pod("a0", "a", "q"), kai_pod("a1", "a", "q"))
+    api.refuse_bind = lambda namespace, name, where: (
+        errors.failure(500, "InternalError", "no") if name == "a1" else None
+    )
+    async with Running(api) as running:
+        await running.settle(10.0)
+        assert api.bound() == ["a0"]
+        await running.settle(35.0)
+        assert api.conditions(PODS, "default/a0")["DisruptionTarget"]["reason"] == "GangBindFailed"
+        assert "GangBindFailed" in running.reasons("a")
+
+
+async def test_a_gang_of_kai_that_ran_before_is_not_judged_after_a_restart(api: SchedulerApi) -> None:
+    api.put(KAI_QUEUES, kai_queue("q"))
+    api.put(KAI_POD_GROUPS, kai_group("a", 2, "q", stalenessGracePeriod="-1s"))
+    old = kai_pod("a0", "a", "q", node="n1")
+    old["status"]["startTime"] = "2026-01-01T11:00:00Z"
+    api.add(node("n1", gpus=1), old, kai_pod("a1", "a", "q"))
+    async with Running(api) as running:
+        await running.settle(70.0)
+        assert not api.conditions(PODS, "default/a0").get("DisruptionTarget")
+
+
 # ------------------------------------------------------------------ taking over
 
 

@@ -485,3 +485,19 @@ async def test_a_claim_goes_where_its_driver_has_room_as_that_comes_and_goes(api
         assert api.bound() == ["a"]
         written = api.object(resources.PERSISTENT_VOLUME_CLAIMS, "default/data")
         assert written["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n2"
+
+
+async def test_whether_more_nodes_would_help_does_not_go_to_and_fro(api: SchedulerApi) -> None:
+    """The queue is closed and opened all the time: an autoscaler sees that at most every few seconds."""
+    api.add(queue("q"), node("n1", gpus=1), *gang("hog", 1), group("g", 1, queue="q"), pod("g-0", group="g"))
+    reasons = []
+    async with Running(api) as running:
+        await running.settle(2.0)
+        for i in range(40):
+            api.change(QUEUES, "q", status={"state": "Closing" if i % 2 else "Open"})
+            await running.settle(0.7)
+            reason = api.conditions(PODS, "default/g-0").get("PodScheduled", {}).get("reason", "")
+            if not reasons or reasons[-1] != reason:
+                reasons.append(reason)
+    assert set(reasons) <= {"Unschedulable", "SchedulingGated", ""}
+    assert len(reasons) <= 1 + 30 / 5

@@ -144,7 +144,7 @@ class Evictor:
         namespace, _, name = key.partition("/")
         try:
             if not order.guarded:
-                await self._tell(order, namespace, name)
+                await self._say(order, namespace, name)
                 await self._client.delete(resources.PODS, name, namespace, uid=order.uid)
             else:
                 await self._evict(order, namespace, name)
@@ -174,12 +174,16 @@ class Evictor:
         if order.key not in self._going:
             await self._client.evict(namespace, name, uid=order.uid)
             self._going.add(order.key)
+        await self._say(order, namespace, name)
+
+    async def _say(self, order: Order, namespace: str, name: str) -> None:
+        """Write the condition. That it cannot be written keeps nobody from going."""
         try:
             await self._tell(order, namespace, name)
         except StatusError as error:
             if error.code in _AGAIN:
                 raise
-            log.debug("evicted, not told", pod=order.key, why=error.message)  # it is gone already
+            log.debug("condition not written", pod=order.key, why=error.message)
 
     def _end(self, order: Order, result: Result) -> None:
         del self._orders[order.key]

@@ -452,6 +452,12 @@ class Publisher:
             if now - wait.pods_at < calm:
                 self._queue.wish(f"group {key}", wait.pods_at + calm - now)
                 return
+        elif wait.pods_code is not None and pod_reason(told.code) != pod_reason(wait.pods_code):
+            # whether more nodes would help: what grows clusters must not see that go to and fro
+            steady = wait.pods_at + self._options.rewrite_seconds
+            if now < steady:
+                self._queue.wish(f"group {key}", steady - now)
+                return
         wait.pods_code, wait.pods_message, wait.pods_at = told.code, told.message, now
         for pod in self._model.pods_of(key):
             if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
