@@ -235,6 +235,8 @@ class _Exchange:
         body = await self._reader.readexactly(int(_header(head, b"content-length") or 0))
         proxy, faults = self._proxy, self._proxy.faults
         await proxy.passage()
+        if self._reader.at_eof():
+            return False  # who asked has gone meanwhile
         if proxy.happens(faults.dropped, "dropped"):
             return False
         status = proxy.refusal(method, target)

@@ -7,13 +7,14 @@ leader election) behind a proxy, and is judged by the log of every version of ev
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from faultproxy import FaultProxy, Faults
-from liveload import LARGE, Kubelet, Load, Patient, make_nodes, node_amounts
+from liveload import LARGE, Kubelet, Load, Patient, group, make_nodes, node_amounts, pod
 from liveparts import WindlassPart
 from podlog import Books, PodLog
 from realkube import RealKube
@@ -166,6 +167,12 @@ class _Round:
     def leader(self) -> WindlassPart | None:
         return next(iter(self.leaders()), None)
 
+    def ask_for_one(self) -> None:
+        """A gang of one that takes no GPU."""
+        name = f"{self._namespace}-one"
+        self._client.make(POD_GROUPS, group(name, 1), self._namespace)
+        self._client.make(PODS, pod(name, 0, 0), self._namespace)
+
     def next_bind(self, after: float, seconds: float) -> float | None:
         """The moment of the first bind after ``after``; None if there is none for ``seconds``."""
         while time.monotonic() < after + seconds:
@@ -272,23 +279,30 @@ def _scheduler(r: _Round) -> float:
 
 
 def _leader(r: _Round) -> float:
-    """The leader dies, or nobody hears it any more."""
+    """The leader dies, or nobody hears it any more, or it stands still and comes back when another leads."""
     leader = r.leader()
     assert leader is not None
     r.allowed_to_end.append(leader)
     begun = time.monotonic()
-    if r.rng.random() < 0.5:
-        r.outcome.detail = "killed"
+    r.outcome.detail = r.rng.choice(("killed", "cut off", "cut off in silence", "frozen"))
+    proxy = r.proxies[r.schedulers.index(leader)]
+    if r.outcome.detail == "killed":
         leader.kill()
+    elif r.outcome.detail == "cut off":
+        proxy.cut()
+    elif r.outcome.detail == "frozen":
+        leader.signal(signal.SIGSTOP)
     else:
-        r.outcome.detail = "cut off"
-        r.proxies[r.schedulers.index(leader)].cut()
+        proxy.faults = Faults(silent=True)
     _take_over(r, begun)
+    leader.signal(signal.SIGCONT)
+    proxy.mend()
     return time.monotonic()
 
 
 def _take_over(r: _Round, begun: float) -> None:
-    """Wait for the other's first bind."""
+    """Wait for the other's first bind; there is a pod for it, whatever the load does."""
+    r.ask_for_one()
     at = r.next_bind(begun + 0.5, 60.0)
     if at is None:
         r.outcome.problems.append("nobody took over within 60 s")

@@ -35,7 +35,7 @@ def make_nodes(client: BlockingClient) -> None:
 
 
 def pod(gang: str, rank: int, gpus: int, scheduler: str = "windlass") -> Json:
-    asked = {"cpu": "1", "memory": "1Gi", GPU: str(gpus)}
+    asked = {"cpu": "1", "memory": "1Gi", **({GPU: str(gpus)} if gpus else {})}
     container = {"name": "rank", "image": "train", "resources": {"requests": asked, "limits": asked}}
     return {
         "metadata": {
