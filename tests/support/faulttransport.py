@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from collections.abc import Callable
 
 from windlass.client.errors import UNREACHABLE, Unreachable
@@ -10,14 +12,16 @@ from windlass.client.transport import Request, Response, Transport
 
 class FaultTransport:
     """``fault(request)`` is asked before each request: ``None`` lets it pass, ``"before"`` loses the request,
-    ``"after"`` its answer."""
+    ``"after"`` its answer, and a response takes the server's place."""
 
-    def __init__(self, inner: Transport, fault: Callable[[Request], str | None]) -> None:
+    def __init__(self, inner: Transport, fault: Callable[[Request], str | Response | None]) -> None:
         self._inner = inner
         self._fault = fault
 
     async def request(self, request: Request) -> Response:
         lost = self._fault(request)
+        if isinstance(lost, Response):
+            return lost
         if lost == "before":
             raise Unreachable(UNREACHABLE, "cut by the test", processed=False)
         response = await self._inner.request(request)
@@ -53,4 +57,33 @@ class DiesAfterBinds:
         return self._last
 
 
-__all__ = ["DiesAfterBinds", "FaultTransport"]
+class Storm:
+    """Loses, delays and refuses some of the writes, by chance; watches and lists pass. Then, after so many binds, the
+    process is gone."""
+
+    def __init__(self, rng: random.Random, binds: int, chance: float) -> None:
+        self._rng = rng
+        self._chance = chance
+        self.death = DiesAfterBinds(binds, rng.choice(["before", "after"]))
+
+    def __call__(self, request: Request) -> str | Response | None:
+        verdict = self.death(request)
+        if verdict is not None or request.method == "GET" or self._rng.random() >= self._chance:
+            return verdict
+        code = self._rng.choice([0, 0, 429, 503, 500])
+        if not code:
+            return self._rng.choice(["before", "after"])
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "code": code,
+            "message": "a storm",
+        }
+        headers = {"content-type": "application/json"}
+        if code == 429:
+            headers["retry-after"] = "0"
+        return Response(code, headers, json.dumps(status).encode())
+
+
+__all__ = ["DiesAfterBinds", "FaultTransport", "Storm"]
