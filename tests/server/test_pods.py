@@ -98,11 +98,12 @@ class TestBinding:
         assert "nodeName" not in (await api.get(f"{PODS}/p")).ok()["spec"]
 
 
-async def running(api: Api, name: str = "p", **members: Any) -> dict[str, Any]:
+async def running(api: Api, name: str = "p", *, ready: bool = True, **members: Any) -> dict[str, Any]:
     (await api.post(PODS, pod(name, metadata={"labels": {"app": "x"}}, **members))).ok(201)
     (await api.post(f"{PODS}/{name}/binding", binding(name, "n1"))).ok(201)
     statuses = [{"name": "main", "state": {"running": {}}}]
-    body = {"status": {"phase": "Running", "containerStatuses": statuses}}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    body = {"status": {"phase": "Running", "containerStatuses": statuses, "conditions": conditions}}
     return (await api.patch(f"{PODS}/{name}/status", body)).ok()
 
 
@@ -147,16 +148,18 @@ class TestEviction:
         assert (await api.post(f"{PODS}/p/eviction", eviction("q"))).status == 400
         assert (await api.post(f"{PODS}/none/eviction", eviction("none"))).status == 404
 
-    async def budget(self, api: Api, allowed: int, name: str = "b", observed: int = 1) -> None:
+    async def budget(
+        self, api: Api, allowed: int, name: str = "b", observed: int = 1, healthy: int = 1, **spec: Any
+    ) -> None:
         body = {
             "metadata": {"name": name},
-            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}, **spec},
         }
         (await api.post(BUDGETS, body)).ok(201)
         status = {
             "observedGeneration": observed,
             "disruptionsAllowed": allowed,
-            "currentHealthy": 1,
+            "currentHealthy": healthy,
             "desiredHealthy": 1,
             "expectedPods": 1,
         }
@@ -193,6 +196,31 @@ class TestEviction:
         answer = await api.post(f"{PODS}/p/eviction", eviction())
         assert answer.status == 429
         assert answer.headers["retry-after"] == "10"
+
+    async def test_who_is_not_ready_goes_while_enough_others_are_healthy(self, api: Api) -> None:
+        await running(api, ready=False)
+        await self.budget(api, 0, observed=0)
+        (await api.post(f"{PODS}/p/eviction", eviction())).ok(201)
+        assert "disruptedPods" not in (await api.get(f"{BUDGETS}/b")).ok()["status"]
+
+    async def test_who_is_not_ready_stays_while_too_few_others_are_healthy(self, api: Api) -> None:
+        await running(api, ready=False)
+        await self.budget(api, 0, healthy=0)
+        assert (await api.post(f"{PODS}/p/eviction", eviction())).status == 429
+
+    async def test_a_budget_may_always_let_go_who_is_not_ready(self, api: Api) -> None:
+        await running(api, ready=False)
+        await running(api, "q")
+        await self.budget(api, 0, healthy=0, unhealthyPodEvictionPolicy="AlwaysAllow")
+        (await api.post(f"{PODS}/p/eviction", eviction())).ok(201)
+        assert (await api.post(f"{PODS}/q/eviction", eviction("q"))).status == 429
+
+    async def test_of_two_evictions_at_once_a_budget_for_one_refuses_the_other(self, api: Api) -> None:
+        await running(api)
+        await running(api, "q")
+        await self.budget(api, 1)
+        both = await asyncio.gather(*(api.post(f"{PODS}/{n}/eviction", eviction(n)) for n in "pq"))
+        assert sorted(answer.status for answer in both) == [201, 429]
 
     async def test_two_budgets_are_one_too_many(self, api: Api) -> None:
         await running(api)

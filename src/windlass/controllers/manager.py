@@ -1,7 +1,7 @@
 """All reconcilers of one control plane, on one set of informers.
 
-On a real cluster kube-controller-manager looks after namespaces, garbage, quota and nodes; embedded,
-Windlass does (``embedded=True``).
+On a real cluster kube-controller-manager looks after namespaces, garbage, quota, disruption budgets and
+nodes; embedded, Windlass does (``embedded=True``).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
 from windlass.controllers.adoption.controller import AdoptionController
 from windlass.controllers.deviceclaims.controller import DeviceClaimController
+from windlass.controllers.disruption.controller import DisruptionController
 from windlass.controllers.garbage.controller import GarbageController
 from windlass.controllers.gputier.controller import GpuTierController
 from windlass.controllers.metrics import ControllerMetrics
@@ -100,6 +101,7 @@ def _reconcilers(
             NamespaceController(client, informers, clock),
             GarbageController(client, informers),
             QuotaController(client, informers, clock),
+            DisruptionController(informers, clock),
             NodeHealthController(client, informers, clock),
         ]
     return reconcilers

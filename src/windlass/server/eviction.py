@@ -92,6 +92,8 @@ def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> list[async
         )
     entry, budget = matching[0]
     status = budget["status"] = {**(budget.get("status") or {})}
+    if not _ready(pod) and _lets_the_unready_go(budget.get("spec") or {}, status):
+        return []
     _check_budget(budget["metadata"], status)
     if trial:
         return []
@@ -101,6 +103,20 @@ def _spend_budget(core: Core, pod: dict[str, Any], *, trial: bool) -> list[async
         pod["metadata"]["name"]: rfc3339(core.clock.now()),
     }
     return [core.store.update(table, namespace, entry.name, budget, expected=entry.rv)]
+
+
+def _ready(pod: dict[str, Any]) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _lets_the_unready_go(spec: dict[str, Any], status: dict[str, Any]) -> bool:
+    """A pod that is not ready counts for no budget: it goes for nothing where ``unhealthyPodEvictionPolicy`` is
+    ``AlwaysAllow``, else as long as enough others are healthy."""
+    if spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    desired = status.get("desiredHealthy", 0)
+    return status.get("currentHealthy", 0) >= desired > 0
 
 
 def _check_budget(metadata: dict[str, Any], status: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""PodDisruptionBudgets: how many of their pods may be evicted now."""
