@@ -6,6 +6,7 @@ leader election) behind a proxy, and is judged by the log of every version of ev
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -138,15 +139,22 @@ class _Round:
             proxy.start()
             self.proxies.append(proxy)
             self.start_scheduler(proxy)
-        wait_for(lambda: all(part.ready for part in self.schedulers), "the schedulers are not ready")
+        wait_for(self._ready, "the schedulers are not ready")
         if self._elected:
             wait_for(lambda: self.leader() is not None, "nobody leads")
+
+    def _ready(self) -> bool:
+        for part in self.schedulers:
+            if not part.alive:
+                raise RuntimeError(f"a scheduler did not start: {part.text()[-3000:]}")
+        return all(part.ready for part in self.schedulers)
 
     def start_scheduler(self, proxy: FaultProxy) -> None:
         name = f"{self._namespace}-{len(self.schedulers)}"
         clock = self.kube.folder / f"{name}.clock"
         clock.write_text("0")
-        more = {"PYTHONPATH": str(CLOCK_JUMP), "WINDLASS_TEST_CLOCK": str(clock)}
+        path = os.pathsep.join(filter(None, (str(CLOCK_JUMP), os.environ.get("PYTHONPATH"))))
+        more = {"PYTHONPATH": path, "WINDLASS_TEST_CLOCK": str(clock)}
         option = f"--leader-elect={'true' if self._elected else 'false'}"
         part = WindlassPart(
             self.kube,

@@ -1,0 +1,30 @@
+"""Faults of a real cluster under load, two seeded rounds of each; `make chaos` plays each thirty times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from livefaults import FAULTS, World, run_round
+from realkube import REQUIRED, missing
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    absent = missing(REQUIRED[:2])
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    made = World(tmp_path_factory.mktemp("faults"))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_gangs_stay_whole_and_nodes_within_what_they_have(world: World, fault: str, seed: int) -> None:
+    outcome = run_round(world, seed, fault)
+    assert not outcome.problems, outcome
+    assert outcome.binds >= 30, outcome
