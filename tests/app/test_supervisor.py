@@ -51,7 +51,7 @@ while :; do sleep 0.05; done
 """
 
 
-def wait(condition: Callable[[], Any], seconds: float = 15) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = 45) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come about"

@@ -54,6 +54,10 @@ def condition(box: Box, kind: str) -> dict[str, Any]:
     return next(c for c in node(box)["status"]["conditions"] if c["type"] == kind)
 
 
+def event_reasons(box: Box) -> set[str]:
+    return {event["reason"] for event in box.items("events")}
+
+
 def gpu_table(box: Box) -> list[dict[str, Any]]:
     return json.loads(box.windlass("gpu", "-o", "json").stdout)["items"]
 
@@ -211,8 +215,7 @@ class TestSharesAndHealth:
             "memoryMib": 81559 - 20480,
             "slices": {},
         }
-        events = [e["message"] for e in box.items("events") if e["reason"] == "DeviceShareEnforced"]
-        assert events
+        box.wait_for("it is told", lambda: "DeviceShareEnforced" in event_reasons(box))
         box.windlass("delete", "pod", "one", "two")
 
     def test_work_moves_away_from_a_card_that_went_bad(self, served: tuple[Box, Script]) -> None:
@@ -242,8 +245,7 @@ class TestSharesAndHealth:
             )
 
         box.wait_for("it runs on the other card", moved)
-        reasons = {e["reason"] for e in box.items("events")}
-        assert {"GPUUnhealthy", "DeviceUnhealthy"} <= reasons
+        box.wait_for("both are told", lambda: {"GPUUnhealthy", "DeviceUnhealthy"} <= event_reasons(box))
         done = box.windlass("doctor", check=False).stdout
         assert f"card {index} (NVIDIA-H100-80GB-HBM3) gets nothing new: XID 79" in done
 
@@ -327,6 +329,7 @@ class TestAcceptance03:
             for name in held:
                 annotations = box.get("pod", name)["metadata"]["annotations"]
                 assert annotations["windlass.dev/device-shares"] == "0:0/10240"
+            box.wait_for("it is told", lambda: "DeviceShareNotEnforced" in event_reasons(box))
             events = [e for e in box.items("events") if e["reason"] == "DeviceShareNotEnforced"]
             assert "accounted, but not enforced" in events[0]["message"]
             (row,) = gpu_table(box)

@@ -332,16 +332,16 @@ class TestWait:
         status = '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'
         kubectl.run("patch", "pod", "p", "--subresource=status", "--type=merge", "-p", status)
         assert (
-            kubectl.run("wait", "pod/p", "--for=condition=Ready", "--timeout=10s") == "pod/p condition met\n"
+            kubectl.run("wait", "pod/p", "--for=condition=Ready", "--timeout=60s") == "pod/p condition met\n"
         )
-        kubectl.run("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=10s")
+        kubectl.run("wait", "pod/p", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
         kubectl.run("delete", "pod", "p", "--wait=false")
-        kubectl.run("wait", "pod/p", "--for=delete", "--timeout=10s")
+        kubectl.run("wait", "pod/p", "--for=delete", "--timeout=60s")
 
     def test_for_a_custom_kind(self, kubectl: Kubectl) -> None:
         kubectl.run("create", "-f", "-", stdin=group("g"))
         with kubectl.follow(
-            "wait", "podgroup/g", "--for=jsonpath={.spec.minMember}=4", "--timeout=20s"
+            "wait", "podgroup/g", "--for=jsonpath={.spec.minMember}=4", "--timeout=60s"
         ) as done:
             kubectl.run("patch", "podgroup", "g", "--type=merge", "-p", '{"spec":{"minMember":4}}')
             assert done.line() == "podgroup.scheduling.volcano.sh/g condition met"

@@ -7,12 +7,16 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from box import Box
 from scriptednvml import Script
+
+from windlass.kits.timestamps import parse_rfc3339
+from windlass.node.heartbeat import LEASE_NAMESPACE
 
 SHADOW = Path(__file__).resolve().parent / "nvmlshadow"
 
@@ -62,17 +66,27 @@ def mps_daemon(folder: Path) -> Iterator[Path]:
 
 
 def kill_agent(box: Box) -> None:
-    """SIGKILL the node agent; its successor is up when this returns."""
+    """SIGKILL the node agent. When this returns its successor has told what it knows of the node: what stands
+    there is its own word, not the other's."""
     record = box.state.read_supervisor()
     assert record is not None
     old = record["processes"]["node"]["pid"]
     os.kill(old, signal.SIGKILL)
 
-    def again() -> bool:
+    def ended() -> bool:
         found = box.state.read_supervisor()
-        return found is not None and found["processes"]["node"]["pid"] not in (None, old)
+        return found is not None and found["processes"]["node"]["pid"] != old
 
-    box.wait_for("another agent", again)
+    box.wait_for("the agent's end", ended)
+    (node,) = box.items("nodes")
+    moment = time.time()
+
+    def told() -> bool:  # an agent renews its lease after it has written its node
+        (lease,) = box.items("leases", namespace=LEASE_NAMESPACE)
+        renewed = lease["spec"]["renewTime"]
+        return lease["metadata"]["name"] == node["metadata"]["name"] and parse_rfc3339(renewed) > moment
+
+    box.wait_for("another agent's word", told)
 
 
 def gpu_pod(name: str, limits: dict[str, str], command: str, **changes: Any) -> dict[str, Any]:

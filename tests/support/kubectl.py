@@ -43,7 +43,7 @@ class Kubectl:
             check=False,
         )
 
-    def run(self, *arguments: str, stdin: Any = None, seconds: float = 30) -> str:
+    def run(self, *arguments: str, stdin: Any = None, seconds: float = 60) -> str:
         """Standard output. ``stdin``: a manifest, several, or text."""
         done = self._call(arguments, stdin, seconds)
         assert done.returncode == 0, (
@@ -57,7 +57,7 @@ class Kubectl:
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 
-    def fail(self, *arguments: str, stdin: Any = None, seconds: float = 30) -> str:
+    def fail(self, *arguments: str, stdin: Any = None, seconds: float = 60) -> str:
         """Standard error of a failure."""
         done = self._call(arguments, stdin, seconds)
         assert done.returncode != 0, f"kubectl {' '.join(arguments)} succeeded\n{done.stdout}"
@@ -97,7 +97,7 @@ class Following:
         for line in self._process.stdout:
             self._lines.put(line.rstrip("\n"))
 
-    def line(self, seconds: float = 15) -> str:
+    def line(self, seconds: float = 45) -> str:
         """The next line; empty when none comes in time."""
         try:
             return self._lines.get(timeout=seconds)

@@ -96,7 +96,7 @@ class NodeBox:
         await self.agent.stop_pods(0.0)
         await self.kill_agent()
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Wait for a truthy answer; fails loudly, with the stories of the pods."""
         try:
             async with asyncio.timeout(seconds):
@@ -117,7 +117,7 @@ class NodeBox:
     async def get(self, name: str, namespace: str = "default") -> dict[str, Any]:
         return await self.client.get(PODS, name, namespace)
 
-    async def phase(self, name: str, *phases: str, seconds: float = 20.0) -> dict[str, Any]:
+    async def phase(self, name: str, *phases: str, seconds: float = 60.0) -> dict[str, Any]:
         """Until the pod is in one of the phases; the pod."""
 
         async def reached() -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ class NodeBox:
 
         return await self.until(reached, seconds)
 
-    async def gone(self, name: str, namespace: str = "default", seconds: float = 20.0) -> None:
+    async def gone(self, name: str, namespace: str = "default", seconds: float = 60.0) -> None:
         async def absent() -> bool:
             try:
                 await self.get(name, namespace)
