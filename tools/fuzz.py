@@ -29,6 +29,7 @@ def command(seed: int, workers: int, only: list[str]) -> list[str]:
     """The round of a seed: all property tests that need nothing but this machine."""
     return [
         *(sys.executable, "-m", "pytest", "-q", "-m", "hypothesis and not real", f"--hypothesis-seed={seed}"),
+        *("-o", "timeout=1200"),  # shrinking takes its time
         *(["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []),
         *only,
     ]
