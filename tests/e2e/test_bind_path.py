@@ -16,6 +16,7 @@ from realkube import RealKube
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
+    CSI_DRIVERS,
     DEVICE_CLASSES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -24,7 +25,9 @@ from windlass.api.resources import (
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    STORAGE_CAPACITIES,
     STORAGE_CLASSES,
+    Resource,
 )
 from windlass.model import reservation
 from windlass.scheduler.leader import Election, LeaseOptions
@@ -428,19 +431,20 @@ async def provision(scene: Scene, name: str, storage: str, node: str) -> None:
         await scene.client.patch(PERSISTENT_VOLUME_CLAIMS, name, change, scene.namespace)
 
 
-@pytest.mark.real
-async def test_a_pod_waits_for_the_volume_that_is_made_for_it(real_kube: RealKube) -> None:
-    """The embedded server has no classes of storage: its node makes a folder of each claim."""
+@pytest.fixture
+async def real_scene(real_kube: RealKube) -> AsyncIterator[Scene]:
+    """What the embedded server does not serve, or does not do."""
     cluster = Cluster.of_real(real_kube)
-    scene = Scene(cluster, cluster.new_namespace("bind"))
-    await scene.make_queue()
-    try:
-        await waits_for_its_volume(scene)
-    finally:
-        await scene.close()
+    made = Scene(cluster, cluster.new_namespace("bind"))
+    await made.make_queue()
+    yield made
+    await made.close()
 
 
-async def waits_for_its_volume(scene: Scene) -> None:
+@pytest.mark.real
+async def test_a_pod_waits_for_the_volume_that_is_made_for_it(real_scene: Scene) -> None:
+    """The embedded server has no classes of storage: its node makes a folder of each claim."""
+    scene = real_scene
     node = await scene.node("a", 1)
     storage = await storage_class(scene)
     await claim(scene, "data", storage)
@@ -476,6 +480,100 @@ async def waits_for_its_volume(scene: Scene) -> None:
 
     await eventually(bound, "it bound")
     await scene.client.delete(STORAGE_CLASSES, storage)
+
+
+@pytest.mark.real
+async def test_volumes_are_made_where_a_driver_has_room(real_scene: Scene) -> None:
+    scene, zone = real_scene, "topology.kubernetes.io/zone"
+    full, roomy = await scene.node("full", 1), await scene.node("roomy", 1)
+    driver = f"disk.{scene.namespace}.example.com"
+    storage = f"zoned-{scene.namespace}"
+    version = {"apiVersion": "storage.k8s.io/v1"}
+    rows = [
+        (
+            CSI_DRIVERS,
+            None,
+            {"metadata": {"name": driver}, "spec": {"storageCapacity": True, "attachRequired": False}},
+        ),
+        (
+            STORAGE_CLASSES,
+            None,
+            {
+                "metadata": {"name": storage},
+                "provisioner": driver,
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+        ),
+    ]
+    for node, amount in ((full, "512Mi"), (roomy, "64Gi")):
+        await scene.client.patch(NODES, node, {"metadata": {"labels": {zone: node}}})
+        pool = {
+            "metadata": {"name": node, "namespace": scene.namespace},
+            "storageClassName": storage,
+            "nodeTopology": {"matchLabels": {zone: node}},
+            "capacity": amount,
+        }
+        rows.append((STORAGE_CAPACITIES, scene.namespace, pool))
+    for resource, space, obj in rows:
+        await scene.client.create(resource, {**version, "kind": resource.kind, **obj}, space)
+    await claim(scene, "data", storage)
+    await scene.start()
+    await scene.pod("reader", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+
+    async def selected() -> bool:
+        found = await scene.client.get(PERSISTENT_VOLUME_CLAIMS, "data", scene.namespace)
+        notes = found["metadata"].get("annotations") or {}
+        return notes.get("volume.kubernetes.io/selected-node") == roomy
+
+    await eventually(selected, "the node whose pool has room")
+    await provision(scene, "data", storage, roomy)
+
+    async def bound() -> bool:
+        return await scene.bound() == {"reader": roomy}
+
+    await eventually(bound, "it bound")
+    await scene.client.delete(STORAGE_CLASSES, storage)
+    await scene.client.delete(CSI_DRIVERS, driver)
+
+
+@pytest.mark.real
+async def test_the_overhead_of_a_runtime_class_counts(real_scene: Scene) -> None:
+    scene = real_scene
+    node = await scene.node("a", 0)
+    await scene.client.patch(
+        NODES, node, {"status": {"allocatable": {"cpu": "4"}, "capacity": {"cpu": "4"}}}, subresource="status"
+    )
+    name = f"kata-{scene.namespace}"
+    runtime = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+    obj = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": name},
+        "handler": "kata",
+        "overhead": {"podFixed": {"cpu": "1"}},
+    }
+    await scene.client.create(runtime, obj)
+    ask = {"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "1500m"}}}]}
+    await scene.start()
+
+    async def admitted() -> bool:
+        """The server's admission knows the class a moment after it was made."""
+        try:
+            await scene.pod("first", gpus=0, runtimeClassName=name, **ask)
+        except StatusError as error:
+            return error.code not in (403, 422)
+        return True
+
+    await eventually(admitted, "the class known")
+    await eventually(scene.bound, "the first bound")
+    await scene.pod("second", gpus=0, runtimeClassName=name, **ask)
+
+    async def waits() -> bool:
+        found = conditions((await scene.pods())["second"])
+        return found.get("PodScheduled", {}).get("reason") == "Unschedulable"
+
+    await eventually(waits, "no room for two times two and a half")
+    await scene.client.delete(runtime, name)
 
 
 # ------------------------------------------------------------------ devices by claims
