@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from windlass.engine.actions.evicting import Evicting, Outcome
+from windlass.engine.actions.evicting import Evicting, Outcome, keep_waiting
 from windlass.engine.actions.volcano_search import Hunt, NodeSearch
 from windlass.engine.actions.volcano_views import GangLook, best_effort
 from windlass.engine.consent import PAUSE_SECONDS
@@ -77,7 +77,7 @@ class _Tiered(Evicting):
             if candidates and tiers.starving(gang):
                 done |= self._from(ctx, tiers, gang, candidates, whole)
         if done and self._imagined is None:
-            self._keep_waiting(ctx, group)
+            keep_waiting(self._m, ctx, group)
         again = None if done else _again(tiers, group, ctx.now)
         return Outcome(done=done, until=again)
 
