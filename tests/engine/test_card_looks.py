@@ -34,7 +34,9 @@ def test_rows_with_equal_keys_say_the_same(arrivals) -> None:
                 said = together.look_all(rows, needs, empty=empty)
                 assert said == [alone.look(row, needs, empty=empty) for row in rows]
             counts = [
-                alone._emptied(row, needs, None).count(needs.devices, alone._plan(row, needs.devices), PLENTY)
+                alone.rows.emptied(row, needs.devices, None).count(
+                    needs.devices, alone.rows.plan(row, needs.devices), PLENTY
+                )
                 for row in rows
             ]
             assert together.empty_counts(rows, needs).tolist() == counts

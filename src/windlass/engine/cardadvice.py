@@ -6,8 +6,8 @@ card of these nodes has.
 
 from __future__ import annotations
 
-from windlass.engine.cardfit import wishes
 from windlass.engine.cards import Card, Kit
+from windlass.engine.cardwish import wishes
 from windlass.engine.cardwords import wish
 from windlass.engine.nodes_verdict import NodesVerdict
 from windlass.engine.world import World

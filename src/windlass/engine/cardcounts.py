@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cardfit import PLENTY, wishes
 from windlass.engine.cards import FIELDS, HELD, MIB, MILLI, SHARES, SLICES, TAKEN, CardTable
+from windlass.engine.cardseat import PLENTY
+from windlass.engine.cardwish import wishes
 from windlass.engine.devices import WHOLE
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.devices import DeviceNeed

@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cardfit import Glance, Seat, Wish, capacity_of, cut_of, opening_of, rank_of
+from windlass.engine.cardfit import Glance
 from windlass.engine.cards import Cut, RowCards
+from windlass.engine.cardseat import Seat, capacity_of, cut_of, opening_of, rank_of
+from windlass.engine.cardwish import Wish
 from windlass.engine.devices import WHOLE
 from windlass.spi.devices import DeviceNeed
 

@@ -436,7 +436,7 @@ class NodeFit:
             if not shared:
                 state += row.to_bytes(4, "little")
             if self._by_card:
-                state += self.seats.key(row, self.needs.devices)
+                state += self.seats.rows.key(row, self.needs.devices)
             known = memo.get(state)
             if known is None:
                 unknown.append((row, state))

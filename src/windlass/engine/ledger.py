@@ -113,13 +113,13 @@ class Ledger:
     ) -> None:
         devices = self.table.devices
         home = devices.rows[row]
-        chosen = self.seats.chooses(cls.needs)
+        chosen = self.seats.word.chooses(cls.needs)
         for resource, count in cls.device_requests:
             slots = home[resource]
             for entry in entries:
                 mask = self.zones.choose(row, resource, count, slots.free, planned) if planned else 0
                 if not mask and chosen:
-                    mask = self.seats.pick_whole(row, resource, count, cls.needs)
+                    mask = self.seats.word.pick_whole(row, resource, count, cls.needs)
                 mask = mask or slots.pick(count)
                 if not mask:
                     raise RuntimeError(f"{self.table.names[row]} has fewer free {resource} than booked")

@@ -70,8 +70,8 @@ def remedies(stops: Sequence[Stop]) -> tuple[str, ...]:
     for stop in stops:
         namespace, _, name = stop.budget.partition("/")
         found.append(
-            f"Let PodDisruptionBudget {stop.budget} allow {stop.needed or 'more'} disruptions: lower its minAvailable or raise "
-            f"its maxUnavailable (kubectl edit poddisruptionbudget {name} -n {namespace}), or run more of what it "
-            "protects."
+            f"Let PodDisruptionBudget {stop.budget} allow {stop.needed or 'more'} disruptions: lower its "
+            f"minAvailable or raise its maxUnavailable (kubectl edit poddisruptionbudget {name} -n {namespace}), or "
+            "run more of what it protects."
         )
     return tuple(found)

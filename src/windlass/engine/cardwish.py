@@ -1,0 +1,94 @@
+"""What a need for cards comes to on each card of a node, whoever has the cards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from windlass.engine.cards import Card, Kit
+from windlass.engine.devices import WHOLE
+from windlass.spi.devices import CardMode, DeviceNeed
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a need comes to on one card: a share of so much, a slice of this profile (-1: none), or either."""
+
+    slot: int
+    share: tuple[int, int] | None
+    profile: int = -1
+
+
+def wishes(need: DeviceNeed, kit: Kit, uuids: Sequence[str]) -> tuple[Wish, ...]:
+    """The cards of a node that could serve a need if nobody had any of them."""
+    found = []
+    for slot, card in enumerate(kit.cards):
+        if card.usable and _suits(need, card, uuids[slot]):
+            share, profile = kind_of(need, card)
+            if share is not None or profile >= 0:
+                found.append(Wish(slot, share, profile))
+    return tuple(found)
+
+
+def kind_of(need: DeviceNeed, card: Card) -> tuple[tuple[int, int] | None, int]:
+    """What a need comes to on a card, whoever has the card: compute and memory of a share, or ``None``; the
+    code of a slice's profile, or -1."""
+    return _share(need, card), _profile(need, card)
+
+
+def _suits(need: DeviceNeed, card: Card, uuid: str) -> bool:
+    """Whether it is a card of the kind that is asked for."""
+    device = card.device
+    if need.resource and device.resource != need.resource:
+        return False
+    if uuid in need.uuids_not or (need.uuids and uuid not in need.uuids):
+        return False
+    model = device.model.casefold()
+    if need.models and not any(word.casefold() in model for word in need.models):
+        return False
+    if any(word.casefold() in model for word in need.models_not):
+        return False
+    return device.memory_mib >= need.min_memory_mib and device.compute >= need.min_compute
+
+
+def memory_of(need: DeviceNeed, card: Card) -> int:
+    """What is asked of this card's memory, in MiB; of a whole one all of it."""
+    if need.whole:
+        return card.device.memory_mib
+    return need.memory_mib or card.device.memory_mib * need.memory_milli // WHOLE
+
+
+def _share(need: DeviceNeed, card: Card) -> tuple[int, int] | None:
+    device = card.device
+    if device.mode is CardMode.SLICED or need.profile or not (need.shares or need.whole):
+        return None
+    if device.mode is CardMode.WHOLE and not need.whole:
+        return None
+    mib = memory_of(need, card)
+    if mib > device.memory_mib or need.milli > WHOLE:
+        return None
+    if need.memory_milli and not device.memory_mib and need.milli < need.memory_milli:
+        return None  # nothing would count what it takes of a memory of unknown size
+    return need.milli, mib
+
+
+def _profile(need: DeviceNeed, card: Card) -> int:
+    geometry = card.geometry
+    if geometry is None:
+        return -1
+    if need.profile:
+        return geometry.codes.get(need.profile, -1)
+    mib = memory_of(need, card)
+    if not need.slices or need.whole or mib <= 0:
+        return -1
+    most = max((p.sms for p in geometry.profiles), default=0)
+    fitting = [
+        (p.memory_mib, p.compute, at)
+        for at, p in enumerate(geometry.profiles)
+        if p.memory_mib >= mib
+        and not p.media
+        and (
+            p.sms * WHOLE >= need.milli * most if most else p.compute * WHOLE >= need.milli * geometry.compute
+        )
+    ]
+    return min(fitting)[2] if fitting else -1
