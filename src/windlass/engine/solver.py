@@ -58,7 +58,7 @@ class Solver:
         if terms.move is Move.MUST:
             if not self._enough(claim, step):
                 return None
-            candidates.look_only_at(self._nearby(step))
+            candidates.look_only_at(self._nearby(step) if terms.only is None else self._named(terms.only))
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
         counted = not bound and self._countable(group, step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
@@ -141,6 +141,10 @@ class Solver:
                 kept.add(unit.group.key)
                 if forbidden is not None:
                     forbidden.add(unit.group.key)
+
+    def _named(self, keys: Sequence[str]) -> list[GroupEntry]:
+        groups = self._world.groups
+        return [groups[key] for key in keys if key in groups]
 
     def _nearby(self, step: Step) -> list[GroupEntry]:
         """The groups on the nodes that lack least for a task of the step: work is moved from those only.

@@ -14,6 +14,8 @@ from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
 Placed = tuple[int, tuple[int, ...]]
 """Number of the node, and the cards (none: the first free ones)."""
+Moved = tuple[int, Placed]
+"""Number of the pod, and its new place."""
 
 
 class PackBook:
@@ -25,19 +27,31 @@ class PackBook:
         self._points = sorted(points)
         self._groups = [mix.group(node.model) for node in nodes]
         self.cpu = [node.cpu_milli for node in nodes]
-        self.memory = [node.memory_mib for node in nodes]
         self.free = [[WHOLE] * node.gpus for node in nodes]
         self.arrived = 0
         self.taken = 0
+        self.moved = 0
+        """Thousandths of cards that were moved."""
+        self._entered = 0
+        self._pods: list[OpenbPod] = []
+        self._seats: dict[int, Placed] = {}
         self._fragments: list[int] | None = None
         self._sum = 0
         self._cells: dict[int, tuple[float, float, int]] = {}
 
-    def enter(self, pod: OpenbPod, placed: Placed | None) -> None:
-        """One pod came, and got its place or (``None``) none."""
+    def enter(self, pod: OpenbPod, placed: Placed | None, moved: Sequence[Moved] = ()) -> None:
+        """One pod came, and got its place or (``None``) none. ``moved``: who was moved for it."""
         self.arrived += pod.demand
+        number = self._entered
+        self._entered += 1
+        self._pods.append(pod)
+        for one, _ in moved:
+            self._leave(one)
         if placed is not None:
-            self._put(pod, *placed)
+            self._put(number, placed)
+        for one, to in moved:
+            self._put(one, to)
+            self.moved += self._pods[one].demand
         percent = round(100 * self.arrived / self.capacity) if self.capacity else 0
         if percent in self._points:
             allocated, fragmented = self._now()
@@ -54,23 +68,21 @@ class PackBook:
         """The same of what is fragmented."""
         return {at: cell[1] / cell[2] for at, cell in sorted(self._cells.items())}
 
-    def take(self, pod: OpenbPod, placed: Placed) -> None:
-        """A pod leaves its place."""
-        node, cards = placed
+    def _leave(self, number: int) -> None:
+        pod, (node, cards) = self._pods[number], self._seats.pop(number)
         self.cpu[node] += pod.cpu_milli
-        self.memory[node] += pod.memory_mib
-        free = self.free[node]
         for card in cards:
-            free[card] += pod.gpu_milli
+            self.free[node][card] += pod.gpu_milli
         self.taken -= pod.demand
         self._renew(node)
 
-    def _put(self, pod: OpenbPod, node: int, cards: tuple[int, ...]) -> None:
+    def _put(self, number: int, placed: Placed) -> None:
+        pod, (node, named) = self._pods[number], placed
+        cards = named or tuple(self.first_free(node, pod.gpus))
+        self._seats[number] = (node, cards)
         self.cpu[node] -= pod.cpu_milli
-        self.memory[node] -= pod.memory_mib
-        free = self.free[node]
-        for card in cards or self.first_free(node, pod.gpus):
-            free[card] -= pod.gpu_milli
+        for card in cards:
+            self.free[node][card] -= pod.gpu_milli
         self.taken += pod.demand
         self._renew(node)
 

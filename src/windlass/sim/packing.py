@@ -17,21 +17,31 @@ Figures are shares of the cluster's cards. Equal inputs and seeds give equal pla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from windlass.engine.config import EngineConfig
-from windlass.engine.deltas import Delta, GroupUpserted, NodeUpserted, QueueUpserted, TaskUpserted
+from windlass.engine.decision import Bind
+from windlass.engine.deltas import (
+    Delta,
+    GroupRemoved,
+    GroupUpserted,
+    NodeUpserted,
+    QueueUpserted,
+    TaskRemoved,
+    TaskUpserted,
+)
 from windlass.engine.engine import Engine
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random, seeded
 from windlass.plugins.resources import ResourcesFit
 from windlass.sim.cluster import GPU, PODS
+from windlass.sim.defrag import Defrag
 from windlass.sim.jobs import WHOLE
-from windlass.sim.packbook import PackBook
+from windlass.sim.packbook import Moved, PackBook, Placed
 from windlass.sim.packpolicies import PackPolicy, mix_of
 from windlass.sim.traces.openb import MIB, OpenbNode, OpenbPod
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task
+from windlass.spi.objects import Device, Group, Needs, Node, Queue, Task, TaskState
 
 POINTS = (80, 95, 100, 130)
 """Percent arrived at which a run is reported."""
@@ -106,42 +116,56 @@ def sequence(pods: Sequence[OpenbPod], capacity: int, chance: Random, tune: floa
 
 
 def pack(
-    cluster: Cluster, policy: PackPolicy, seed: int, clock: Clock, progress: Progress | None = None
+    cluster: Cluster,
+    policy: PackPolicy,
+    seed: int,
+    clock: Clock,
+    progress: Progress | None = None,
+    *,
+    defrag_percent: float = 0.0,
 ) -> Packed:
-    """One run of one policy. ``clock`` measures ``seconds``, those of the engine alone."""
+    """One run of one policy. ``clock`` measures ``seconds``, those of the engine alone. ``defrag_percent``: how
+    much of the GPUs that run may be moved in all, so that pods find room that fit nowhere."""
     chance = seeded(seed)
     coming = sequence(cluster.pods, cluster.capacity, chance, cluster.tune)
     plugins = policy.make(cluster.pods, chance)
     order = list(cluster.nodes)
     chance.shuffle(order)
-    run = PackRun(order, plugins, 1 if policy.learns else BATCH)
+    if defrag_percent:
+        run: PackRun = DefragRun(order, plugins, Defrag(defrag_percent / 100.0))
+    else:
+        run = PackRun(order, plugins, 1 if policy.learns else BATCH)
     begun = clock.monotonic()
     run.play(coming, progress)
     seconds = clock.monotonic() - begun
     book = PackBook(order, mix_of(cluster.pods), POINTS)
     for number, pod in enumerate(coming):
-        book.enter(pod, run.placed.get(number))
+        book.enter(pod, run.placed.get(number), run.moved.get(number, ()))
     return Packed(
-        policy.name,
+        policy.name if not defrag_percent else f"{policy.name}+defrag",
         seed,
         len(order),
         len(coming),
         {number: order[at].name for number, (at, _) in run.placed.items()},
         book.allocated(),
         book.fragmented(),
-        0.0,
+        100.0 * book.moved / max(book.taken, 1),
         seconds,
     )
 
 
 class PackRun:
     """An engine with nodes, to which pods are told. ``placed``: number of the pod → number of the node, and the
-    cards of a part of one or of whole ones where the engine names them."""
+    cards of a part of one or of whole ones where the engine names them; where it was first. ``moved``: number of
+    the pod that came → who was moved for it."""
+
+    actions: tuple[str, ...] = ("allocate",)
 
     def __init__(self, nodes: Sequence[OpenbNode], plugins: Sequence[object], batch: int = BATCH) -> None:
         self._batch = batch
-        self.placed: dict[int, tuple[int, tuple[int, ...]]] = {}
-        config = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
+        self.placed: dict[int, Placed] = {}
+        self.moved: dict[int, list[Moved]] = {}
+        config = EngineConfig(actions=self.actions, backfill="none", explanations=False)
         self.engine = Engine(config, [ResourcesFit(), *plugins])
         self.engine.apply([QueueUpserted(Queue(QUEUE))])
         self.engine.apply([NodeUpserted(node_of(at, node)) for at, node in enumerate(nodes)])
@@ -152,21 +176,96 @@ class PackRun:
         for start in range(0, len(coming), self._batch):
             deltas: list[Delta] = []
             for number, pod in enumerate(coming[start : start + self._batch], start):
-                key = f"d/{number:07d}"
-                deltas.append(GroupUpserted(Group(key, QUEUE, created=float(number), uid=key, admitted=True)))
-                deltas.append(TaskUpserted(Task(f"{key}-0", key, key, self._needs_of(pod))))
+                deltas += self._told(number, pod)
             self.engine.apply(deltas)
             for bind in self.engine.cycle(float(start + 1)).binds:
-                node = int(bind.node.split("-", 1)[0])
-                self.placed[int(bind.group[2:])] = (node, tuple(share.index for share in bind.devices))
+                self.placed[number_of(bind.group)] = place_of(bind)
             if progress is not None:
                 progress(start)
+
+    def _told(self, number: int, pod: OpenbPod) -> tuple[Delta, Delta]:
+        key = f"d/{number:07d}"
+        group = Group(key, QUEUE, created=float(number), uid=key, admitted=True)
+        return GroupUpserted(group), TaskUpserted(self._task(number, pod))
+
+    def _task(self, number: int, pod: OpenbPod, tries: int = 0) -> Task:
+        key = f"d/{number:07d}"
+        return Task(f"{key}-0", f"{key}#{tries}", key, self._needs_of(pod))
 
     def _needs_of(self, pod: OpenbPod) -> Needs:
         key = (pod.cpu_milli, pod.memory_mib, pod.gpus, pod.gpu_milli, pod.gpu_models)
         if key not in self._needs:
             self._needs[key] = needs_of(pod)
         return self._needs[key]
+
+
+class DefragRun(PackRun):
+    """The same with moves: a pod that fits nowhere is brought in by moving others, if that is cheap enough. What
+    moves is gone and back at the same moment. A pod for which there is no way is dropped at once."""
+
+    actions = ("allocate", "consolidation")
+
+    def __init__(self, nodes: Sequence[OpenbNode], plugins: Sequence[object], defrag: Defrag) -> None:
+        super().__init__(nodes, [*plugins, defrag], 1)
+        self._defrag = defrag
+        self._tries: dict[int, int] = {}
+        defrag.serve(self.engine)
+
+    def play(self, coming: Sequence[OpenbPod], progress: Progress | None = None) -> None:
+        """See :meth:`PackRun.play`."""
+        for number, pod in enumerate(coming):
+            told = self._told(number, pod)
+            self._defrag.claimer = f"d/{number:07d}"
+            self.engine.apply(told)
+            self._settle(number, coming)
+            if number in self.placed:
+                self._defrag.running += pod.demand
+            else:
+                self.engine.apply([TaskRemoved(f"d/{number:07d}-0"), GroupRemoved(f"d/{number:07d}")])
+            if progress is not None:
+                progress(number)
+
+    def _settle(self, number: int, coming: Sequence[OpenbPod]) -> None:
+        """Cycles of one moment, until nothing more is decided."""
+        away: set[int] = set()
+        while True:
+            decision = self.engine.cycle(float(number + 1))
+            deltas: list[Delta] = []
+            for eviction in decision.evictions:
+                mover = number_of(eviction.group)
+                away.add(mover)
+                tries = self._tries[mover] = self._tries.get(mover, 0) + 1
+                task = self._task(mover, coming[mover], tries)
+                deltas += [TaskRemoved(task.key), TaskUpserted(task)]
+            for bind in decision.binds:
+                deltas.append(self._running(bind, coming))
+                if (who := number_of(bind.group)) == number:
+                    self.placed[who] = place_of(bind)
+                else:
+                    away.discard(who)
+                    self.moved.setdefault(number, []).append((who, place_of(bind)))
+                    self._defrag.moved += coming[who].demand
+            self.engine.apply(deltas)
+            if not decision.evictions and not (decision.binds and away):
+                break
+        if away:
+            raise RuntimeError(f"pods {sorted(away)} were moved and found no place")
+
+    def _running(self, bind: Bind, coming: Sequence[OpenbPod]) -> TaskUpserted:
+        """What the world says once a pod runs where it was bound."""
+        number = number_of(bind.group)
+        task = self._task(number, coming[number], self._tries.get(number, 0))
+        cards = tuple(share.index for share in bind.devices)
+        return TaskUpserted(replace(task, state=TaskState.RUNNING, node=bind.node, devices=cards))
+
+
+def number_of(group: str) -> int:
+    """The pod that a group stands for."""
+    return int(group[2:])
+
+
+def place_of(bind: Bind) -> Placed:
+    return int(bind.node.split("-", 1)[0]), tuple(share.index for share in bind.devices)
 
 
 def needs_of(pod: OpenbPod) -> Needs:

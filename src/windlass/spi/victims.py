@@ -104,12 +104,14 @@ class VictimUnit:
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
-    only groups of a lower priority are victims; ``None`` for any."""
+    only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
+    moved, of a policy that knows which; ``None``: those near the room that lacks least."""
 
     scope: Scope
     move: Move = Move.NEVER
     groups: int = 0
     below: int | None = None
+    only: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
