@@ -69,10 +69,11 @@ def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str,
     """The plan for a running cluster, of which everything is only read. Without ``request.config`` the configuration
     of the Windlass that is installed there holds. Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``.
     A field that cannot be read is told by what waits because of it."""
+    parsed = Parsed(scheduler_config.SchedulerConfig())
     if request.config:
         parsed = read_config(request.config, warn)
-    else:
-        parsed = configuration.parse(livecluster.policy(client), "ConfigMap windlass-scheduler")
+    elif text := livecluster.policy(client):
+        parsed = configuration.parse(text, "ConfigMap windlass-scheduler")
     model = _model(request.scheduler_names or LIVE_SCHEDULERS, parsed)
     counted = Counted()
     load(model, livecluster.objects(client, warn), counted=counted)

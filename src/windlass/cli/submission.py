@@ -107,7 +107,7 @@ def job_of(
     spec: dict[str, Any] = {
         "minAvailable": wish.nodes,
         "queue": wish.queue,
-        "schedulerName": "windlass" if on_box else "volcano",
+        "schedulerName": "windlass",
         "tasks": [{"name": TASK, "replicas": wish.nodes, "template": {**_notes(wish), "spec": pod}}],
         # An eviction is not the job's fault: it runs again. A failed rank ends the others.
         "policies": [{"event": "PodEvicted", "action": "RestartJob"}],
