@@ -22,14 +22,16 @@ from windlass.api.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     STORAGE_CAPACITIES,
     STORAGE_CLASSES,
     Resource,
 )
-from windlass.model import reservation
+from windlass.model import reservation, scheduler_config
 from windlass.scheduler.leader import Election, LeaseOptions
 
 NOTE = "windlass.dev/reservation"
@@ -365,6 +367,61 @@ async def test_a_pod_that_was_resized_counts_with_what_it_holds(scene: Scene) ->
         return "late" in await scene.bound()
 
     await eventually(bound, "room again")
+
+
+QUOTAS = """
+actions: "enqueue, allocate"
+tiers:
+- plugins: [{name: priority}, {name: gang}]
+- plugins: [{name: predicates}, {name: proportion}, {name: resourcequota}]
+"""
+
+
+async def test_a_gang_that_the_namespaces_quota_would_refuse_is_not_let_in(scene: Scene) -> None:
+    await scene.node("a", 8)
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": scene.namespace},
+        "spec": {"hard": {"requests.nvidia.com/gpu": "2"}},
+    }
+    await scene.client.create(RESOURCE_QUOTAS, quota)
+
+    async def counted() -> bool:
+        found = await scene.client.get(RESOURCE_QUOTAS, "q", scene.namespace)
+        return (found.get("status") or {}).get("used", {}).get("requests.nvidia.com/gpu") == "0"
+
+    await eventually(counted, "the quota's status")
+    service = await scene.start(policy=scheduler_config.parse(QUOTAS).config)
+    for name, gpus in (("fits", "2"), ("large", "4")):
+        obj = {
+            "apiVersion": POD_GROUPS.api_version,
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": scene.namespace},
+            "spec": {"minMember": 1, "queue": scene.queue, "minResources": {"nvidia.com/gpu": gpus}},
+        }
+        await scene.client.create(POD_GROUPS, obj)
+
+    async def judged() -> bool:
+        return (await scene.group_phase("fits"), await scene.group_phase("large")) in (
+            ("Inqueue", "Pending"),
+            ("Inqueue", ""),
+        )
+
+    await eventually(judged, "one let in")
+    await asyncio.sleep(1.0)
+    assert await judged()
+    told = service.explain(f"{scene.namespace}/large")
+    assert told is not None
+    assert told.code == "NamespaceQuota"
+    await scene.client.patch(
+        RESOURCE_QUOTAS, "q", {"spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}, scene.namespace
+    )
+
+    async def let_in() -> bool:
+        return await scene.group_phase("large") == "Inqueue"
+
+    await eventually(let_in, "the other let in")
 
 
 # ------------------------------------------------------------------ volumes
