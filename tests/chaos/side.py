@@ -1,0 +1,67 @@
+"""Windlass beside kube-scheduler in one cluster: random pods, half by each, on the same nodes.
+
+python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from liveparts import KubeScheduler
+from realkube import REQUIRED, missing
+from sidebyside import Result, SideBySide
+from tests.chaos.report import machine, write_section
+
+TITLE = "Side by side with kube-scheduler"
+HEADER = """Pods of random size (CPU, memory, up to 8 GPUs) come as fast as the server takes them, half for each
+scheduler, to the same nodes; each holds its room for about two seconds. The log of every version of every pod tells
+for each moment whether a node held more than it has, whose pod came last, and for how long. Where two schedulers
+bind to the same room in the same moment, neither can know of the other: Windlass then evicts its own pod.
+
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pods", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1800.0, help="how long it may take")
+    parser.add_argument("--report", type=Path)
+    options = parser.parse_args()
+    absent = [*missing(REQUIRED[:2]), *([KubeScheduler.BINARY] if KubeScheduler.missing() else [])]
+    if absent:
+        print(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh", file=sys.stderr)
+        return 3
+    with tempfile.TemporaryDirectory(prefix="windlass-side-") as folder:
+        played = SideBySide(Path(folder), pods=options.pods, nodes=options.nodes, seed=options.seed)
+        result = played.run(options.seconds)
+    text = words(result, options.nodes, options.seed)
+    print(text)
+    if options.report:
+        write_section(options.report, TITLE, HEADER + text)
+    return 1 if result.problems or result.lasting else 0
+
+
+def words(result: Result, nodes: int, seed: int) -> str:
+    by = Counter(one.by for one in result.excesses)
+    longest = max((one.end - one.begin for one in result.excesses), default=0.0)
+    counted = ", ".join(f"{name} {number}" for name, number in sorted(result.bound_by.items()))
+    lines = [
+        f"{result.pods} pods on {nodes} nodes (seed {seed}) in {result.seconds:g} s, {machine()}; bound: {counted}.",
+        f"A node held too much {len(result.excesses)} times: Windlass' pod came last {by['windlass']} times, "
+        f"kube-scheduler's {by['default-scheduler']} times; the longest for {longest:.1f} s, "
+        f"{len(result.lasting)} of them to the end. Windlass evicted {result.evicted} of its pods for it.",
+        *result.problems[:5],
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

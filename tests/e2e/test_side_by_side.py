@@ -1,0 +1,22 @@
+"""Beside kube-scheduler on the same nodes; `make chaos` plays 10 000 pods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from liveparts import KubeScheduler
+from realkube import REQUIRED, missing
+from sidebyside import SideBySide
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def test_half_the_pods_by_each_and_no_node_stays_over_what_it_has(tmp_path: Path) -> None:
+    absent = [*missing(REQUIRED[:2]), *([KubeScheduler.BINARY] if KubeScheduler.missing() else [])]
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    result = SideBySide(tmp_path, pods=400, nodes=40, seed=1).run(300)
+    assert result.bound_by == {"default-scheduler": 200, "windlass": 200}
+    assert not result.problems
+    assert not result.lasting
