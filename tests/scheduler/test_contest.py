@@ -11,6 +11,8 @@ from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
+from windlass.scheduler.binder import FEW
+from windlass.scheduler.contest import LIVELY_SECONDS
 
 
 @pytest.fixture
@@ -105,3 +107,38 @@ async def test_room_that_was_taken_while_the_bind_was_on_its_way_is_given_up(api
         assert condition["reason"] == "NodeOvercommitted"
         assert conflicts(running, "overcommitted") == 1.0
         assert "NodeOvercommitted" in running.reasons("ours")
+
+
+async def test_while_another_scheduler_binds_only_a_few_are_under_way(api: SchedulerApi) -> None:
+    """The sooner a bind arrives the less can come between; alone again, there is no need to be careful."""
+    api.add(node("n1", gpus=64))
+    api.add(
+        pod("old", scheduler="other", node="n1", requests={"cpu": "1"})
+    )  # there before: nobody is at work
+    async with Running(api) as running:
+        go = hold(api)
+        binder = running.service._binder
+        api.add(*[pod(f"a{i}") for i in range(8)])
+        await running.settle(0.2)
+        assert binder._under_way == 8
+        go.set()
+        await running.settle(1.0)
+        go.clear()
+        api.add(pod("theirs", scheduler="other", node="n1", requests={"cpu": "1"}))
+        await running.settle(0.2)
+        api.add(*[pod(f"b{i}") for i in range(8)])
+        await running.settle(0.2)
+        assert binder._under_way == FEW
+        go.set()
+        await running.settle(LIVELY_SECONDS)
+        go.clear()
+        api.add(*[pod(f"c{i}") for i in range(8)])
+        await running.settle(0.2)
+        assert binder._under_way == 8
+        go.set()
+        await running.settle(1.0)
+        assert sum(name.startswith(("a", "b", "c")) for name in running_names(api)) == 24
+
+
+def running_names(api: SchedulerApi) -> list[str]:
+    return [o["metadata"]["name"] for o in api.objects(PODS) if o["spec"].get("nodeName")]

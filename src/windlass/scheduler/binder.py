@@ -86,13 +86,21 @@ def _no_writes(bind: Bind) -> Sequence[Write]:
     return ()
 
 
+def _always(now: float) -> bool:
+    return True
+
+
 def _no_objection(bind: Bind) -> str:
     return ""
 
 
+FEW = 4
+
+
 class Binder:
     """``done`` is called once per bind, in the order of completion. ``words`` gives the annotations that go with
-    a binding, ``before`` what is written just before it; ``objection`` says why a bind is not to be sent any more."""
+    a binding, ``before`` what is written just before it; ``objection`` says why a bind is not to be sent any more;
+    while ``alone(now)`` is false, another scheduler is at work and only :data:`FEW` are under way at once."""
 
     def __init__(
         self,
@@ -106,8 +114,10 @@ class Binder:
         words: Callable[[Bind, float], Mapping[str, str]] = _own_words,
         before: Callable[[Bind], Sequence[Write]] = _no_writes,
         objection: Callable[[Bind], str] = _no_objection,
+        alone: Callable[[float], bool] = _always,
     ) -> None:
         self._before = before
+        self._alone = alone
         self._objection = objection
         self._words = words
         self.limit = limit
@@ -145,7 +155,8 @@ class Binder:
 
     def _pump(self) -> None:
         now = self._clock.monotonic()
-        while self._queue and self.limit.may_start(self._under_way, now):
+        most = self.limit.ceiling if self._alone(now) else FEW
+        while self._queue and self._under_way < most and self.limit.may_start(self._under_way, now):
             work = self._queue.popleft()
             if isinstance(work, Batch):
                 self._under_way += 1
@@ -168,6 +179,7 @@ class Binder:
 
     async def _begin(self, batch: Batch) -> None:
         """Write what goes before the binds, and wait for what they need."""
+        recalled = False
         try:
             problem = await self._prepare(list(batch.writes), self._clock.monotonic())
         finally:
@@ -175,12 +187,20 @@ class Binder:
         if not problem and batch.settled is not None:
             self._pump()  # who waits for volumes holds nobody up
             problem = await self._settle(batch.settled)
+            if not problem:
+                problem = self._recalled(batch)
+                recalled = bool(problem)
         if problem:
             for bind in batch.binds:
-                self._done(Outcome(bind, False, problem))
+                self._done(Outcome(bind, False, problem, recalled=recalled))
         else:
             self._queue.extendleft(reversed(batch.binds))
         self._pump()
+
+    def _recalled(self, batch: Batch) -> str:
+        """While a batch waited somebody else may have taken the room of one of its binds: then none is sent."""
+        found = {bind.task: why for bind in batch.binds if (why := self._objection(bind))}
+        return next(iter(found.values()), "")
 
     async def _prepare(self, writes: list[Write], started: float) -> str:
         """Write all of them, again and again while the server is overloaded. What is in the way for good."""

@@ -13,6 +13,10 @@ from windlass.model import cards
 from windlass.model.cluster import ClusterModel
 from windlass.model.ledger import PODS, Ledger, amounts_held
 
+LIVELY_SECONDS = 10.0
+"""For so long after somebody else's pod came to a node more of them are expected. Binds are then sent a few at a
+time: the sooner one arrives, the less can come between it and its decision."""
+
 
 class Contest:
     """Asked before each bind is sent and when it is seen; costs nothing unless somebody else binds. ``memory``: for
@@ -27,12 +31,18 @@ class Contest:
         """Assumed pod → what its node lacks."""
         self._disputed: dict[str, float] = {}
         """Node → when somebody else's pod was last seen to come to it."""
+        self._alone_since = float("-inf")
 
     def seen(self, pod: views.Pod, now: float) -> None:
         """A pod that was not bound by a decision of here has come to its node."""
         self._disputed[pod.node_name] = now
+        self._alone_since = now + LIVELY_SECONDS
         if self._model.assumed:
             self._news.add(pod.node_name)
+
+    def alone(self, now: float) -> bool:
+        """Whether nobody else has bound anything for :data:`LIVELY_SECONDS`."""
+        return now >= self._alone_since
 
     def disputed(self, node: str, now: float) -> bool:
         """Whether somebody else may have taken room on a node that was counted on here. (Who is seen after a pod

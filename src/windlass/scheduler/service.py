@@ -46,6 +46,7 @@ from windlass.scheduler.binder import Binder, Outcome
 from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.consultant import Consultants
 from windlass.scheduler.contest import Contest
+from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.evictor import Evictor, Order
 from windlass.scheduler.extender import Judges
 from windlass.scheduler.feed import Feed
@@ -113,6 +114,7 @@ class SchedulerService:
         self._own_informers = informers is None
         self._informers = informers or SharedInformers(client, clock, rng)
         self._wake = asyncio.Event()
+        self.ready = asyncio.Event()
         self._keeper = Keeper()
         self._ledger = Ledger()
         self._run_times = RunTimes(
@@ -141,13 +143,20 @@ class SchedulerService:
         )
         self._start_monotonic = clock.monotonic()
         self._start_time = clock.now()
-        self.ready = asyncio.Event()
 
     def _carriers(self, client: Client, bind_client: Client | None, rng: Random) -> None:
         """Who carries out and shows what is decided."""
         clock, options, model = self._clock, self.options, self.model
         self._contest = Contest(model, self._ledger, 4 * options.assume_seconds)
-        self._reserver = Reserver(model, self._ledger, self._notes, await_volumes=options.await_volumes)
+        self._courtesy = Courtesy(model, self._ledger, options.turn_seconds, options.turn_most_seconds)
+        self._reserver = Reserver(
+            model,
+            self._ledger,
+            self._notes,
+            self._courtesy,
+            clock=clock,
+            await_volumes=options.await_volumes,
+        )
         self._binder = Binder(
             bind_client
             or Client(client.transport, clock=clock, rng=rng, retries=_ONCE, user_agent=COMPONENT),
@@ -159,6 +168,7 @@ class SchedulerService:
             words=model.binding_words,
             before=self._reserver.claim_writes,
             objection=self._contest.objection,
+            alone=self._contest.alone,
         )
         self._evictor = Evictor(
             client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
@@ -416,6 +426,7 @@ class SchedulerService:
     def _pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """The informer shows a change of a pod; the model has it already."""
         self._ledger.change(old, new)
+        self._courtesy.change(old, new, self._clock.monotonic())
         if self._leads.is_set():
             self._run_times.pod(old, new)
         if new is None or not new.node_name or (old is not None and old.node_name):
@@ -428,7 +439,7 @@ class SchedulerService:
                 new.node_name, self._clock.monotonic()
             ):
                 self._check_room(new)
-        if not ours or (assumed is not None and assumed.node != new.node_name):
+        if self.ready.is_set() and (not ours or (assumed is not None and assumed.node != new.node_name)):
             self._contest.seen(new, self._clock.monotonic())
         if not self._takes_over:
             self._publisher.bound(new)
