@@ -48,6 +48,9 @@ MOVABLE = "windlass.dev/movable"
 """On a PodGroup: ``"true"`` agrees to its pods being stopped and started elsewhere to make room (consolidation)."""
 CHECKPOINTED = "windlass.dev/checkpointed-at"
 """On a PodGroup: when its work was last saved (RFC 3339); what it has done since is what an eviction would lose."""
+TIME_SHARE = "windlass.dev/time-share"
+"""On a PodGroup, a pod without one, or a queue: ``"true"`` agrees to be suspended for others of its queue that agreed,
+too, and to suspend them. A declared checkpoint stands for a yes; ``"false"`` takes it back."""
 RUN_ESTIMATE = "windlass.dev/run-estimate"
 """On a PodGroup, or a pod without one: how long it runs once it has started (``90m``), by its owner's word. A Volcano
 Job's ``runningEstimate`` is written here. Backfill and estimated starts rest on it."""
@@ -57,6 +60,8 @@ HOST_IMAGE = "windlass.dev/host"
 
 ADOPTED = "windlass.dev/adopted"
 """On a queue of Volcano: ``"true"`` hands its gangs over to Windlass while Volcano still runs."""
+ADOPTED_REPLICAS = "windlass.dev/adopted-replicas"
+"""On a Deployment of Volcano that ``windlass install --adopt`` has scaled to nothing: how many instances it had."""
 ADOPTED_SUFFIX = ".adopted.windlass.dev"
 """At the end of ``spec.queue`` of a PodGroup that was handed over: Volcano knows no such queue, and passes it over."""
 

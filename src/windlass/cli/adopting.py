@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from windlass.api.annotations import ADOPTED
+from windlass.api.annotations import ADOPTED, ADOPTED_REPLICAS
 from windlass.api.errors import WindlassError
 from windlass.api.resources import QUEUES
 from windlass.cli import installing, tables
@@ -28,8 +28,6 @@ from windlass.client.blocking import BlockingClient
 
 Json = dict[str, Any]
 Tell = Callable[[str], None]
-REPLICAS = "windlass.dev/adopted-replicas"
-"""On a Deployment of Volcano that was scaled to nothing: how many instances it had."""
 VOLCANO = "volcano"
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 120
@@ -158,7 +156,7 @@ def stop_volcano(
     for deployment in filter(None, (report.controllers, report.scheduler)):
         replicas = deployment["spec"].get("replicas", 1)
         if replicas:
-            _scale(client, deployment, 0, {REPLICAS: str(replicas)})
+            _scale(client, deployment, 0, {ADOPTED_REPLICAS: str(replicas)})
         deadline = clock.monotonic() + seconds
         while (_status(client, deployment).get("replicas") or 0) > 0:
             if clock.monotonic() > deadline:
@@ -171,15 +169,15 @@ def stop_volcano(
 def stopped(report: Report) -> bool:
     """Whether Volcano's scheduler was scaled to nothing here."""
     scheduler = report.scheduler
-    return scheduler is not None and REPLICAS in (scheduler["metadata"].get("annotations") or {})
+    return scheduler is not None and ADOPTED_REPLICAS in (scheduler["metadata"].get("annotations") or {})
 
 
 def start_volcano(client: BlockingClient, report: Report) -> Iterator[str]:
     """Give its scheduler and controllers their instances back. Yields their titles."""
     for deployment in filter(None, (report.scheduler, report.controllers)):
-        was = (deployment["metadata"].get("annotations") or {}).get(REPLICAS)
+        was = (deployment["metadata"].get("annotations") or {}).get(ADOPTED_REPLICAS)
         if was is not None:
-            _scale(client, deployment, int(was), {REPLICAS: None})
+            _scale(client, deployment, int(was), {ADOPTED_REPLICAS: None})
             yield title(deployment)
 
 

@@ -1,0 +1,344 @@
+"""Every command that talks to a server, against a real cluster: first one that knows nothing of Windlass, then one into
+which it was installed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from clusters import Cluster, eventually
+from installedkube import InstalledProcess
+from realkube import RealKube, missing
+
+from windlass.cli import main
+from windlass.cli.invocation import Surroundings, Target, connect
+from windlass.client.blocking import BlockingClient
+
+Json = dict[str, Any]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(scope="module")
+def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
+    absent = missing()
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    made = RealKube(tmp_path_factory.mktemp("commandskube"), audit=False)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def api(kube: RealKube) -> Iterator[Cluster]:
+    cluster = Cluster.of_real(kube)
+    amounts = {"cpu": "8", "memory": "32Gi", "pods": "20", "nvidia.com/gpu": "4"}
+    status = {
+        "allocatable": amounts,
+        "capacity": amounts,
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB", "kubernetes.io/hostname": "gpu-1"}
+    cluster.post("/api/v1/nodes", {"metadata": {"name": "gpu-1", "labels": labels}, "status": status}).ok(201)
+    cluster.patch("/api/v1/nodes/gpu-1", {"spec": {"taints": None}}).ok()
+    yield cluster
+    cluster.close()
+
+
+def in_process(*arguments: str) -> int:
+    """The exit status of ``windlass --context real …``; what a process would leave to its end is closed."""
+    clients: list[BlockingClient] = []
+
+    def connected(aim: Target) -> BlockingClient:
+        clients.append(connect(aim))
+        return clients[-1]
+
+    try:
+        return main.run(["--context", "real", *arguments], Surroundings(connect=connected))
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.fixture
+def windlass(
+    kube: RealKube,
+    api: Cluster,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Run:
+    """``windlass("ps")`` is ``windlass --context real ps`` of somebody with a kubeconfig."""
+    monkeypatch.setenv("WINDLASS_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Done:
+        capsys.readouterr()
+        code = in_process(*arguments)
+        told = capsys.readouterr()
+        return Done(code, told.out, told.err)
+
+    return run
+
+
+# ---------------------------------------------------------------------- before Windlass is there
+
+
+def waiting(name: str, gpus: str, scheduler: str = "windlass") -> Json:
+    container = {"name": "m", "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    spec = {"schedulerName": scheduler, "tolerations": [{"operator": "Exists"}], "containers": [container]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_a_plan_of_a_cluster_that_knows_nothing_of_windlass(api: Cluster, windlass: Run) -> None:
+    space = api.new_namespace("foreign")
+    for name, gpus, scheduler in (
+        ("one", "2", "volcano"),
+        ("big", "8", "volcano"),
+        ("other", "1", "default-scheduler"),
+    ):
+        api.post(f"/api/v1/namespaces/{space}/pods", waiting(name, gpus, scheduler)).ok(201)
+    done = windlass("plan", "-o", "json")
+    assert done.code == 0, done.err
+    plan = json.loads(done.out)
+    assert [(bind["pod"], bind["node"]) for bind in plan["binds"]] == [("one", "gpu-1")]
+    assert [(entry["pods"], entry["code"]) for entry in plan["pending"]] == [(["big"], "ExceedsEveryNode")]
+    assert "the cluster does not have: " in done.err
+    assert "podgroups.scheduling.volcano.sh" in done.err
+    both = windlass(
+        "plan", "-o", "json", "--scheduler-name", "default-scheduler", "--scheduler-name", "volcano"
+    )
+    assert {bind["pod"] for bind in json.loads(both.out)["binds"]} == {"one", "other"}
+    assert api.get(f"/api/v1/namespaces/{space}/pods/one").ok()["spec"].get("nodeName") is None
+    dumped = _kubectl_dump(api)
+    if dumped is not None:
+        again = _piped(windlass, dumped)
+        assert {bind["pod"] for bind in again["binds"]} >= {"one"}
+    for name in ("one", "big", "other"):
+        api.delete(f"/api/v1/namespaces/{space}/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+def _kubectl_dump(api: Cluster) -> str | None:
+    """What ``kubectl get … -A -o yaml`` says, kinds that the cluster lacks left out; None without kubectl."""
+    if shutil.which("kubectl") is None:
+        return None
+    argv = [
+        "kubectl",
+        "--kubeconfig",
+        str(api.kubeconfig),
+        "get",
+        "nodes,pods,priorityclasses",
+        "-A",
+        "-o",
+        "yaml",
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _piped(windlass: Run, text: str) -> Json:
+    before, sys.stdin = sys.stdin, io.StringIO(text)
+    try:
+        done = windlass("plan", "-f", "-", "-o", "json")
+    finally:
+        sys.stdin = before
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+# ---------------------------------------------------------------------- with it
+
+
+@pytest.fixture(scope="module")
+def installed(kube: RealKube, api: Cluster) -> Iterator[list[InstalledProcess]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(kube.kubeconfig))
+        assert in_process("install") == 0
+    made = [InstalledProcess(kube, api, part) for part in ("controllers", "scheduler")]
+    try:
+        eventually(lambda: [one.status() for one in made] == [200, 200], 60)
+        yield made
+    finally:
+        for one in made:
+            one.stop()
+
+
+MANIFEST = """\
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: filed}
+spec:
+  schedulerName: windlass
+  queue: team
+  minAvailable: 2
+  tasks:
+  - name: worker
+    replicas: 2
+    template:
+      spec:
+        restartPolicy: Never
+        containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+STEPS: tuple[tuple[str, str], ...] = (
+    ("version", r"[Ss]erver"),
+    ("status", r"1 of 1 ready"),
+    ("doctor", r""),
+    ("queue create team weight=2", r"team"),
+    ("queue set team deserved.nvidia.com/gpu=2", r"team"),
+    ("queue ls", r"team\s+Open"),
+    ("queue tree", r"team"),
+    ("submit --name batch --queue team --gpus 1 --image x -- sleep 60", r"batch"),
+    ("ps", r"batch"),
+    ("ps -A -o json", r'"batch"'),
+    ("show batch", r"gpu-1"),
+    ("apply -f job.yaml", r"filed created"),
+    ("explain filed", r"filed"),
+    ("get pods", r"batch"),
+    ("get queues -o json", r'"team"'),
+    ("describe job batch", r"team"),
+    ("logs batch", r"has written nothing yet"),
+    ("run --name quick --gpus 1 --image x -- true", r"quick"),
+    ("submit --name late --queue team --gpus 4 --image x -- true", r"late"),
+    ("explain late", r"4 GPUs"),
+    ("node ls", r"gpu-1"),
+    ("node tree", r""),
+    ("gpu ls", r"gpu-1"),
+    ("node cordon gpu-1", r"gpu-1"),
+    ("node uncordon gpu-1", r"gpu-1"),
+    ("node add-simulated --count 1", r""),
+    ("plan", r"QUEUE"),
+    ("cancel batch", r"batch"),
+    ("delete -f job.yaml", r"filed"),
+    ("delete job late", r"late"),
+    ("node drain gpu-1 --yes --grace-period 0 --timeout 30s", r"gpu-1"),
+    ("install --dry-run", r"dry run"),
+    ("upgrade --check", r"ready: "),
+    ("uninstall --dry-run", r"would be deleted"),
+)
+"""Command lines in this order, and what the output must say."""
+ON_A_BOX = "gpu clear gpu-1 0"
+"""Only an agent of Windlass on the node can do this; the command says so."""
+OFFLINE = {"up", "down", "completion", "help", "crds", "scheduler", "controller", "sim"}
+"""Commands that ask no server, or are one."""
+
+
+def test_every_command_is_tried_here() -> None:
+    tried = {line.split()[0] for line in (*(line for line, _ in STEPS), ON_A_BOX)}
+    assert set(main.COMMANDS) - OFFLINE - tried == set()
+
+
+def test_the_commands_work_as_on_a_laptop(
+    api: Cluster, installed: list[InstalledProcess], windlass: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "job.yaml").write_text(MANIFEST)
+    for line, said in STEPS:
+        helper = threading.Thread(target=_end_soon, args=(api, "quick")) if line.startswith("run") else None
+        if helper is not None:
+            helper.start()
+        done = windlass(*line.split())
+        if helper is not None:
+            helper.join()
+        words = f"windlass {line}\n{done.out}\n{done.err}\n{[one.text()[-800:] for one in installed]}"
+        assert done.code == 0, words
+        assert re.search(said, done.out + done.err), words
+        if line == STEPS[7][0]:
+            eventually(lambda: _bound(api, "batch") == 1, 30)
+        elif line.startswith(("apply", "submit --name late")):
+            name = "filed" if line.startswith("apply") else "late"
+            eventually(lambda name=name: api.get(f"{JOBS}/{name}").ok().get("status"), 30)
+
+
+def _end_soon(api: Cluster, job: str) -> None:
+    """What a kubelet does: the pod of the job runs, and ends well."""
+    own = Cluster("real", api.connection, api.kubeconfig, api.forget_history)
+    eventually(lambda: _bound(own, job) == 1, 40)
+    (pod,) = own.get("/api/v1/namespaces/default/pods", f"labelSelector=volcano.sh/job-name={job}").ok()[
+        "items"
+    ]
+    moment = "2026-01-01T00:00:00Z"
+    ended = {"exitCode": 0, "startedAt": moment, "finishedAt": moment, "reason": "Completed"}
+    container = {
+        "name": pod["spec"]["containers"][0]["name"],
+        "image": "x",
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": {"terminated": ended},
+    }
+    status = {"phase": "Succeeded", "startTime": moment, "containerStatuses": [container]}
+    own.patch(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status", {"status": status}).ok()
+    own.close()
+
+
+def _bound(api: Cluster, job: str) -> int:
+    pods = api.get("/api/v1/namespaces/default/pods", f"labelSelector=volcano.sh/job-name={job}").ok()[
+        "items"
+    ]
+    return sum(1 for pod in pods if pod["spec"].get("nodeName"))
+
+
+def test_other_spellings_are_normalised_and_recorded(api: Cluster, installed: list[InstalledProcess]) -> None:
+    queue = yaml.safe_load(
+        "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: spelled},"
+        " spec: {weight: 1, guaranteed: {cpu: '1'}}}"
+    )
+    api.post(QUEUES, queue).ok(201)
+
+    def moved() -> Json | None:
+        found = api.get(f"{QUEUES}/spelled").ok()
+        return found if "guaranteed" not in found["spec"] else None
+
+    found = eventually(moved, 30)
+    assert found["spec"]["guarantee"] == {"resource": {"cpu": "1"}}
+    (condition,) = found["status"]["conditions"]
+    assert (condition["type"], condition["status"]) == ("Normalized", "True")
+    eventually(lambda: "Normalized" in _reasons(api, "spelled"), 30)
+
+    job = yaml.safe_load(MANIFEST) | {"apiVersion": "batch.volcano.sh/v1beta1", "metadata": {"name": "older"}}
+    api.post(JOBS.replace("v1alpha1", "v1beta1"), job).ok(201)
+    assert api.get(f"{JOBS}/older").ok()["apiVersion"] == "batch.volcano.sh/v1alpha1"
+    eventually(lambda: "Normalized" in _reasons(api, "older"), 30)
+
+
+def _reasons(api: Cluster, name: str) -> set[str]:
+    events = api.get("/api/v1/events", f"fieldSelector=involvedObject.name={name}").ok()["items"]
+    return {event["reason"] for event in events}
+
+
+def test_what_only_a_box_can_do_is_said_so(
+    api: Cluster, installed: list[InstalledProcess], windlass: Run
+) -> None:
+    done = windlass(*ON_A_BOX.split())
+    assert done.code in range(1, 8), done
+    assert "error[WL-" in done.err, done
