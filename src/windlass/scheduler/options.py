@@ -29,7 +29,9 @@ class SchedulerOptions:
     PodGroup from a controller. ``policy``: what the scheduler begins with;
     ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config`` changes it.
     ``own_namespace``: where what is learned is kept. ``await_volumes``: whether a pod waits for the volumes that
-    its claims are given when it is placed; not in a box, where nobody makes any.
+    its claims are given when it is placed; not in a box, where nobody makes any. ``turn_seconds``: so long has a pod
+    of another scheduler that waits precedence on nodes where it would not fit beside ours
+    (:mod:`windlass.scheduler.courtesy`), together not longer than ``turn_most_seconds``.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -48,4 +50,6 @@ class SchedulerOptions:
     bind_concurrency_max: int = 128
     write_concurrency: int = 4
     await_volumes: bool = True
+    turn_seconds: float = 3.0
+    turn_most_seconds: float = 15.0
     sync_warning_seconds: float = 30.0

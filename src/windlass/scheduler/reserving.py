@@ -17,6 +17,7 @@ import msgspec
 from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.engine.decision import Bind
+from windlass.kits.clock import Clock
 from windlass.model import reservation
 from windlass.model.claims import ClaimWrite
 from windlass.model.cluster import ClusterModel
@@ -27,6 +28,7 @@ from windlass.model.reservation import Seat
 from windlass.observe import logs
 from windlass.plugins.taints import HARD, tolerates
 from windlass.scheduler.binder import Batch, Write
+from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.gangs import STARTED_PHASES
 from windlass.spi.objects import Taint, Toleration
 
@@ -40,8 +42,19 @@ class Reserver:
     """``notes(group)``: annotations that are due on a group's object, to be written along. ``await_volumes``:
     somebody binds volumes, so binds wait for them."""
 
-    def __init__(self, model: ClusterModel, ledger: Ledger, notes: Notes, *, await_volumes: bool) -> None:
+    def __init__(
+        self,
+        model: ClusterModel,
+        ledger: Ledger,
+        notes: Notes,
+        courtesy: Courtesy,
+        *,
+        clock: Clock,
+        await_volumes: bool,
+    ) -> None:
         self._await_volumes = await_volumes
+        self._courtesy = courtesy
+        self._clock = clock
         self._model = model
         self._ledger = ledger
         self._notes = notes
@@ -65,8 +78,12 @@ class Reserver:
             if storage:
                 waiting.append(bind)
                 writes += [_storage(each.namespace, each.name, each.body) for each in storage]
-        settled = VolumesAwaited(self._model, waiting) if waiting and self._await_volumes else None
-        return Batch(binds, tuple(writes), settled)
+        conditions: list[Callable[[], str | None]] = []
+        if waiting and self._await_volumes:
+            conditions.append(VolumesAwaited(self._model, waiting))
+        if not self._courtesy.idle:
+            conditions.append(_Turn(self._courtesy, binds, self._clock))
+        return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None)
 
     def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> Write | None:
         """The patch, if the gang needs one: it has no minimum yet by what the server shows."""
@@ -195,6 +212,31 @@ class VolumesAwaited:
             elif key in self._seen:
                 return f"no volume could be made for claim {key} on {node}"
         return None if self._left else ""
+
+
+class _Turn:
+    """Whether others have had their turn on the nodes of some binds."""
+
+    def __init__(self, courtesy: Courtesy, binds: Sequence[Bind], clock: Clock) -> None:
+        self._courtesy = courtesy
+        self._binds = binds
+        self._clock = clock
+        self._since = clock.monotonic()
+
+    def __call__(self) -> str | None:
+        held = self._courtesy.holds_back(self._binds, self._since, self._clock.monotonic())
+        return None if held else ""
+
+
+def _all_of(conditions: Sequence[Callable[[], str | None]]) -> Callable[[], str | None]:
+    """What is in the way of the first; ``None`` while anything is to be waited for."""
+
+    def settled() -> str | None:
+        answers = [condition() for condition in conditions]
+        problem = next((answer for answer in answers if answer), "")
+        return problem or (None if None in answers else "")
+
+    return settled
 
 
 def _waits(pod: views.Pod) -> bool:

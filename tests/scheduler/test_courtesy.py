@@ -1,0 +1,123 @@
+"""Another scheduler's pods that are about to be placed go first where there is no room for both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.resources import PODS
+from windlass.kits.clock import FakeClock
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"))
+    return made
+
+
+def gpus(count: int) -> dict[str, Any]:
+    return {"requests": {"nvidia.com/gpu": str(count)}}
+
+
+def theirs(name: str, count: int = 1, **fields: Any) -> dict[str, Any]:
+    return pod(name, scheduler="other", **gpus(count), **fields)
+
+
+async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_placed(
+    api: SchedulerApi,
+) -> None:
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        api.add(theirs("t"), pod("ours", **gpus(2)))
+        await running.settle(1.0)
+        assert api.bound() == []
+        api.add(node("n2", gpus=1))
+        api._bind("default/t", "n2", "uid-default-t", None)
+        await running.settle(1.0)
+        assert api.bound() == ["ours", "t"]
+
+
+async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=3))
+    async with Running(api) as running:
+        api.add(theirs("t"), pod("ours", **gpus(2)))
+        await running.settle(0.2)
+        assert api.bound() == ["ours"]
+
+
+async def test_one_that_would_not_fit_anyway_holds_up_nobody(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        api.add(theirs("t", 4), theirs("gated", 1, schedulingGates=[{"name": "x"}]), pod("ours", **gpus(2)))
+        await running.settle(0.2)
+        assert api.bound() == ["ours"]
+
+
+async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        api.add(theirs("t"), pod("ours", **gpus(2)))
+        await running.settle(2.5)
+        assert api.bound() == []
+        await running.settle(2.0)
+        assert api.bound() == ["ours"]
+        # Its scheduler has never bound anything: nor does it rush for room that is freed.
+        api.end("ours")
+        api.add(pod("next", **gpus(2)))
+        await running.settle(0.3)
+        assert "next" in api.bound()
+
+
+async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), node("n2", gpus=1))
+    async with Running(api) as running:
+        api.add(theirs("early"))
+        api._bind("default/early", "n2", "uid-default-early", None)
+        api.add(pod("ours"))
+        await running.settle(0.3)
+        api.add(theirs("t"), pod("second"))
+        await running.settle(10.0)  # both wait; its turn as a newcomer is over
+        api.end("ours")
+        await running.settle(1.0)
+        assert not api.node_of("second")
+        api._bind("default/t", "n1", "uid-default-t", None)
+        await running.settle(3.0)
+        assert not api.node_of("second")
+        assert not api.conditions(PODS, "default/second").get("DisruptionTarget")
+        api.end("t")
+        await running.settle(10.0)
+        assert api.node_of("second") == "n1"
+
+
+async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
+    """They keep coming, and nobody places them."""
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        api.add(theirs("t0"), pod("ours", **gpus(2)))
+        for i in range(1, 12):
+            await running.settle(1.0)
+            api.add(theirs(f"t{i}"))
+        assert api.bound() == []
+        for i in range(12, 24):
+            await running.settle(1.0)
+            api.add(theirs(f"t{i}"))
+        assert api.bound() == ["ours"]
+
+
+async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), node("n2", gpus=1), group("g", 2))
+    async with Running(api) as running:
+        api.add(theirs("t"), *[pod(f"g-{i}", group="g") for i in range(2)])
+        await running.settle(0.5)
+        api._bind("default/t", "n1", "uid-default-t", None)
+        await running.settle(20.0)
+        assert api.bound() == ["t"]
+        assert api.bindings == [("default/t", "n1")]
+        assert running.service.metrics.conflicts.labels("recalled")._value.get() == 2.0
+        api.add(node("n3", gpus=1))
+        await running.settle(10.0)
+        assert api.bound() == ["g-0", "g-1", "t"]
