@@ -38,6 +38,9 @@ from windlass.sim.progress import Effort, JobRun, Pod, Speeds
 from windlass.sim.world import NAMESPACE, Teller, next_incarnation, running
 from windlass.spi.objects import Node, Queue
 
+STEADY, EVERY = 1000, 8
+"""After so many starts in vain the pauses of a job double with every eight more, and vary by chance: jobs in part
+could else be in one another's way for ever."""
 ROUNDS = 1000
 """So many cycles may one moment take: more would never end."""
 
@@ -87,6 +90,7 @@ class Replay:
             JobRun(index, key, job) for index, (key, job) in enumerate(zip(keys, ordered, strict=True))
         ]
         self._random = seeded(f"failures {options.seed}")
+        self._jitter = seeded(f"pauses {options.seed}")
         setting = Setting(
             ordered, keys, nodes, seeded(options.seed), options.time_share, options.effort.restart
         )
@@ -216,7 +220,9 @@ class Replay:
             return
         run.ended.failed_starts += 1
         self._vacate(run, now)
-        self.agenda.add(now + singly.pause_seconds, Kind.COME_BACK, run)
+        longer = min(max(0, run.ended.failed_starts - STEADY) // EVERY, 6)
+        pause = singly.pause_seconds * 2.0**longer * (1.0 + (self._jitter.random() if longer else 0.0))
+        self.agenda.add(now + pause, Kind.COME_BACK, run)
 
     def _vacate(self, run: JobRun, now: float) -> None:
         """All of its pods go; they are made anew, but not told of."""

@@ -1,0 +1,226 @@
+"""Jobs through the engine: who starts when, what a stop costs, what nodes that fail do."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated import ends, job, of, play, started
+
+from windlass.engine.invariants import check
+from windlass.sim.cluster import make_nodes, parse
+from windlass.sim.failures import NodeFailures
+from windlass.sim.jobs import TraceJob, pod_sizes
+from windlass.sim.outcome import Outcome
+from windlass.sim.policies import POLICIES
+from windlass.sim.progress import Effort, RestartCost
+from windlass.sim.replay import Options, Replay
+
+GANGS = ("fifo", "fifo-backfill", "easy", "conservative", "sjf", "volcano-like", "kai-like")
+
+
+def test_a_job_runs_at_once_where_there_is_room_and_as_long_as_it_takes() -> None:
+    outcome = play([job(5, 100, 8, "a")])
+    assert (of(outcome, "a").started, of(outcome, "a").ended) == (5.0, 105.0)
+
+
+def test_what_does_not_fit_starts_at_the_moment_room_is_given_back() -> None:
+    assert started(play([job(0, 100, 6, "a"), job(1, 10, 4, "b")])) == {"a": 0.0, "b": 100.0}
+
+
+def test_strict_order_lets_nobody_pass_and_backfill_does() -> None:
+    jobs = [job(0, 100, 6, "a"), job(1, 10, 4, "b"), job(2, 10, 2, "c")]
+    assert started(play(jobs, policy="fifo"))["c"] == 100.0
+    assert started(play(jobs, policy="fifo-backfill"))["c"] == 2.0
+
+
+def test_with_reservations_only_those_pass_who_end_in_time() -> None:
+    jobs = [job(0, 100, 6, "a"), job(1, 10, 8, "b"), job(2, 50, 2, "short"), job(3, 300, 2, "long")]
+    assert started(play(jobs, policy="easy")) == {"a": 0.0, "b": 100.0, "short": 2.0, "long": 110.0}
+    assert started(play(jobs, policy="fifo-backfill"))["b"] == 303.0 + 49.0
+
+
+def test_the_shortest_goes_first() -> None:
+    jobs = [job(0, 100, 8, "a"), job(1, 50, 8, "b"), job(2, 10, 8, "c")]
+    assert started(play(jobs, policy="sjf")) == {"a": 0.0, "c": 100.0, "b": 110.0}
+
+
+def test_a_gang_of_more_than_a_node_takes_whole_nodes() -> None:
+    outcome = play([job(0, 100, 20, "a")], "3x8")
+    assert sorted(set(outcome.spans[0].nodes)) == ["node-0000", "node-0001", "node-0002"]
+
+
+def test_what_fits_nowhere_waits_for_ever_and_is_counted() -> None:
+    outcome = play([job(0, 10, 9, "a"), job(0, 10, 1, "b")])
+    assert ends(outcome) == {"a": None, "b": 10.0}
+
+
+# ---------------------------------------------------------------------- pod by pod
+
+
+def test_a_job_in_part_holds_what_it_has_is_given_up_and_comes_again() -> None:
+    """Of sixteen GPUs it gets eight; half an hour later it lets go of them, and tries again in five minutes."""
+    jobs = [job(0, 10_000, 8, "a"), job(1, 100, 16, "b"), job(2, 50, 8, "c")]
+    outcome = play(jobs, "2x8", "kube")
+    assert of(outcome, "b").failed_starts > 0
+    assert of(outcome, "c").started == 1 + 1800.0
+    assert of(outcome, "b").started == 10_000.0
+    held = sum(span.gpus * (span.end - span.start) for span in outcome.spans if span.held)
+    assert held == pytest.approx(outcome.partial_gang_gpu_seconds)
+    assert held > 8 * 1800 - 1
+
+
+def test_no_gang_is_ever_held_in_part() -> None:
+    jobs = [job(0, 10_000, 8, "a"), job(1, 100, 16, "b"), job(2, 50, 8, "c")]
+    for policy in GANGS:
+        outcome = play(jobs, "2x8", policy)
+        assert outcome.partial_gang_gpu_seconds == 0.0
+        assert of(outcome, "b").failed_starts == 0
+
+
+# ---------------------------------------------------------------------- how jobs run
+
+
+def test_a_slow_card_takes_longer_and_a_fast_one_shorter() -> None:
+    outcome = play(
+        [job(0, 100, 8, "a", gpu_models=("H100",)), job(0, 100, 8, "b", gpu_models=("V100",))],
+        "1xH100:8,1xV100:8",
+        effort=Effort(speeds={"H100": 2.0, "V100": 0.5}),
+    )
+    assert ends(outcome) == {"a": 50.0, "b": 200.0}
+
+
+def test_a_job_is_as_fast_as_its_slowest_card() -> None:
+    outcome = play([job(0, 100, 16, "a")], "1xH100:8,1xV100:8", effort=Effort(speeds={"H100": 2.0}))
+    assert ends(outcome) == {"a": 100.0}
+
+
+def test_a_job_on_more_nodes_than_it_needs_takes_longer() -> None:
+    jobs = [job(0, 1000, 6, "a"), job(0, 1000, 6, "b"), job(1, 100, 4, "c")]
+    together = play(jobs, "2x8", effort=Effort(spread_slowdown=1.5))
+    assert ends(together) == {"a": 1000.0, "b": 1000.0, "c": 1100.0}
+    apart = play(jobs, "2x8", pod_gpus=1, effort=Effort(spread_slowdown=1.5))
+    assert ends(apart) == {"a": 1000.0, "b": 1500.0, "c": 101.0}  # b: two here, four there
+
+
+def test_an_elastic_job_runs_with_less_and_takes_longer() -> None:
+    jobs = [job(0, 100, 6, "a"), job(1, 80, 8, "b", min_gpus=2)]
+    outcome = play(jobs)
+    assert of(outcome, "b").started == 1.0
+    # Two of eight GPUs for 99 s are 24.75 s of its 80; the rest with all eight.
+    assert of(outcome, "b").ended == pytest.approx(100 + 80 - 24.75)
+
+
+# ---------------------------------------------------------------------- nodes fail
+
+
+def failing(**effort: object) -> Outcome:
+    jobs = [job(0, 20_000, 8, "a", checkpoint_seconds=None)]
+    options = {"failures": NodeFailures(8000.0, 600.0), "seed": 3}
+    return play(jobs, "1x8", effort=Effort(**effort), **options)  # type: ignore[arg-type]
+
+
+def test_work_goes_on_from_the_last_checkpoint() -> None:
+    free, costly = failing(), failing(checkpoint_seconds=1000.0)
+    never = failing(checkpoint_seconds=None)
+    assert of(free, "a").failures > 0
+    assert of(free, "a").lost_gpu_seconds == 0.0
+    assert 0 < of(costly, "a").lost_gpu_seconds <= 8 * 1000 * of(costly, "a").failures
+    assert (of(never, "a").ended or 0) > (of(costly, "a").ended or 0) > (of(free, "a").ended or 0)
+
+
+def test_a_restart_costs_what_it_costs() -> None:
+    free, paid = failing(), failing(restart=RestartCost(7, 30, 60))
+    stops = of(paid, "a").failures
+    assert stops > 0
+    assert of(paid, "a").lost_gpu_seconds == pytest.approx(30 * 8 * stops)
+    assert (of(paid, "a").ended or 0) >= (of(free, "a").ended or 0) + 30
+
+
+def test_costs_are_read_and_refused() -> None:
+    assert RestartCost.parse("7/30/60") == RestartCost(7, 30, 60)
+    assert [RestartCost.parse("7/30/60").of(gpus) for gpus in (1, 8, 9)] == [7, 30, 60]
+    assert str(RestartCost.parse("5")) == "5/5/5"
+    for text in ("", "1/2", "a/b/c", "-1/0/0", "inf"):
+        with pytest.raises(ValueError, match="cost of a restart"):
+            RestartCost.parse(text)
+
+
+# ---------------------------------------------------------------------- in any history
+
+JOBS = st.lists(
+    st.builds(
+        lambda submit, duration, gpus: (float(submit), float(duration), gpus),
+        st.integers(0, 200),
+        st.integers(1, 120),
+        st.sampled_from((1, 1, 2, 3, 4, 8, 12, 16)),
+    ),
+    min_size=1,
+    max_size=25,
+)
+PATIENT = Options(failures=NodeFailures(400.0, 50.0), seed=5)
+
+
+def drawn(found: list[tuple[float, float, int]]) -> list[TraceJob]:
+    return [TraceJob(str(n), submit, duration, gpus) for n, (submit, duration, gpus) in enumerate(found)]
+
+
+def checked(jobs: list[TraceJob], policy: str, options: Options) -> Outcome:
+    run = Replay(jobs, make_nodes(parse("2x8")), POLICIES[policy], options)
+    outcome = run.run()
+    check(run.engine)
+    assert not run.engine.world.tasks
+    return outcome
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@given(found=JOBS)
+@settings(max_examples=8, deadline=None)
+def test_every_job_ends_once_and_the_books_add_up(policy: str, found: list[tuple[float, float, int]]) -> None:
+    jobs = drawn(found)
+    outcome = checked(jobs, policy, Options())
+    assert [ended.job for ended in outcome.jobs] == sorted(jobs, key=lambda one: one.submit_seconds)
+    ran: dict[int, float] = {}
+    for span in outcome.spans:
+        if not span.held:
+            ran[span.job] = ran.get(span.job, 0.0) + span.gpus * (span.end - span.start)
+    for index, ended in enumerate(outcome.jobs):
+        assert ended.ended is not None
+        assert ended.started is not None
+        assert ended.started >= ended.job.submit_seconds
+        assert ran[index] == pytest.approx(ended.job.gpu_seconds + ended.lost_gpu_seconds)
+    assert outcome.moments[-1][1:] == (0.0, 0, 0.0)
+    _nobody_has_more_than_there_is(outcome, each=1 if policy == "kube1" else 8)
+
+
+@given(found=JOBS)
+@settings(max_examples=25, deadline=None)
+def test_the_books_add_up_where_nodes_fail(found: list[tuple[float, float, int]]) -> None:
+    outcome = checked(drawn(found), "fifo-backfill", PATIENT)
+    ran = sum(span.gpus * (span.end - span.start) for span in outcome.spans if not span.held)
+    work = sum(ended.job.gpu_seconds + ended.lost_gpu_seconds for ended in outcome.jobs)
+    assert ran == pytest.approx(work)
+    _nobody_has_more_than_there_is(outcome)
+
+
+@given(found=JOBS)
+@settings(max_examples=15, deadline=None)
+def test_equal_inputs_give_equal_outcomes(found: list[tuple[float, float, int]]) -> None:
+    for policy, options in (("fifo-backfill", PATIENT), ("easy", PATIENT), ("kube", Options())):
+        first, again = (checked(drawn(found), policy, options) for _ in range(2))
+        assert (first.jobs, first.spans, first.moments) == (again.jobs, again.spans, again.moments)
+
+
+def _nobody_has_more_than_there_is(outcome: Outcome, each: int = 8) -> None:
+    """By the spans alone: on no node more than its GPUs at any moment. ``each``: the most of one pod."""
+    changes: list[tuple[float, int, str, int]] = []
+    for span in outcome.spans:
+        sizes = pod_sizes(outcome.jobs[span.job].job, each)
+        if span.held or len(sizes) != len(span.nodes):
+            continue
+        for node, size in zip(span.nodes, sizes, strict=True):
+            changes += [(span.start, 1, node, size), (span.end, 0, node, -size)]
+    held: dict[str, int] = {}
+    for _, _, node, change in sorted(changes):
+        held[node] = held.get(node, 0) + change
+        assert held[node] <= 8

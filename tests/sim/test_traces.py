@@ -1,0 +1,209 @@
+"""Readers of traces: what they make of a line, and how they name what is wrong with one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated import job, published
+
+from windlass.sim.jobs import TraceJob, pod_sizes
+from windlass.sim.synthetic import Profile, generate
+from windlass.sim.traces import formats, openb, table
+from windlass.sim.traces.rows import TraceError
+
+PHILLY = "submit_s,duration_s,gpus,vc\n"
+SACCT = "JobID|JobName|User|Partition|Submit|Start|End|TimelimitRaw|AllocTRES|State\n"
+
+
+def read(text: str, name: str = "") -> list[TraceJob]:
+    return formats.read(text.splitlines(keepends=True), "t.csv", name)
+
+
+def test_philly() -> None:
+    assert read(PHILLY + "45,30,8,6214e9\n") == [TraceJob("0", 45.0, 30.0, 8, queue="6214e9")]
+
+
+def test_the_longer_form_of_philly_counts_from_its_first_job() -> None:
+    text = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-01 00:00:10,60,2,120,a\n2017-10-01 00:00:00,5,1,5,b\n"
+    assert [(j.submit_seconds, j.duration_seconds, j.gpus, j.queue) for j in read(text)] == [
+        (10.0, 60.0, 2, "a"),
+        (0.0, 5.0, 1, "b"),
+    ]
+
+
+def test_muri_is_in_milliseconds() -> None:
+    text = "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval\n7,4,1500,99,bert,4,2000,1\n"
+    assert read(text) == [TraceJob("7", 1.5, 2.0, 4, iterations=99, model="bert", name="bert")]
+
+
+def test_openb_leaves_out_what_never_ran_and_keeps_parts_of_cards() -> None:
+    header = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time\n"
+    )
+    text = header + "p0,4000,1024,1,460,T4|G2,100,250,110\np1,1000,1,1,1000,,5,9,\np2,2000,64,0,0,,7,27,7\n"
+    sliced, plain = read(text)
+    assert (sliced.gpu_milli, sliced.gpu_models, sliced.duration_seconds) == (460, ("T4", "G2"), 140.0)
+    assert (sliced.cpu_milli, sliced.memory_bytes) == (4000, 1 << 30)
+    assert (plain.gpus, plain.gpu_milli, plain.duration_seconds) == (0, 1000, 20.0)
+    assert [pod.demand for pod in openb.read_pods(text.splitlines(True), "t")] == [460, 1000, 0]
+
+
+def test_helios_leaves_out_jobs_without_gpus() -> None:
+    header = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+    plain = "1,uA,vcB,0,1,1,COMPLETED,2020-06-09 18:41:00,x,x,5,0\n"
+    (only,) = read(header + plain + "2,uA,vcB,4,16,1,FAILED,2020-06-09 18:41:27,x,x,249,0\n")
+    assert (only.id, only.submit_seconds, only.duration_seconds, only.gpus) == ("2", 0.0, 249.0, 4)
+    assert (only.user, only.queue) == ("uA", "vcB")
+
+
+def test_sacct_reads_what_ran_and_leaves_out_steps() -> None:
+    day = "2026-01-01T"
+    ran = f"{day}10:00:00|{day}10:05:00|{day}11:05:00"
+    text = (
+        f"{SACCT}7|train|ann|gpu|{ran}|120|billing=8,cpu=8,gres/gpu=4,mem=32G,node=1|COMPLETED\n"
+        f"7.batch|batch||gpu|{ran}|||COMPLETED\n"
+        f"8|x|bob|gpu|{day}10:00:30|Unknown|Unknown|UNLIMITED||PENDING\n"
+        f"9|y|bob|big|{day}10:01:00|{day}10:02:00|{day}10:03:00|UNLIMITED|"
+        "cpu=2,gres/gpu:a100=2,gres/gpu:h100=1,mem=512|FAILED\n"
+    )
+    first, second = read(text)
+    assert (first.id, first.gpus, first.cpu_milli, first.memory_bytes) == ("7", 4, 8000, 32 << 30)
+    assert (first.duration_seconds, first.requested_seconds, first.queue) == (3600.0, 7200.0, "gpu")
+    assert (second.gpus, second.memory_bytes, second.submit_seconds) == (3, 512 << 20, 60.0)
+    assert second.requested_seconds is None
+
+
+def test_requests_have_the_run_time_that_is_told_or_assumed() -> None:
+    genai = "gmt_create,predict_type,predict_status,exec_time_seconds,groupId,checkpoint_model_version_id\n"
+    found = read(genai + "2024-11-15 16:57:50,T,SUCCEED,32.0,G0,M7\n2024-11-15 16:57:55,T,FAILED,,G0,M7\n")
+    assert [(j.duration_seconds, j.model, j.user) for j in found] == [(32.0, "M7", "G0")]
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,5000,60\n"
+    assert read(azure)[0].duration_seconds == 3.0
+
+
+# ---------------------------------------------------------------------- the own format
+
+
+def test_the_own_format_has_every_field_and_defaults() -> None:
+    header = "id,submit_seconds,duration_seconds,gpus,min_gpus,gpu_models,time_share\n"
+    first, second = read(header + "a,0,10,4,2,H100|A100,false\nb,1,5,1,,,\n")
+    assert (first.min_gpus, first.gpu_models, first.time_share) == (2, ("H100", "A100"), False)
+    assert second == TraceJob("b", 1.0, 5.0, 1)
+
+
+@given(
+    st.lists(
+        st.builds(
+            TraceJob,
+            id=st.text("abc-1", min_size=1),
+            submit_seconds=st.floats(0, 1e7),
+            duration_seconds=st.floats(0, 1e7),
+            gpus=st.integers(0, 64),
+            queue=st.sampled_from(("default", "a,b", 'say "x"')),
+            priority=st.integers(-5, 5),
+            requested_seconds=st.none() | st.floats(0, 1e6),
+            gpu_models=st.sampled_from(((), ("A",), ("A", "B"))),
+            time_share=st.sampled_from((None, True, False)),
+        ),
+        max_size=5,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_is_read_back(jobs: list[TraceJob]) -> None:
+    lines = "".join(table.write(jobs)).splitlines(keepends=True)
+    assert table.read(lines, "t") == jobs
+
+
+# ---------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        (PHILLY + "1,2,3,a\n1,x,3,a\n", 3, "duration_s", "'x' is no number"),
+        (PHILLY + "1,2,1.5,a\n", 2, "gpus", "no whole number"),
+        (PHILLY + "1,2,0,a\n", 2, "gpus", "at least 1"),
+        (PHILLY + "1,nan,1,a\n", 2, "duration_s", "at least 0"),
+        (PHILLY + "1,2,3\n", 2, "", "3 cells, the header has 4"),
+        ("a,b\n1,2\n", 1, "", "header is that of no format"),
+        ("", 0, "", "empty"),
+        (PHILLY, 0, "", "no job"),
+        (
+            SACCT + "7|n|u|p|never|2026-01-01T10:05:00|2026-01-01T10:05:01||cpu=1|C\n",
+            2,
+            "Submit",
+            "neither seconds nor a time",
+        ),
+        (SACCT + "7|n|u|p|5|9|8||cpu=1|C\n", 2, "End", "ends before"),
+        (SACCT + "7|n|u|p|5|9|9||cpu=1,gres/gpu=x|C\n", 2, "AllocTRES", "'x' is no count"),
+        (
+            "id,submit_seconds,duration_seconds,gpus,min_gpus\na,1,1,2,3\n",
+            2,
+            "min_gpus",
+            "more than the 2 GPUs",
+        ),
+        ("id,submit_seconds,duration_seconds,gpus,colour\na,1,1,2,3\n", 1, "colour", "no such column"),
+        (
+            "id,submit_seconds,duration_seconds,gpus,time_share\na,1,1,2,maybe\n",
+            2,
+            "time_share",
+            "neither true nor false",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_by_line_and_column(text: str, line: int, column: str, words: str) -> None:
+    with pytest.raises(TraceError, match=words) as caught:
+        read(text)
+    assert (caught.value.file, caught.value.line, caught.value.column) == ("t.csv", line, column)
+
+
+def test_a_named_format_that_the_file_is_not_in_names_the_column_that_lacks() -> None:
+    with pytest.raises(TraceError) as caught:
+        read(PHILLY + "1,2,3,a\n", "muri")
+    assert caught.value.column == "job_id"
+
+
+# ---------------------------------------------------------------------- pods, and traces of our own
+
+
+def test_pods_are_as_few_as_can_be() -> None:
+    assert [pod_sizes(job(0, 1, gpus), 8) for gpus in (1, 8, 12, 24)] == [[1], [8], [8, 4], [8, 8, 8]]
+    assert pod_sizes(job(0, 1, 3), 1) == [1, 1, 1]
+    assert pod_sizes(job(0, 1, 0), 8) == [0]
+
+
+def test_a_drawn_trace_is_the_same_for_a_seed_and_fits_its_profile() -> None:
+    profile = Profile(jobs=2000, days=3.0)
+    jobs = generate(profile, 7)
+    assert jobs == generate(profile, 7)
+    assert jobs != generate(profile, 8)
+    assert len(jobs) == 2000
+    assert all(0 <= one.submit_seconds <= 3 * 86_400 and one.duration_seconds >= 1 for one in jobs)
+    assert [one.submit_seconds for one in jobs] == sorted(one.submit_seconds for one in jobs)
+    assert {one.gpus for one in jobs} <= set(profile.sizes)
+    by_name: dict[str, set[int]] = {}
+    for one in jobs:
+        by_name.setdefault(one.name, set()).add(one.gpus)
+    assert all(len(sizes) == 1 for sizes in by_name.values())
+    for wrong in (Profile(jobs=0), Profile(days=0.0), Profile(sizes={}), Profile(alike=2.0)):
+        with pytest.raises(ValueError, match="a trace needs"):
+            generate(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "jobs", "gpus"),
+    [
+        ("philly/philly_oct.csv.gz", "philly", 46_673, 52_764),
+        ("muri/trace3.csv.gz", "muri", 992, 9_346),
+        ("muri/trace1.csv.gz", "muri", 1494, 0),
+        ("openb/pods_default.csv.gz", "openb", 7255, 0),
+        ("genai/lora_requests.csv.gz", "genai", 18_453, 18_453),
+        ("azure_llm/llm2023_code.csv.gz", "azure", 8819, 8819),
+    ],
+)
+def test_published_traces_are_read_whole(name: str, form: str, jobs: int, gpus: int) -> None:
+    found = published(name)
+    assert len(found) == jobs
+    assert not gpus or sum(one.gpus for one in found) == gpus
+    assert formats.FORMATS[form].name == form
