@@ -34,6 +34,7 @@ class Reason(StrEnum):
     WAITING_FOR_QUOTA = "WaitingForQuota"
     WAITING_FOR_SHARE = "WaitingForShare"
     NAMESPACE_QUOTA = "NamespaceQuota"
+    TIME_SHARED = "TimeShared"
     INSUFFICIENT_RESOURCES = "InsufficientResources"
     TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
     DEVICES_FRAGMENTED = "DevicesFragmented"
@@ -188,6 +189,14 @@ FACTS: Mapping[Reason, Facts] = {
         "WaitingForQuota",
         "AssocGrpGRES",
         "A ResourceQuota of the namespace is used up.",
+    ),
+    Reason.TIME_SHARED: _facts(
+        3,
+        "yes",
+        "NotEnoughResources",
+        "Preempted",
+        "Priority",
+        "It shares time and was suspended for others that opted in, too; it goes on when its turn comes.",
     ),
     Reason.INSUFFICIENT_RESOURCES: _facts(
         3, "yes", "NotEnoughResources", "WaitingForQuota", "Resources", "Nodes that could hold it are in use."

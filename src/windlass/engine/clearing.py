@@ -10,7 +10,7 @@ Amounts are upper bounds: whoever uses the answer proves it by placing the gang.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from windlass.engine.groups import OCCUPYING, TERMINATING
 from windlass.engine.sharing import Account
 
 _Cost = tuple[float, int, float]
+_ANY = float("inf")
 
 
 @dataclass(slots=True)
@@ -93,16 +94,16 @@ class Clearing:
     def _one(self, runners: Iterable[Account]) -> list[Account] | None:
         """The cheapest node for a single task; no further groups are looked at once it cannot be cheaper."""
         best: tuple[_Cost, list[Account]] | None = None
-        reached: set[int] = set()
+        reached: dict[int, float] = {}
         for account in runners:
             for row in self._enter(account):
-                if row.row in reached:
-                    continue
+                if reached.get(row.row, _ANY) <= account.stint.devices:
+                    continue  # with this one it does not get cheaper
                 going = self._needed(row, ())
                 if going is None:
                     continue
-                reached.add(row.row)
                 cost = _cost(going)
+                reached[row.row] = cost[0]
                 if best is None or cost < best[0]:
                     best = cost, going
             if best is not None and best[0][0] <= self._least:
@@ -131,18 +132,29 @@ class Clearing:
             missing -= 1
         return list(chosen)
 
-    def _needed(self, row: _Row, gone: Iterable[Account], more: int = 1) -> list[Account] | None:
-        """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now."""
+    def _needed(self, row: _Row, gone: Collection[Account], more: int = 1) -> list[Account] | None:
+        """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now: the worst ranks,
+        or the smallest groups if fewer accelerators stop then."""
+        worst = self._first(row, row.there, gone, more)
+        if worst is None or _cost(worst)[0] <= self._least:
+            return worst
+        by_size = sorted(row.there, key=lambda one: one[0].stint.devices)
+        smallest = self._first(row, by_size, gone, more)
+        return worst if smallest is None or _cost(worst) <= _cost(smallest) else smallest
+
+    def _first(
+        self, row: _Row, order: Sequence[tuple[Account, list[int]]], gone: Collection[Account], more: int
+    ) -> list[Account] | None:
+        """The first of an order that make room, without those that need not go."""
         asked = self._asked
         fits = min(max(have, 0) // units for have, units in zip(row.free, asked, strict=True))
         goal = [(fits + more) * units for units in asked]
         left = list(row.free)
-        gone = set(gone)
         going: list[tuple[Account, list[int]]] = []
-        for account, amounts in row.there:
+        for account, amounts in order if gone else ():
             if account in gone:
                 left = _sum(left, amounts)
-        for account, amounts in row.there:
+        for account, amounts in order:
             if _covers(left, goal):
                 break
             if account not in gone:

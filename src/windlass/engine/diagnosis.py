@@ -111,6 +111,7 @@ class Diagnosis:
         domains: DomainsVerdict | None = None
         if isinstance(step, Step):
             obstacles += self._of_limits(group, step) + _of_reservations(group) + _of_budgets(group)
+            obstacles += self._of_sharing(group, now)
             verdicts = self._verdicts_on_nodes(group, step)
             if (
                 not (obstacles or in_full or group.near)
@@ -230,6 +231,17 @@ class Diagnosis:
             )
             found.append(Obstacle(code, wording.shortage(step), (blocker,)))
         return found
+
+    def _of_sharing(self, group: GroupEntry, now: float) -> list[Obstacle]:
+        """That it was suspended for others that share time."""
+        sharing = self._world.sharing
+        account = sharing.accounts.get(group.key)
+        if account is None or account.started is not None or not account.stint.suspensions:
+            return []
+        turn = sharing.next_turn(account)
+        left = None if turn is None else max(turn - now, 0.0)
+        sentence = wording.suspended(account.stint.suspensions, account.stint.attained, left)
+        return [_obstacle(Reason.TIME_SHARED, sentence)]
 
     def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
         """A gang that still lacks members: what it says that it needs against all that the nodes have, so

@@ -86,7 +86,7 @@ class Policies:
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
         """Whether some rule on what may go counts PodDisruptionBudgets."""
-        self.time_sharing = next((p for p in plugins if isinstance(p, TimeSharing)), None)
+        self.time_sharing = next((p for p in reversed(plugins) if isinstance(p, TimeSharing)), None)
         self.consenting = [p for p in plugins if isinstance(p, Consents)]
         self.in_rounds = [p for p in plugins if isinstance(p, Rounds)]
         self.shares_rows = not any(

@@ -26,7 +26,7 @@ class Account:
     """One group's account. ``since``: when its stint was brought up to date; ``started``: since when it runs,
     ``None`` while it waits. ``epoch``: counts its ranks, older moments are void."""
 
-    __slots__ = ("base", "epoch", "falls", "group", "home", "since", "started", "stint")
+    __slots__ = ("asked", "base", "epoch", "falls", "group", "home", "since", "started", "stint")
 
     def __init__(self, group: GroupEntry, stint: Stint) -> None:
         self.group = group
@@ -39,6 +39,8 @@ class Account:
         self.home = ""
         """The queue among whose runners it stands."""
         self.epoch = 0
+        self.asked: float | None = None
+        """When the policy is to be asked again."""
 
     def value(self, now: float) -> float:
         """Its rank at a moment."""
@@ -74,6 +76,10 @@ class Runners:
         self._paces[account.falls] -= 1
         if not self._paces[account.falls]:
             del self._paces[account.falls]
+
+    def next_asked(self) -> float | None:
+        """When the policy is asked next about one of them."""
+        return min((one.asked for one in self._accounts.values() if one.asked is not None), default=None)
 
     def worst_first(self, now: float, above: float) -> Iterator[Account]:
         """Those of a rank larger than ``above``, the largest first."""
@@ -180,7 +186,6 @@ class Sharing:
         self._leave(account)
         self._settle(account, now)
         account.started = None
-        account.stint.suspensions += 1
         self._rank(account)
         self.version += 1
 
@@ -213,6 +218,12 @@ class Sharing:
             heapq.heappop(self._moments)
         return None
 
+    def next_turn(self, account: Account) -> float | None:
+        """When a group that runs in the same queue ranks anew next."""
+        queue = account.group.queue
+        runners = None if queue is None else self.runners.get(queue.name)
+        return None if runners is None else runners.next_asked()
+
     # ------------------------------------------------------------------ parts
 
     def _rank(self, account: Account) -> None:
@@ -225,6 +236,7 @@ class Sharing:
         account.falls = rank.falls
         account.base = rank.value + (rank.falls * since if runs and since is not None else 0.0)
         account.epoch += 1
+        account.asked = None
         if since is None:
             return
         if runs:
@@ -232,7 +244,8 @@ class Sharing:
         else:
             left = None if rank.waited_until is None else rank.waited_until - stint.waited
         if left is not None:
-            heapq.heappush(self._moments, (since + max(left, 0.0), account.group.key, account.epoch))
+            account.asked = since + max(left, 0.0)
+            heapq.heappush(self._moments, (account.asked, account.group.key, account.epoch))
 
     def _settle(self, account: Account, now: float) -> None:
         """Count the time since the account was looked at last."""

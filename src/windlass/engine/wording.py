@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from windlass.api.reasons import FACTS, Blocker, Reason
 from windlass.engine.cardwords import wish
 from windlass.engine.steps import Shortage
+from windlass.kits import durations
 from windlass.spi.plugins import Finding, Refusal
 from windlass.spi.quantities import from_units
 
@@ -87,6 +88,18 @@ def kept(holder: str, estimate: float | None, learned: str = "") -> str:
     if learned:
         return f"{room}; this group, which may run for {estimate:.0f} s ({learned}), might not have ended by then."
     return f"{room}; this group, which runs for {estimate:.0f} s, might not have ended by then."
+
+
+def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str:
+    """A group that shares time was suspended; ``turn_seconds``: when ranks change next, if that is known."""
+    often = "once" if times == 1 else f"{times} times"
+    text = (
+        f"It shares time: it has run for {durations.write(ran_seconds)} and was suspended {often} for others"
+    )
+    if turn_seconds is None:
+        return f"{text}; it runs again when one of them ends."
+    turn = f"in {durations.write(turn_seconds)} at the earliest"
+    return f"{text}; it runs again when one of them ends, or ranks below it, {turn}."
 
 
 def shortage(shortage: Shortage) -> str:

@@ -29,6 +29,7 @@ _READ = (
     "volcano.sh/cooldown-time",
     names.MOVABLE,
     names.CHECKPOINTED,
+    names.TIME_SHARE,
 )
 """Annotations of a group (or of a pod without one) that a policy reads."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.quantities import QuantityError, from_units, to_units
 from windlass.engine.decision import QueueUsage
@@ -16,7 +17,12 @@ ROOT = "root"
 DEFAULT = "default"
 KAI = "kai/"
 VOLCANO = "volcano/"
-_READ = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights", "volcano.sh/nodegroup-resource-limits")
+_READ = (
+    "volcano.sh/hierarchy",
+    "volcano.sh/hierarchy-weights",
+    "volcano.sh/nodegroup-resource-limits",
+    names.TIME_SHARE,
+)
 """Annotations of a queue that a policy reads."""
 
 _STATES = {

@@ -21,6 +21,7 @@ from windlass.plugins.protection import (
     Reserved,
 )
 from windlass.plugins.shares import DominantShare
+from windlass.plugins.timeshare.learned import LearnedSharing
 from windlass.plugins.windlass_victims import WindlassClaims, WindlassVictims
 from windlass.spi.objects import Dialect
 
@@ -70,4 +71,5 @@ def default_plugins(
         KaiVictims(),
         WindlassClaims(),
         WindlassVictims(),
+        LearnedSharing(),
     ]

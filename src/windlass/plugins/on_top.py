@@ -1,5 +1,5 @@
-"""Scores that a configuration may add: in a tier for Volcano's queues, or on top of any policy for all pods
-that KAI's rules do not place."""
+"""Policies that a configuration may add: scores, in a tier for Volcano's queues, or on top of any policy for all
+pods that KAI's rules do not place; and orders of time-sharing in place of the default one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.gpu_aware import GpuAware, weights_of
 from windlass.plugins.scarcity import Scarcity
+from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.spi.configuration import PluginOption
 from windlass.spi.objects import Dialect
 
@@ -36,5 +37,24 @@ def _weight(option: PluginOption, default: float) -> float:
     return float(given)
 
 
-ON_TOP: Mapping[str, Make] = {"gpu-aware": _gpu_aware, "fgd": _fgd, "scarcity": _scarcity}
+def _las(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [LeastAttained()]
+
+
+def _srtf(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [ShortestRemaining()]
+
+
+def _srsf(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [ShortestRemaining(weighed=True)]
+
+
+ON_TOP: Mapping[str, Make] = {
+    "gpu-aware": _gpu_aware,
+    "fgd": _fgd,
+    "scarcity": _scarcity,
+    "las": _las,
+    "srtf": _srtf,
+    "srsf": _srsf,
+}
 """Name → what makes the plugins of an option, for the pods of some dialects."""

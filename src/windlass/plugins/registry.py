@@ -31,7 +31,15 @@ from windlass.spi.victims import Claims, VictimFilter
 
 ENTRY_POINTS = "windlass.plugins"
 
-DEFAULT_ACTIONS = ("allocate", "backfill", "consolidation", "reclaim", "preempt", "stalegangeviction")
+DEFAULT_ACTIONS = (
+    "allocate",
+    "backfill",
+    "consolidation",
+    "reclaim",
+    "preempt",
+    "timeshare",
+    "stalegangeviction",
+)
 """What runs where nothing is configured."""
 
 KAI_ACTIONS = ("consolidation", "reclaim", "preempt", "stalegangeviction")

@@ -52,6 +52,7 @@ ACTIONS = (
     "gangreclaim",
     "consolidation",
     "stalegangeviction",
+    "timeshare",
     "shuffle",
 )
 """The names of actions that a configuration may use."""

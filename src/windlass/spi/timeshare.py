@@ -50,7 +50,7 @@ class Rank:
 
 @runtime_checkable
 class TimeSharing(Protocol):
-    """The policy. The engine uses the first one it is given."""
+    """The policy. The engine uses the last one it is given: one on top of others replaces theirs."""
 
     name: str
 

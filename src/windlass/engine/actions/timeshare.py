@@ -125,6 +125,7 @@ class TimeShare:
         if not ctx.commit(group):
             return False
         for one in going:
+            one.stint.suspensions += 1
             self._sharing.stop(one, ctx.now)
         ctx.touched[group.key] = group
         m.enrolment.settle(group, ctx.now)

@@ -1,0 +1,154 @@
+"""``engine.actions.timeshare``: groups that opted in are suspended for one another, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from arena import Arena
+from cluster_dsl import NAMESPACE
+
+from windlass.api.reasons import Reason
+from windlass.plugins.timeshare.learned import FIRST
+from windlass.plugins.timeshare.sharing import CHECKPOINTED, QUANTUM_SECONDS, TIME_SHARE
+from windlass.spi.objects import Dialect
+
+YES: Mapping[str, str] = {TIME_SHARE: "true"}
+NO: Mapping[str, str] = {TIME_SHARE: "false"}
+LONG = FIRST + 1.0
+"""After so long a group is expected to go on for longer than one that begins."""
+
+
+def sharing(*gpus: int, **queue: object) -> Arena:
+    a = Arena("allocate", "preempt", "timeshare", dialect=Dialect.VOLCANO).queue("q", deserved=64, **queue)
+    for at, n in enumerate(gpus):
+        a.node(f"n{at}", n)
+    return a
+
+
+def test_who_ran_long_is_suspended_for_one_that_begins_and_the_room_is_kept() -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations=YES)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("new", "q", 4, annotations=YES)
+    decision = a.cycle(follow=False)
+    assert [(e.task, e.action, e.claimer) for e in decision.evictions] == [
+        (f"{NAMESPACE}/old-0", "timeshare", f"{NAMESPACE}/new")
+    ]
+    assert a.promised == {"new-0": "n0"}
+    a.follow()
+    assert a.cycle().binds[0].task == f"{NAMESPACE}/new-0"
+    assert a.rest() == 0  # nobody takes it back
+
+
+def test_who_was_suspended_is_told_so_and_goes_on_once_there_is_room() -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations=YES)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("new", "q", 4, annotations=YES).cycle()
+    a.cycle()
+    told = a.world.engine.explain(f"{NAMESPACE}/old", a.world.now)
+    assert told is not None
+    assert told.code is Reason.TIME_SHARED
+    assert "has run for 10m" in told.message
+    assert "suspended once" in told.message
+    a.world.remove_task("new-0")
+    a.cycle()
+    assert a.running() == {"old": 1}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [({}, YES), (YES, {}), (NO, YES), (YES, NO), ({CHECKPOINTED: "", **NO}, YES)]
+)
+def test_both_have_to_agree(old: Mapping[str, str], new: Mapping[str, str]) -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations=old)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("new", "q", 4, annotations=new).cycle()
+    assert a.evicted == set()
+    assert a.rest() == 0
+
+
+def test_a_checkpoint_or_the_queue_agrees_for_the_group() -> None:
+    a = sharing(4).runs("old", "q", "n0:4", annotations={CHECKPOINTED: "2026-01-01T00:00:00Z"})
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("new", "q", 4, annotations=YES).cycle()
+    assert a.evicted == {"old-0"}
+    b = sharing(4, annotations=YES).runs("old", "q", "n0:4")
+    b.cycle()
+    b.cycle(LONG)
+    b.waits("new", "q", 4).cycle()
+    assert b.evicted == {"old-0"}
+
+
+def test_neither_higher_priority_nor_other_queues_nor_what_is_not_preemptible_is_touched() -> None:
+    a = sharing(2, 2, 2).queue("other", deserved=64)
+    a.runs("high", "q", "n0:2", annotations=YES, priority=60)
+    a.runs("elsewhere", "other", "n1:2", annotations=YES)
+    a.runs("firm", "q", "n2:2", annotations=YES, preemptible=False)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("new", "q", 2, annotations=YES).cycle()
+    assert a.evicted == set()
+
+
+def test_nothing_goes_unless_the_whole_gang_fits() -> None:
+    a = sharing(4, 4).runs("old", "q", "n0:4", annotations=YES).runs("firm", "q", "n1:4")
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("gang", "q", 4, 4, min=2, annotations=YES).cycle()
+    assert a.evicted == set()
+    a.waits("small", "q", 4, annotations=YES).cycle()
+    assert a.evicted == {"old-0"}
+
+
+def test_a_gang_goes_whole_and_as_little_as_possible_goes() -> None:
+    a = sharing(4, 4).runs("wide", "q", "n0:4", "n1:2", min=2, annotations=YES)
+    a.runs("small", "q", "n1:1", annotations=YES).runs("tiny", "q", "n1:1", annotations=YES)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("one", "q", 1, annotations=YES).cycle()
+    assert a.evicted in ({"small-0"}, {"tiny-0"})
+    b = sharing(4, 4).runs("wide", "q", "n0:4", "n1:2", min=2, annotations=YES).runs("firm", "q", "n1:2")
+    b.cycle()
+    b.cycle(LONG)
+    b.waits("four", "q", 4, annotations=YES).cycle()
+    assert b.evicted == {"wide-0", "wide-1"}
+
+
+def test_a_start_is_left_alone_for_a_while() -> None:
+    a = sharing(4).waits("big", "q", 4, annotations=YES)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("one", "q", 1, annotations=YES).cycle()
+    assert a.evicted == {"big-0"}
+    a.cycle()
+    a.world.remove_task("one-0")
+    a.cycle()
+    assert a.running() == {"big": 1}
+    a.waits("two", "q", 1, annotations=YES)
+    decision = a.cycle()
+    assert a.evicted == set()
+    assert decision.wake_at is not None
+    assert decision.wake_at == pytest.approx(a.world.now + 4 * QUANTUM_SECONDS, abs=5)
+    a.cycle(4 * QUANTUM_SECONDS + 1)
+    assert a.evicted == {"big-0"}
+
+
+def test_what_the_queue_s_limit_forbids_is_made_room_for_too() -> None:
+    a = sharing(8, limit=4).runs("old", "q", "n0:4", annotations=YES)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("new", "q", 2, annotations=YES).cycle()
+    assert a.evicted == {"old-0"}
+
+
+def test_gangs_of_several_kinds_of_pods_are_tried() -> None:
+    a = sharing(4, 4).runs("a", "q", "n0:4", annotations=YES).runs("b", "q", "n1:4", annotations=YES)
+    a.cycle()
+    a.cycle(LONG)
+    a.waits("mixed", "q", 4, 2, min=2, annotations=YES).cycle()
+    assert a.evicted == {"a-0", "b-0"}
+    a.cycle()
+    assert a.running() == {"mixed": 2}
