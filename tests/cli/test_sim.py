@@ -1,0 +1,117 @@
+"""``windlass sim``: what it reads, prints and refuses."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+Run: TypeAlias = Any
+"""Of the fixture ``windlass``."""
+TRACE = "submit_s,duration_s,gpus,vc\n0,100,6,a\n1,10,4,b\n2,10,2,a\n"
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> str:
+    path = tmp_path / "t.csv.gz"
+    path.write_bytes(gzip.compress(TRACE.encode()))
+    return str(path)
+
+
+def ran(windlass: Run, trace: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", "-o", "json", *arguments)
+    assert done.code == 0, done.err
+    return {result["policy"]: result for result in json.loads(done.out)["results"]}
+
+
+def test_policies_stand_side_by_side(windlass: Run, trace: str) -> None:
+    found = ran(windlass, trace, "--policy", "fifo,fifo-backfill", "--policy", "kube")
+    assert list(found) == ["fifo", "fifo-backfill", "kube"]
+    assert found["fifo"]["queue_seconds"]["mean"] == pytest.approx((0 + 99 + 98) / 3, abs=0.1)
+    assert found["fifo-backfill"]["queue_seconds"]["mean"] == pytest.approx(99 / 3, abs=0.1)
+
+
+def test_a_table_for_people_says_what_a_restart_costs(windlass: Run, trace: str) -> None:
+    done = windlass(
+        "sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo", "--restart-cost", "7/30/60"
+    )
+    assert done.code == 0, done.err
+    assert "a restart costs 7/30/60 s" in done.out
+    assert "queue mean" in done.out
+    assert "memory" in done.out
+
+
+def test_csv_has_a_line_for_each_policy(windlass: Run, trace: str) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo,kube", "-o", "csv")
+    rows = list(csv.DictReader(io.StringIO(done.out)))
+    assert [row["policy"] for row in rows] == ["fifo", "kube"]
+    assert float(rows[0]["queue_seconds.mean"]) == pytest.approx(65.7, abs=0.1)
+
+
+def test_nodes_may_come_from_a_file(windlass: Run, trace: str, tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\nn1,64000,1024,8,G2\nn2,64000,1024,8,T4\n")
+    done = windlass("sim", "run", "--trace", trace, "--nodes", str(nodes), "--policy", "fifo", "-o", "json")
+    assert json.loads(done.out)["results"][0]["queue_seconds"]["mean"] == 0.0
+
+
+def test_jobs_stand_in_the_queues_of_the_trace_if_asked_to(windlass: Run, trace: str) -> None:
+    """Nobody passes the first of his own queue; the other queue's may."""
+    found = ran(windlass, trace, "--policy", "fifo", "--by-queue")
+    assert found["fifo"]["queue_seconds"]["mean"] == pytest.approx(99 / 3, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--policy", "nonsense"), 'no policy "nonsense"'),
+        (("--policy", "fifo", "--format", "nonsense"), 'no format "nonsense"'),
+        (("--policy", "fifo", "--nodes", "lots"), "not COUNTxGPUS"),
+        (("--policy", "fifo", "--restart-cost", "1/2"), "no cost of a restart"),
+        (("--policy", "fifo", "--speed", "H100=2"), "no node has cards"),
+        (("--policy", "fifo", "--mtbf", "soon"), "not a duration"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_refused_with_2(
+    windlass: Run, trace: str, arguments: tuple[str, ...], words: str
+) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", *arguments)
+    assert done.code == 2
+    assert words in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("submit_s,duration_s,gpus,vc\n0,x,1,a\n", "line 2, column duration_s"),
+        ("what,ever\n1,2\n", "line 1"),
+        ("", "the file is empty"),
+    ],
+)
+def test_a_trace_that_is_wrong_is_refused_with_65_and_its_place(
+    windlass: Run, tmp_path: Path, text: str, place: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    done = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo")
+    assert done.code == 65
+    assert str(path) in done.err
+    assert place in done.err
+
+
+def test_a_file_that_is_not_there_is_a_matter_of_the_command_line(windlass: Run) -> None:
+    done = windlass("sim", "run", "--trace", "/no/such", "--nodes", "1x8", "--policy", "fifo")
+    assert (done.code, "does not exist" in done.err) == (2, True)
+
+
+def test_policies_and_formats_are_listed(windlass: Run) -> None:
+    policies = windlass("sim", "policies")
+    assert all(name in policies.out for name in ("fifo", "kube", "easy", "sjf", "windlass", "las"))
+    assert "yes" in next(line for line in policies.out.splitlines() if line.startswith("sjf"))
+    formats = json.loads(windlass("sim", "formats", "-o", "json").out)
+    assert {item["name"] for item in formats["items"]} >= {"philly", "muri", "openb", "sacct", "csv"}

@@ -1,0 +1,67 @@
+"""The simulator against results of others: months of jobs on published traces.
+
+The reference figures come from simulators that share no code with this one (``reference.csv`` beside the trace;
+Muri's own for its traces). Gangs by age and by shortest job agree to the digit; pod by pod the order in which jobs
+in part are given up and come again is not said in full, so a few percent are allowed.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import lru_cache
+
+import pytest
+from simulated import TRACES, play, published
+
+from windlass.sim.metrics import measure
+
+NAMES = {"fifo": "fifo", "fifo-backfill": "fifobf", "sjf": "sjf", "kube": "kube"}
+TOLERANCES = {
+    "fifo": (0.001, 0.001),
+    "fifo-backfill": (0.001, 0.001),
+    "sjf": (0.001, 0.001),
+    "kube": (0.03, 0.12),
+}
+"""Policy → how far the mean queue may be off, and that of the jobs with at least eight GPUs."""
+
+
+@lru_cache(maxsize=1)
+def reference() -> dict[tuple[str, str], dict[str, str]]:
+    path = TRACES / "philly" / "reference.csv"
+    if not path.exists():
+        pytest.skip("the published trace philly is not here")
+    with path.open() as lines:
+        return {(row["nodes"], row["policy"]): row for row in csv.DictReader(lines)}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("policy", "nodes"), [("fifo", 60), ("fifo-backfill", 60), ("sjf", 72), ("kube", 60)]
+)
+def test_a_month_of_philly(policy: str, nodes: int) -> None:
+    row = reference()[str(nodes), NAMES[policy]]
+    outcome = play(published("philly/philly_oct.csv.gz"), f"{nodes}x8", policy)
+    figures = measure(policy, outcome).figures
+    mean, large = TOLERANCES[policy]
+    assert figures["jobs"] == int(row["jobs"])
+    assert figures["unfinished_jobs"] == 0
+    assert figures["queue_seconds"]["mean"] == pytest.approx(float(row["avg_q"]), rel=mean)
+    assert figures["queue_seconds_ge8_gpus"]["mean"] == pytest.approx(float(row["big_q"]), rel=large)
+    assert figures["allocation_percent"] == pytest.approx(float(row["util_win"]), abs=0.6)
+    assert figures["failed_gang_starts"] == pytest.approx(float(row["failed_starts"]), rel=0.1)
+    if policy != "kube":
+        assert figures["partial_gang_gpu_seconds"] == 0.0
+
+
+@pytest.mark.parametrize(("policy", "mean"), [("fifo", 991_215), ("fifo-backfill", 480_913)])
+def test_muris_third_trace(policy: str, mean: float) -> None:
+    figures = measure(policy, play(published("muri/trace3.csv.gz"), "8x8", policy)).figures
+    assert figures["completion_seconds"]["mean"] == pytest.approx(mean, rel=0.001)
+
+
+@pytest.mark.timeout(120)
+def test_reservations_do_not_harm_the_large_jobs_of_muri() -> None:
+    """EASY: the first that waits starts no later than without those who pass."""
+    jobs = published("muri/trace3.csv.gz")
+    easy, greedy = (measure(p, play(jobs, "8x8", p)).figures for p in ("easy", "fifo-backfill"))
+    assert easy["queue_seconds_ge32_gpus"]["mean"] < greedy["queue_seconds_ge32_gpus"]["mean"]
