@@ -37,8 +37,10 @@ bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the ser
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table
 
-chaos: $(STAMP)  ## kill -9 of the control plane and the agent under load, 50 rounds; writes docs/operations/chaos.md
+chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
 
 cards: $(STAMP)  ## a random walk of a million steps over the books of cards: none above one, none both shared and whole
 	@cd tests/support && ../../$(BIN)/python card_walk.py --steps 1000000
