@@ -27,7 +27,8 @@ from windlass.sim.metrics import Metrics, measure
 from windlass.sim.policies import POLICIES, Policy
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import Options, replay
-from windlass.sim.traces import formats, openb
+from windlass.sim.synthetic import Profile, generate
+from windlass.sim.traces import formats, openb, table
 from windlass.sim.traces.rows import TraceError
 from windlass.spi.objects import Node
 
@@ -180,6 +181,15 @@ def play(invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup
     outcome.seconds = invocation.clock.monotonic() - begun
     outcome.memory_bytes = memory.peak_bytes()
     return measure(policy.name, outcome)
+
+
+def drawn(jobs: int, days: float, median: str, seed: int) -> str:
+    """A trace of the project's own as text. Raises :class:`WindlassError`."""
+    try:
+        profile = Profile(jobs=jobs, days=days, median_seconds=_seconds_of(median))
+        return "".join(table.write(generate(profile, seed)))
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim generate --help",)) from None
 
 
 # ---------------------------------------------------------------------- progress

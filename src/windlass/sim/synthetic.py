@@ -40,8 +40,14 @@ class Profile:
 def generate(profile: Profile, seed: int = 0) -> list[TraceJob]:
     """The jobs in the order of their submission; times in whole seconds. Raises ``ValueError`` for a profile
     that describes nothing."""
-    if profile.jobs < 1 or profile.days <= 0 or not profile.sizes or not 0 <= profile.alike <= 1:
-        raise ValueError("a trace needs jobs, days, sizes, and a likeness between 0 and 1")
+    if (
+        profile.jobs < 1
+        or profile.days <= 0
+        or profile.median_seconds <= 0
+        or not profile.sizes
+        or not 0 <= profile.alike <= 1
+    ):
+        raise ValueError("a trace needs jobs, days, a run time, sizes, and a likeness between 0 and 1")
     random = seeded(f"trace {seed}")
     names: dict[str, tuple[int, float]] = {}
     sizes, shares = zip(*sorted(profile.sizes.items()), strict=True)

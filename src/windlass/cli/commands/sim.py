@@ -16,7 +16,7 @@ FORMATS = ("json", "yaml", "csv", "table")
 
 @click.group("sim", cls=NounGroup)
 def command() -> None:
-    """Simulate: run, pack, formats, policies."""
+    """Simulate: run, pack, generate, formats, policies."""
 
 
 @command.command("run")
@@ -112,6 +112,13 @@ def run(invocation: Invocation, trace: str, form: str | None, policies: tuple[st
 @click.option(
     "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
 )
+@click.option(
+    "--defrag",
+    type=click.FloatRange(0.0, 100.0),
+    default=0.0,
+    metavar="PERCENT",
+    help="Also with moves, of up to so much of the GPUs that run (default: 0).",
+)
 @click.option("--bound", is_flag=True, help="Also the most that any policy could allocate (needs SciPy).")
 @standard(namespace=False, formats=FORMATS)
 def pack(
@@ -122,6 +129,7 @@ def pack(
     seeds: str,
     tune: float,
     jobs: int,
+    defrag: float,
     bound: bool,
 ) -> int:
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
@@ -131,12 +139,13 @@ def pack(
     cluster = packing.read_cluster(nodes, pods, tune)
     most = packing.bounds(cluster, numbers) if bound else None
     results = []
-    with simulating.progress(invocation, "packing", len(chosen) * len(numbers)) as tell:
-        for result in packing.runs(cluster, chosen, numbers, jobs):
+    total = len(chosen) * len(numbers) * (2 if defrag else 1)
+    with simulating.progress(invocation, "packing", total) as tell:
+        for result in packing.runs(cluster, chosen, numbers, jobs, defrag):
             results.append(result)
             if tell is not None:
                 tell(len(results))
-    order = [policy.name for policy in chosen]
+    order = packing.in_order(chosen)
     results.sort(key=lambda result: (order.index(result.policy), result.seed))
     if invocation.output == "csv":
         invocation.out.write(packing.as_csv(results))
@@ -148,6 +157,26 @@ def pack(
         invocation.out.write(packing.as_table(results, most))
     else:
         emit(invocation, packing.document(results, most))
+    return 0
+
+
+@command.command("generate")
+@click.option("--jobs", type=click.IntRange(1), default=1000, metavar="N", help="How many (default: 1000).")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, min_open=True),
+    default=7.0,
+    metavar="D",
+    help="Over how long (default: 7).",
+)
+@click.option("--median", default="20m", metavar="TIME", help="Half of them run shorter (default: 20m).")
+@click.option("--seed", type=int, default=0, metavar="S", help="Of all chance (default: 0).")
+@standard(namespace=False, output=False)
+def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: int) -> int:
+    """Print a trace drawn at random, in the simulator's own format."""
+    from windlass.cli import simulating
+
+    invocation.out.write(simulating.drawn(jobs, days, median, seed))
     return 0
 
 
