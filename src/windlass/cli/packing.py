@@ -17,7 +17,7 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes
 from windlass.kits.rng import seeded
 from windlass.sim.bounds import INSTALL, OptimalMissing, packing_bound
-from windlass.sim.packing import POINTS, Cluster, Packed, pack, sequence
+from windlass.sim.packing import POINTS, WITH_MOVES, Cluster, Packed, pack, sequence
 from windlass.sim.packpolicies import PackPolicy, names, pack_policy
 from windlass.sim.traces import openb
 from windlass.sim.traces.rows import TraceError
@@ -29,27 +29,40 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One run, for a process of its own."""
+    """One run, for a process of its own. ``defrag``: percent of the running GPUs that may be moved."""
 
     cluster: Cluster
     policy: str
     seed: int
+    defrag: float = 0.0
 
 
 def run_one(work: Work) -> Packed:
     policy = pack_policy(work.policy)
     if policy is None:
         raise ValueError(f"there is no policy {work.policy}")
-    return pack(work.cluster, policy, work.seed, SystemClock())
+    return pack(work.cluster, policy, work.seed, SystemClock(), defrag_percent=work.defrag)
 
 
 def runs(
-    cluster: Cluster, policies: Sequence[PackPolicy], seeds: Sequence[int], jobs: int
+    cluster: Cluster,
+    policies: Sequence[PackPolicy],
+    seeds: Sequence[int],
+    jobs: int,
+    defrag: float = 0.0,
 ) -> Iterator[Packed]:
-    """Every policy with every seed, as they are done."""
-    todo = [Work(cluster, policy.name, seed) for policy in policies for seed in seeds]
+    """Every policy with every seed, as they are done; with ``defrag``, each without moves and with them."""
+    shares = (0.0, defrag) if defrag else (0.0,)
+    todo = [
+        Work(cluster, policy.name, seed, share) for policy in policies for seed in seeds for share in shares
+    ]
     for _, found in in_processes(run_one, todo, jobs):
         yield found
+
+
+def in_order(policies: Sequence[PackPolicy]) -> list[str]:
+    """The names of results in the order of the policies."""
+    return [policy.name + moves for policy in policies for moves in ("", WITH_MOVES)]
 
 
 def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:

@@ -13,7 +13,7 @@ is said by the group: only preemptible ones are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -118,9 +118,11 @@ class Defrag:
 
     name = "defrag"
 
-    def __init__(self, part: float, price: float = 1.0) -> None:
+    def __init__(self, part: float, price: float = 1.0, stays: Callable[[str], bool] | None = None) -> None:
+        """``stays``: pods (by key) that are not to be moved; none by default."""
         self.part = part
         self.price = price
+        self._stays = stays or (lambda _: False)
         self.moved = 0
         """Thousandths of cards that were moved; kept by whoever carries the moves out."""
         self.running = 0
@@ -178,7 +180,8 @@ class Defrag:
         if self._engine is None:
             return None
         table = self._engine.world.table
-        there = [entry for entry in table.tasks[row].values() if _movable(entry)]
+        tasks = table.tasks[row].values()
+        there = [entry for entry in tasks if _movable(entry) and not self._stays(entry.key)]
         amounts = dict(needs.request)
         asked = (amounts.get("cpu", 0), amounts.get("memory", 0))
         for slots, off in _ways(there, need, free.cards[row].tolist(), milli[row].tolist(), most):

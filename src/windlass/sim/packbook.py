@@ -12,6 +12,8 @@ from windlass.plugins.fragmentation import Mix
 from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
+NEARLY = 2
+"""A list that ends so many percent before a point has reached it."""
 Placed = tuple[int, tuple[int, ...]]
 """Number of the node, and the cards (none: the first free ones)."""
 Moved = tuple[int, Placed]
@@ -41,6 +43,7 @@ class PackBook:
 
     def enter(self, pod: OpenbPod, placed: Placed | None, moved: Sequence[Moved] = ()) -> None:
         """One pod came, and got its place or (``None``) none. ``moved``: who was moved for it."""
+        self._jump(self._percent(self.arrived), self._percent(self.arrived + pod.demand))
         self.arrived += pod.demand
         number = self._entered
         self._entered += 1
@@ -52,16 +55,33 @@ class PackBook:
         for one, to in moved:
             self._put(one, to)
             self.moved += self._pods[one].demand
-        percent = round(100 * self.arrived / self.capacity) if self.capacity else 0
+        percent = self._percent(self.arrived)
         if percent in self._points:
-            allocated, fragmented = self._now()
-            before = self._cells.get(percent, (0.0, 0.0, 0))
-            self._cells[percent] = (before[0] + allocated, before[1] + fragmented, before[2] + 1)
+            self._note(percent)
         else:
             self._fragments = None  # counted anew where it is asked for next
 
+    def close(self) -> None:
+        """No more pods come: a point that was nearly reached has the last figures."""
+        last = self._percent(self.arrived)
+        self._jump(last, last + NEARLY + 1)
+
+    def _percent(self, arrived: int) -> int:
+        return round(100 * arrived / self.capacity) if self.capacity else 0
+
+    def _jump(self, before: int, after: int) -> None:
+        """Points that no moment has get the figures of the last moment before them."""
+        for point in self._points:
+            if before < point < after:
+                self._note(point)
+
+    def _note(self, percent: int) -> None:
+        allocated, fragmented = self._now()
+        sums = self._cells.get(percent, (0.0, 0.0, 0))
+        self._cells[percent] = (sums[0] + allocated, sums[1] + fragmented, sums[2] + 1)
+
     def allocated(self) -> dict[int, float]:
-        """Percent arrived → percent of the capacity that is allocated. A point that no moment had is left out."""
+        """Percent arrived → percent of the capacity that is allocated. A point that was not reached is left out."""
         return {at: cell[0] / cell[2] for at, cell in sorted(self._cells.items())}
 
     def fragmented(self) -> dict[int, float]:

@@ -50,6 +50,8 @@ TUNE = 1.3
 BATCH = 64
 """Pods that are told to the engine at once, where that makes no difference."""
 QUEUE = "default"
+WITH_MOVES = "+defrag"
+"""What the name of a policy ends in once pods are moved."""
 Progress = Callable[[int], None]
 
 
@@ -141,8 +143,9 @@ def pack(
     book = PackBook(order, mix_of(cluster.pods), POINTS)
     for number, pod in enumerate(coming):
         book.enter(pod, run.placed.get(number), run.moved.get(number, ()))
+    book.close()
     return Packed(
-        policy.name if not defrag_percent else f"{policy.name}+defrag",
+        policy.name if not defrag_percent else policy.name + WITH_MOVES,
         seed,
         len(order),
         len(coming),

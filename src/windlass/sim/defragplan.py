@@ -1,0 +1,173 @@
+"""A plan of moves for a cluster as it is: nobody is moved.
+
+Probes stand for the work that usually comes: pods of the kinds with cards that exist, the most frequent first. On
+an engine of its own they first take all room there is; those that then come in by moves are what the moves gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.decision import Decision
+from windlass.engine.deltas import (
+    Delta,
+    GroupRemoved,
+    GroupUpserted,
+    QueueUpserted,
+    TaskRemoved,
+    TaskUpserted,
+)
+from windlass.engine.engine import Engine
+from windlass.plugins.cards import WHOLE, asked_of
+from windlass.plugins.defaults import default_plugins
+from windlass.plugins.protection import MOVABLE
+from windlass.sim.defrag import Defrag
+from windlass.spi.objects import Group, Needs, Queue, Task, TaskState
+
+QUEUE = "windlass-defrag-probes"
+KINDS = 12
+"""So many kinds of probes are tried, and each until one finds no room."""
+PROBES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One pod (``namespace/name``) from a node to another; the same for another card of its own. ``gpus``: what it
+    has of cards."""
+
+    pod: str
+    source: str
+    target: str
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What one pod more would get once its moves are made."""
+
+    node: str
+    gpus: float
+    cpu: float
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``running_gpus``: what is in use. ``fit_gpus``: what pods of the usual kinds could have without any move."""
+
+    gains: tuple[Gain, ...]
+    running_gpus: float
+    fit_gpus: float
+
+    @property
+    def moved_gpus(self) -> float:
+        return sum(move.gpus for gain in self.gains for move in gain.moves)
+
+    @property
+    def gained_gpus(self) -> float:
+        return sum(gain.gpus for gain in self.gains)
+
+
+def plan(deltas: Iterable[Delta], now: float, part: float, *, everybody: bool = False) -> Plan:
+    """The moves for a cluster that ``deltas`` tell of. ``part``: how much of the running GPUs may be moved, as part
+    of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``)."""
+    told = _settled(deltas, everybody)
+    agreed = {
+        delta.group.key
+        for delta in told
+        if isinstance(delta, GroupUpserted) and delta.group.annotations.get(MOVABLE) == "true"
+    }
+    stay = {d.task.key for d in told if isinstance(d, TaskUpserted) and d.task.group not in agreed}
+    defrag = Defrag(part, stays=stay.__contains__)
+    config = EngineConfig(
+        actions=("allocate", "consolidation"), backfill="none", explanations=False, claim_pause_seconds=0.0
+    )
+    engine = Engine(config, [defrag, *default_plugins()])
+    defrag.serve(engine)
+    queues = {delta.group.queue for delta in told if isinstance(delta, GroupUpserted)}
+    engine.apply([QueueUpserted(Queue(name)) for name in (*sorted(queues), QUEUE)])  # a dump may lack them
+    engine.apply(told)
+    world = engine.world
+    running = [entry for tasks in world.table.tasks for entry in tasks.values()]
+    defrag.running = sum(_milli(entry.cls.needs) for entry in running)
+    sources = {entry.key: (world.table.names[entry.row], _milli(entry.cls.needs)) for entry in running}
+    kinds: dict[Needs, int] = {}
+    for entry in running:
+        if _milli(entry.cls.needs):
+            kinds[entry.cls.needs] = kinds.get(entry.cls.needs, 0) + 1
+    tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
+    gains: list[Gain] = []
+    fitting = number = 0
+    for needs in sorted(kinds, key=lambda kind: -kinds[kind])[:KINDS]:
+        while number < PROBES:
+            number += 1
+            decision = _probe(engine, defrag, number, needs, now)
+            gain = _gain(decision, needs, sources)
+            if gain is None and not decision.binds:
+                _forget(engine, number)
+                break
+            if gain is None:
+                fitting += _milli(needs)
+            else:
+                gains.append(gain)
+                engine.apply([delta for move in gain.moves for delta in _away(tasks[move.pod])])
+                engine.cycle(now)
+                defrag.moved += round(WHOLE * sum(move.gpus for move in gain.moves))
+                for move in gain.moves:
+                    sources.pop(move.pod)
+    return Plan(tuple(gains), defrag.running / WHOLE, fitting / WHOLE)
+
+
+def _settled(deltas: Iterable[Delta], everybody: bool) -> list[Delta]:
+    """Without what waits: it would take the room that is judged."""
+    found: list[Delta] = []
+    for delta in deltas:
+        if isinstance(delta, GroupUpserted) and everybody:
+            annotations = {**delta.group.annotations, MOVABLE: "true"}
+            found.append(GroupUpserted(replace(delta.group, annotations=annotations)))
+        elif not isinstance(delta, TaskUpserted) or delta.task.state is not TaskState.PENDING:
+            found.append(delta)
+    return found
+
+
+def _milli(needs: Needs) -> int:
+    return sum(need.count * max(need.milli, 1) for need in asked_of(needs))
+
+
+def _probe(engine: Engine, defrag: Defrag, number: int, needs: Needs, now: float) -> Decision:
+    key = f"{QUEUE}/probe-{number}"
+    defrag.claimer = key
+    group = Group(key, QUEUE, created=now + number, uid=key, admitted=True)
+    engine.apply([GroupUpserted(group), TaskUpserted(Task(f"{key}-0", key, key, replace(needs)))])
+    return engine.cycle(now)
+
+
+def _away(task: Task) -> tuple[Delta, Delta]:
+    """A mover is gone, and its owner has made it anew: it goes where room is kept for it."""
+    again = replace(task, uid=f"{task.uid}-moved", state=TaskState.PENDING, node="", devices=())
+    return TaskRemoved(task.key), TaskUpserted(again)
+
+
+def _forget(engine: Engine, number: int) -> None:
+    key = f"{QUEUE}/probe-{number}"
+    engine.apply([TaskRemoved(f"{key}-0"), GroupRemoved(key)])
+
+
+def _gain(decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]]) -> Gain | None:
+    if not decision.evictions:
+        return None
+    promised = {nomination.task: nomination.node for nomination in decision.nominations}
+    moves = tuple(
+        Move(
+            eviction.task,
+            sources[eviction.task][0],
+            promised.get(eviction.task, ""),
+            sources[eviction.task][1] / WHOLE,
+        )
+        for eviction in decision.evictions
+    )
+    node = next((name for task, name in promised.items() if task.startswith(QUEUE)), "")
+    cpu = next((units for name, units in needs.request if name == "cpu"), 0)
+    return Gain(node, _milli(needs) / WHOLE, cpu / WHOLE, moves)
