@@ -31,7 +31,7 @@ async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_p
     api: SchedulerApi,
 ) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
         await running.settle(1.0)
         assert api.bound() == []
@@ -43,7 +43,7 @@ async def test_a_pod_that_has_just_come_goes_first_and_ours_follows_when_it_is_p
 
 async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=3))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
         await running.settle(0.2)
         assert api.bound() == ["ours"]
@@ -51,15 +51,26 @@ async def test_where_both_have_room_nobody_waits(api: SchedulerApi) -> None:
 
 async def test_one_that_would_not_fit_anyway_holds_up_nobody(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("t", 4), theirs("gated", 1, schedulingGates=[{"name": "x"}]), pod("ours", **gpus(2)))
+        await running.settle(0.2)
+        assert api.bound() == ["ours"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"taints": [{"key": "gpu", "effect": "NoSchedule"}]}, {"unschedulable": True}]
+)
+async def test_who_may_not_go_there_holds_up_nobody(api: SchedulerApi, spec: dict[str, Any]) -> None:
+    api.add(node("n1", gpus=2, **spec))
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+        api.add(theirs("t"), pod("ours", **gpus(2), tolerations=[{"operator": "Exists"}]))
         await running.settle(0.2)
         assert api.bound() == ["ours"]
 
 
 async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("t"), pod("ours", **gpus(2)))
         await running.settle(2.5)
         assert api.bound() == []
@@ -74,7 +85,7 @@ async def test_one_that_nobody_places_has_had_its_turn(api: SchedulerApi) -> Non
 
 async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("early"))
         api._bind("default/early", "n2", "uid-default-early", None)
         api.add(pod("ours"))
@@ -96,7 +107,7 @@ async def test_room_that_is_freed_is_left_to_a_scheduler_at_work_for_a_moment(ap
 async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
     """They keep coming, and nobody places them."""
     api.add(node("n1", gpus=2))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("t0"), pod("ours", **gpus(2)))
         for i in range(1, 12):
             await running.settle(1.0)
@@ -110,7 +121,7 @@ async def test_nobody_is_held_back_for_ever(api: SchedulerApi) -> None:
 
 async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1), group("g", 2))
-    async with Running(api) as running:
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
         api.add(theirs("t"), *[pod(f"g-{i}", group="g") for i in range(2)])
         await running.settle(0.5)
         api._bind("default/t", "n1", "uid-default-t", None)
@@ -121,3 +132,17 @@ async def test_of_a_gang_that_was_held_back_nothing_is_sent_when_room_is_taken(a
         api.add(node("n3", gpus=1))
         await running.settle(10.0)
         assert api.bound() == ["g-0", "g-1", "t"]
+
+
+async def test_the_server_is_asked_before_a_bind_where_others_wait(api: SchedulerApi) -> None:
+    """Their bind has not been seen yet: ours is not sent."""
+    api.add(node("n1", gpus=2))
+    async with Running(api, turn_seconds=3.0) as running:
+        api.add(theirs("t", 2), pod("ours", **gpus(2)))
+        await running.settle(0.5)
+        api.lagging = True
+        api._bind("default/t", "n1", "uid-default-t", None)
+        await running.settle(5.0)  # its turn is over, by what is known
+        assert api.bound() == ["t"]
+        assert running.service.metrics.conflicts.labels("recalled")._value.get() >= 1.0
+        assert not api.conditions(PODS, "default/ours").get("DisruptionTarget")

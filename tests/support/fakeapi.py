@@ -164,6 +164,9 @@ class FakeApi:
 
         wanted = parse_labels(labels)
         found = [o for o in self.objects(resource, namespace) if wanted.matches(o["metadata"].get("labels"))]
+        where = str(kw.get("fields", "")).partition("spec.nodeName=")[2]
+        if where:
+            found = [o for o in found if o["spec"].get("nodeName") == where]
         kind = kw.get("type", dict)
         items = [copy.deepcopy(obj) for obj in found[: limit or None]]
         if kind is not dict:

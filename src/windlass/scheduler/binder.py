@@ -11,7 +11,7 @@ before the first of its binds, and its volumes are waited for: either all of a b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,11 +71,12 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Binds that begin together. ``settled`` is asked after ``writes``: what is in the way for good, in
-    words; ``""`` if nothing is; ``None`` while volumes are still being made."""
+    words; ``""`` if nothing is; ``None`` while something is to be waited for. ``proven`` asks the server, last."""
 
     binds: tuple[Bind, ...]
     writes: tuple[Write, ...] = ()
     settled: Callable[[], str | None] | None = None
+    proven: Callable[[], Awaitable[str]] | None = None
 
 
 def _own_words(bind: Bind, now: float) -> Mapping[str, str]:
@@ -188,7 +189,7 @@ class Binder:
             self._pump()  # who waits for volumes holds nobody up
             problem = await self._settle(batch.settled)
             if not problem:
-                problem = self._recalled(batch)
+                problem = self._recalled(batch) or (await batch.proven() if batch.proven is not None else "")
                 recalled = bool(problem)
         if problem:
             for bind in batch.binds:

@@ -3,20 +3,28 @@
 The API server takes any binding, so two schedulers that see the same room at the same time fill it twice. What can
 be known of another scheduler's intentions are its pods that wait. One that has just been seen, or for which room
 has just been freed, is about to be placed: where it would fit, and would not beside what is decided here, the bind
-is held back. It goes on as soon as the pod is placed, or has had its turn. Pure; time comes in as monotonic seconds.
+is held back. It goes on as soon as the pod is placed, or has had its turn; but not before the server has been asked
+once more what is on the node, since its news may be late. Time comes in as monotonic seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from windlass.api import views
+import msgspec
+
+from windlass.api import resources, views
+from windlass.api.errors import StatusError
 from windlass.api.views.podshape import PodShape
+from windlass.client.client import Client
+from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
 from windlass.model import cards
 from windlass.model.cluster import ClusterModel
 from windlass.model.ledger import PODS, Ledger, amounts_held
+from windlass.scheduler.nodechecks import takes
 
 ALIVE_SECONDS = 600.0
 """A scheduler that has bound nothing for so long takes no freed room, either."""
@@ -35,7 +43,10 @@ class Courtesy:
     """``turn_seconds``: how long a pod of another scheduler counts as about to be placed; ``most_seconds``: so long is
     a bind held back at most."""
 
-    def __init__(self, model: ClusterModel, ledger: Ledger, turn_seconds: float, most_seconds: float) -> None:
+    def __init__(
+        self, client: Client, model: ClusterModel, ledger: Ledger, turn_seconds: float, most_seconds: float
+    ) -> None:
+        self._client = client
         self._model = model
         self._ledger = ledger
         self._turn = turn_seconds
@@ -90,6 +101,39 @@ class Courtesy:
             return False
         return any(self._contested(node, now) for node in dict.fromkeys(bind.node for bind in binds))
 
+    async def taken(self, binds: Iterable[Bind]) -> str:
+        """What the server says against ``binds``: a node that has no room any more for what is decided for it, in
+        words; ``""`` if there is none, or it does not answer."""
+        nodes = list(dict.fromkeys(bind.node for bind in binds))
+        answers = await asyncio.gather(*map(self._lacks, nodes))
+        for node, lacks in zip(nodes, answers, strict=True):
+            if lacks:
+                return f"another scheduler's pod took the room on {node} ({', '.join(lacks)})"
+        return ""
+
+    async def _lacks(self, name: str) -> list[str]:
+        node = self._model.nodes.get(name)
+        if node is None:
+            return []
+        try:
+            found = await self._client.list_page(
+                resources.PODS, fields=f"spec.nodeName={name}", resource_version="0", type=msgspec.Raw
+            )
+        except (StatusError, Unreachable):
+            return []
+        free = dict(cards.amounts_of(node))
+        seen = set()
+        for raw in found.items:
+            pod = views.decode_pod(raw)
+            seen.add(pod.key)
+            if not pod.finished:
+                _take(free, pod)
+        for task, assumed in self._model.assumed.items():
+            pod = self._model.pods.get(task) if assumed.node == name and task not in seen else None
+            if pod is not None:
+                _take(free, pod)
+        return sorted(resource for resource, units in free.items() if units < 0)
+
     def _contested(self, name: str, now: float) -> bool:
         node = self._model.nodes.get(name)
         if node is None:
@@ -100,7 +144,8 @@ class Courtesy:
         for scheduler, shapes in self._shapes.items():
             rushes = freed and now - self._alive.get(scheduler, float("-inf")) < ALIVE_SECONDS
             for shape, alike in shapes.items():
-                if (rushes or now - alike.seen < self._turn) and _between(shape.request, free, ours):
+                due = rushes or now - alike.seen < self._turn
+                if due and _between(shape.request, free, ours) and takes(node, shape):
                     return True
         return False
 
@@ -119,6 +164,12 @@ class Courtesy:
                 amounts[name] = amounts.get(name, 0) + units
         self._ours = (now, sums)
         return sums
+
+
+def _take(free: dict[str, int], pod: views.Pod) -> None:
+    for name, units in {**amounts_held(pod), PODS: 1}.items():
+        if name in free:
+            free[name] -= units
 
 
 def _waits(pod: views.Pod) -> bool:

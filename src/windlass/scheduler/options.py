@@ -50,6 +50,6 @@ class SchedulerOptions:
     bind_concurrency_max: int = 128
     write_concurrency: int = 4
     await_volumes: bool = True
-    turn_seconds: float = 3.0
-    turn_most_seconds: float = 15.0
+    turn_seconds: float = 11.0
+    turn_most_seconds: float = 40.0
     sync_warning_seconds: float = 30.0

@@ -26,11 +26,10 @@ from windlass.model.ledger import Ledger
 from windlass.model.observed import kai_key
 from windlass.model.reservation import Seat
 from windlass.observe import logs
-from windlass.plugins.taints import HARD, tolerates
 from windlass.scheduler.binder import Batch, Write
 from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.gangs import STARTED_PHASES
-from windlass.spi.objects import Taint, Toleration
+from windlass.scheduler.nodechecks import takes
 
 FRESH_SECONDS = 60.0
 """A reservation of which nothing was ever bound counts for so long after it was written."""
@@ -81,9 +80,10 @@ class Reserver:
         conditions: list[Callable[[], str | None]] = []
         if waiting and self._await_volumes:
             conditions.append(VolumesAwaited(self._model, waiting))
-        if not self._courtesy.idle:
-            conditions.append(_Turn(self._courtesy, binds, self._clock))
-        return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None)
+        if self._courtesy.idle:
+            return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None)
+        conditions.append(_Turn(self._courtesy, binds, self._clock))
+        return Batch(binds, tuple(writes), _all_of(conditions), lambda: self._courtesy.taken(binds))
 
     def _reservation(self, group: str, binds: Sequence[Bind], now: float) -> Write | None:
         """The patch, if the gang needs one: it has no minimum yet by what the server shows."""
@@ -173,7 +173,7 @@ class Reserver:
         nodes = self._model.nodes
         for pod in placed:
             node = nodes.get(pod.node_name)
-            if node is None or not _takes(node, pod) or self._ledger.overflow(pod, node) is not None:
+            if node is None or not takes(node, pod.shape) or self._ledger.overflow(pod, node) is not None:
                 for one in placed:
                     self._ledger.change(one, None)
                 return []
@@ -245,15 +245,6 @@ def _waits(pod: views.Pod) -> bool:
 
 def _bind(group: str, namespace: str, seat: Seat, pod: views.Pod) -> Bind:
     return Bind(f"{namespace}/{seat.pod}", pod.uid, group, seat.node, seat.devices, seat.zones)
-
-
-def _takes(node: views.Node, pod: views.Pod) -> bool:
-    """Whether the node still takes new pods, this one among them."""
-    if node.unschedulable or node.ready not in ("", "True"):
-        return False
-    borne = [Toleration(t.key, t.operator, t.value, t.effect) for t in pod.shape.tolerations]
-    taints = [Taint(t.key, t.value, t.effect) for t in node.taints if t.effect in HARD]
-    return all(any(tolerates(each, taint) for each in borne) for taint in taints)
 
 
 def _storage(namespace: str, name: str, body: Mapping[str, object]) -> Write:

@@ -148,7 +148,9 @@ class SchedulerService:
         """Who carries out and shows what is decided."""
         clock, options, model = self._clock, self.options, self.model
         self._contest = Contest(model, self._ledger, 4 * options.assume_seconds)
-        self._courtesy = Courtesy(model, self._ledger, options.turn_seconds, options.turn_most_seconds)
+        self._courtesy = Courtesy(
+            client, model, self._ledger, options.turn_seconds, options.turn_most_seconds
+        )
         self._reserver = Reserver(
             model,
             self._ledger,
