@@ -238,6 +238,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("node uncordon gpu-1", r"gpu-1"),
     ("node add-simulated --count 1", r""),
     ("plan", r"QUEUE"),
+    ("defrag --plan", r"GPU"),
     ("cancel batch", r"batch"),
     ("delete -f job.yaml", r"filed"),
     ("delete job late", r"late"),
@@ -342,3 +343,65 @@ def test_what_only_a_box_can_do_is_said_so(
     done = windlass(*ON_A_BOX.split())
     assert done.code in range(1, 8), done
     assert "error[WL-" in done.err, done
+
+
+KUEUE = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: kueue-team}
+spec:
+  cohortName: lab
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: any, resources: [{name: nvidia.com/gpu, nominalQuota: 3, borrowingLimit: 1}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: kueue-team}
+"""
+
+
+def kueue_definition(kind: str, *, namespaced: bool) -> Json:
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1beta2", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
+    names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
+    scope = "Namespaced" if namespaced else "Cluster"
+    notes = {"api-approved.kubernetes.io": "unapproved, for a test"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.lower()}s.kueue.x-k8s.io", "annotations": notes},
+        "spec": {"group": "kueue.x-k8s.io", "names": names, "scope": scope, "versions": [version]},
+    }
+
+
+def test_queues_of_kueue_become_queues(
+    api: Cluster, installed: list[InstalledProcess], windlass: Run, kube: RealKube
+) -> None:
+    refused = windlass("install", "--adopt", "kueue")
+    assert refused.code == 5
+    assert "this cluster has no ClusterQueue" in refused.err
+    folder = kube.folder / "kueue"
+    folder.mkdir()
+    for kind, namespaced in (("ClusterQueue", False), ("LocalQueue", True)):
+        (folder / f"{kind}.yaml").write_text(yaml.safe_dump(kueue_definition(kind, namespaced=namespaced)))
+    kube.install_crds(folder)
+    for obj in yaml.safe_load_all(KUEUE):
+        place = "namespaces/default/" if obj["kind"] == "LocalQueue" else ""
+        api.post(f"/apis/kueue.x-k8s.io/v1beta2/{place}{obj['kind'].lower()}s", obj).ok(201)
+    printed = windlass("install", "--adopt", "kueue", "-o", "json")
+    assert {item["metadata"]["name"] for item in json.loads(printed.out)["items"]} >= {"lab", "kueue-team"}
+    assert api.get(f"{QUEUES}/kueue-team").status == 404  # printed, not made
+    for _ in range(2):  # it may be repeated
+        done = windlass("install", "--adopt", "kueue")
+        assert done.code == 0, done.err
+    found = api.get(f"{QUEUES}/kueue-team").ok()
+    assert found["spec"]["parent"] == "lab"
+    assert (found["spec"]["deserved"], found["spec"]["capability"]) == (
+        {"nvidia.com/gpu": "3"},
+        {"nvidia.com/gpu": "4"},
+    )
+    notes = api.get("/api/v1/namespaces/default").ok()["metadata"]["annotations"]
+    assert notes["scheduling.volcano.sh/queue-name"] == "kueue-team"
+    assert re.search(r"kueue-team\s+Open", windlass("queue", "ls").out)

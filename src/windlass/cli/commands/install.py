@@ -35,8 +35,8 @@ FORMATS = ("json", "yaml", "name")
 @click.option("--wait", type=click.IntRange(1), metavar="SECONDS", help="Wait until all instances are ready.")
 @click.option(
     "--adopt",
-    type=click.Choice(("volcano",)),
-    help="Beside the scheduler that runs, to take its queues over one by one.",
+    type=click.Choice(("volcano", "kueue")),
+    help="Take queues over: of Volcano one by one while it runs, of Kueue as queues of Windlass.",
 )
 @click.option(
     "-q", "--queue", "queues", multiple=True, metavar="NAME", help="With --adopt: take this queue over."
@@ -78,6 +78,11 @@ def command(
     )
     if adopt is None and (queues or finish):
         raise WindlassError("WL-USE-400", "--queue and --finish need --adopt volcano")
+    if adopt == "kueue":
+        need_cluster(invocation)
+        if queues or finish:
+            raise WindlassError("WL-USE-400", "--adopt kueue takes all queues, and nothing has to be stopped")
+        return _translate(invocation, dry_run=dry_run)
     if adopt is not None and not invocation.structured:
         need_cluster(invocation)
         installing.refuse_helms(invocation.client, wishes)
@@ -142,6 +147,24 @@ def _take_over(
             tell(f"{name} scaled to 0")
         apply_all(invocation, adopting.wanted_objects(client, replace(beside, beside=())), dry_run=False)
         tell("Volcano decides nothing any more; windlass uninstall --adopted goes back")
+    return failures.OK
+
+
+def _translate(invocation: Invocation, *, dry_run: bool) -> int:
+    """Kueue's queues as queues of Windlass: printed, or made."""
+    from windlass.cli import kueues
+
+    found = kueues.read(invocation.client)
+    if invocation.structured:
+        items = [*found.queues, *found.namespaces, *found.groups]
+        names = [f"{obj['kind'].lower()}/{obj['metadata']['name']}" for obj in items]
+        emit(invocation, {"apiVersion": "v1", "kind": "List", "items": items}, names=names)
+        for note in found.notes:
+            invocation.note(f"note: {note}")
+        return failures.OK
+    invocation.out.write(kueues.text(found))
+    for words in kueues.apply(invocation.client, found, dry_run=dry_run):
+        invocation.out.line(words + (" (dry run)" if dry_run else ""))
     return failures.OK
 
 

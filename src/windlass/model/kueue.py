@@ -1,0 +1,357 @@
+"""Queues of Kueue as queues of Windlass: pure, from published objects (``kueue.x-k8s.io`` v1beta1, v1beta2).
+
+| Kueue | Windlass |
+|---|---|
+| Cohort, also one that is only named | a queue above its members; deserves what they do together, and its own quota |
+| ClusterQueue | a queue; ``deserved`` is the nominal quota, over all flavors |
+| ``lendingLimit`` | ``guarantee``: the nominal quota without what may be lent |
+| ``borrowingLimit`` | ``capability``: the nominal quota with what may be borrowed (nothing without a cohort) |
+| ``reclaimWithinCohort`` | ``reclaimable``: false where nobody in the cohort takes back |
+| ``queueingStrategy`` | ``dequeueStrategy``: ``fifo`` or ``traverse`` |
+| ``fairSharing.weight`` | ``weight``, in whole numbers of the same ratio |
+| LocalQueue | the queue of its namespace, where there is one alone |
+| Workload that waits | a PodGroup with its minimum and its queue |
+
+What has no counterpart is told in a note, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import lcm
+from typing import Any
+
+from windlass.api import quantities
+from windlass.api.annotations import QUEUE_NAME_VOLCANO
+from windlass.api.resources import NAMESPACES, POD_GROUPS, QUEUES
+
+Json = dict[str, Any]
+Amounts = dict[str, int]
+GROUP = "kueue.x-k8s.io"
+KINDS = ("Cohort", "ClusterQueue", "LocalQueue", "ResourceFlavor", "Workload")
+MOST_WEIGHT = 65535
+_TAKEN = ("root", "default")
+
+
+@dataclass(slots=True)
+class Translation:
+    """``objects``: queues, parents first, then namespaces (only what is to be patched), then PodGroups."""
+
+    queues: list[Json] = field(default_factory=list)
+    namespaces: list[Json] = field(default_factory=list)
+    groups: list[Json] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def translate(objects: Iterable[Mapping[str, Any]]) -> Translation:
+    """Raises :class:`~windlass.api.quantities.QuantityError` on an amount that is none."""
+    return _Work(objects).done()
+
+
+@dataclass(slots=True)
+class _Quota:
+    """Over all flavors, in engine units. ``borrowed``/``lent`` only for resources that are limited in every flavor."""
+
+    nominal: Amounts = field(default_factory=dict)
+    borrowed: Amounts = field(default_factory=dict)
+    kept: Amounts = field(default_factory=dict)
+    flavors: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+
+class _Work:
+    def __init__(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        self._kinds: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KINDS}
+        for obj in objects:
+            if str(obj.get("apiVersion", "")).startswith(f"{GROUP}/") and obj.get("kind") in self._kinds:
+                self._kinds[str(obj["kind"])].append(obj)
+        self._out = Translation()
+        self._specs = {_name(obj): obj.get("spec") or {} for obj in self._kinds["ClusterQueue"]}
+        self._cohorts: dict[str, Mapping[str, Any]] = {
+            _name(obj): obj.get("spec") or {} for obj in self._kinds["Cohort"]
+        }
+        for spec in (*self._specs.values(), *list(self._cohorts.values())):
+            above = _cohort_of(spec)
+            if above:
+                self._cohorts.setdefault(above, {})
+
+    def done(self) -> Translation:
+        self._weights = self._whole_weights()
+        totals = {name: self._total(name, ()) for name in self._cohorts}
+        for name in self._by_depth():
+            self._out.queues.append(self._cohort(name, totals[name]))
+        for name in sorted(self._specs):
+            self._out.queues.append(self._cluster_queue(name))
+        self._local_queues()
+        self._flavors()
+        for obj in self._kinds["Workload"]:
+            self._workload(obj)
+        return self._out
+
+    def _note(self, text: str) -> None:
+        if text not in self._out.notes:
+            self._out.notes.append(text)
+
+    # ------------------------------------------------------------------ names and trees
+
+    def _queue_name(self, name: str) -> str:
+        return f"kueue-{name}" if name in _TAKEN else name
+
+    def _cohort_name(self, name: str) -> str:
+        return f"cohort-{name}" if name in self._specs or name in _TAKEN else name
+
+    def _above(self, cohort: str) -> str:
+        return str(self._cohorts[cohort].get("parentName") or self._cohorts[cohort].get("parent") or "")
+
+    def _depth(self, cohort: str) -> int:
+        seen = [cohort]
+        while above := self._above(seen[-1]):
+            if above in seen:
+                raise ValueError(f"cohorts are above one another in a circle: {', '.join([*seen, above])}")
+            seen.append(above)
+        return len(seen)
+
+    def _root(self, cohort: str) -> str:
+        while above := self._above(cohort):
+            cohort = above
+        return cohort
+
+    def _by_depth(self) -> list[str]:
+        return sorted(self._cohorts, key=lambda name: (self._depth(name), name))
+
+    # ------------------------------------------------------------------ amounts
+
+    def _total(self, cohort: str, seen: tuple[str, ...]) -> Amounts:
+        """What the members and the cohort itself are entitled to together."""
+        found: Amounts = dict(_quota(self._cohorts[cohort]).nominal)
+        for spec in self._specs.values():
+            if _cohort_of(spec) == cohort:
+                _add(found, _quota(spec).nominal)
+        for below in self._cohorts:
+            if self._above(below) == cohort and below not in seen:
+                _add(found, self._total(below, (*seen, cohort)))
+        return found
+
+    def _whole_weights(self) -> dict[str, int]:
+        """``cq:NAME``, ``cohort:NAME`` → a weight; all in the ratio in which they are written."""
+        written = {
+            **{f"cq:{name}": _weight(spec) for name, spec in self._specs.items()},
+            **{f"cohort:{name}": _weight(spec) for name, spec in self._cohorts.items()},
+        }
+        scale = lcm(*(weight.denominator for weight in written.values())) if written else 1
+        found: dict[str, int] = {}
+        for key, weight in written.items():
+            whole = int(weight * scale)
+            if not 1 <= whole <= MOST_WEIGHT:
+                self._note(
+                    f"{key}: weight {weight} cannot be kept exactly; {min(max(whole, 1), MOST_WEIGHT)} is used"
+                )
+            found[key] = min(max(whole, 1), MOST_WEIGHT)
+        return found
+
+    # ------------------------------------------------------------------ queues
+
+    def _cohort(self, name: str, total: Amounts) -> Json:
+        above = self._above(name)
+        spec: Json = {
+            "weight": self._weights[f"cohort:{name}"],
+            "parent": self._cohort_name(above) if above else "root",
+            "reclaimable": self._taken_back(name),
+        }
+        if total:
+            spec["deserved"] = _texts(total)
+        quota = _quota(self._cohorts[name])
+        if total and not above:
+            spec["capability"] = _texts(total)
+        elif quota.borrowed:
+            spec["capability"] = _texts(
+                {key: total.get(key, 0) + more for key, more in quota.borrowed.items()}
+            )
+        return _queue(self._cohort_name(name), spec)
+
+    def _cluster_queue(self, name: str) -> Json:
+        given = self._specs[name]
+        quota, cohort = _quota(given), _cohort_of(given)
+        spec: Json = {
+            "weight": self._weights[f"cq:{name}"],
+            "parent": self._cohort_name(cohort) if cohort else "root",
+            "reclaimable": self._taken_back(cohort) if cohort else False,
+            "dequeueStrategy": "fifo" if given.get("queueingStrategy") == "StrictFIFO" else "traverse",
+        }
+        if quota.nominal:
+            spec["deserved"] = _texts(quota.nominal)
+        kept = {key: units for key, units in quota.kept.items() if units}
+        if kept:
+            spec["guarantee"] = {"resource": _texts(kept)}
+        if not cohort and quota.nominal:
+            spec["capability"] = _texts(quota.nominal)
+        elif quota.borrowed:
+            limits = {key: quota.nominal[key] + more for key, more in quota.borrowed.items()}
+            spec["capability"] = _texts(limits)
+        self._remarks(name, given, quota)
+        return _queue(self._queue_name(name), spec)
+
+    def _remarks(self, name: str, spec: Mapping[str, Any], quota: _Quota) -> None:
+        where = f"ClusterQueue {name}"
+        for resource, flavors in sorted(quota.flavors.items()):
+            if len(flavors) > 1:
+                several = ", ".join(sorted(flavors))
+                self._note(
+                    f"{where}: the quotas of {resource} in flavors {several} are added up, none holds alone"
+                )
+        if (spec.get("stopPolicy") or "None") != "None":
+            self._note(f"{where} is stopped ({spec['stopPolicy']}): windlass queue set {name} state=Closed")
+        if spec.get("namespaceSelector"):
+            self._note(f"{where}: namespaceSelector is not kept; any namespace may name the queue")
+        if spec.get("admissionChecks") or spec.get("admissionChecksStrategy"):
+            self._note(f"{where}: its admission checks are not asked")
+        policy = spec.get("preemption") or {}
+        if (policy.get("withinClusterQueue") or "Never") == "Never":
+            self._note(
+                f"{where}: work of higher priority takes the place of lower in a queue, unless it is preemptable=false"
+            )
+
+    def _taken_back(self, cohort: str) -> bool:
+        """Whether somebody in the whole tree of cohorts takes back what others have borrowed."""
+        root = self._root(cohort)
+        for spec in self._specs.values():
+            mine = _cohort_of(spec)
+            policy = (spec.get("preemption") or {}).get("reclaimWithinCohort") or "Never"
+            if mine and self._root(mine) == root and policy != "Never":
+                return True
+        return False
+
+    # ------------------------------------------------------------------ the rest
+
+    def _local_queues(self) -> None:
+        homes: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        for obj in self._kinds["LocalQueue"]:
+            homes[str(obj["metadata"].get("namespace", ""))].append(obj)
+        for namespace, found in sorted(homes.items()):
+            if len(found) > 1:
+                names = ", ".join(sorted(_name(obj) for obj in found))
+                self._note(
+                    f"namespace {namespace} has several LocalQueues ({names}): jobs have to name their queue"
+                )
+                continue
+            queue = self._queue_name(str((found[0].get("spec") or {}).get("clusterQueue", "")))
+            metadata = {"name": namespace, "annotations": {QUEUE_NAME_VOLCANO: queue}}
+            self._out.namespaces.append(
+                {"apiVersion": NAMESPACES.api_version, "kind": NAMESPACES.kind, "metadata": metadata}
+            )
+
+    def _flavors(self) -> None:
+        for obj in self._kinds["ResourceFlavor"]:
+            labels = (obj.get("spec") or {}).get("nodeLabels") or {}
+            if labels:
+                words = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+                self._note(f"ResourceFlavor {_name(obj)}: jobs that mean it need the node selector {words}")
+
+    def _workload(self, obj: Mapping[str, Any]) -> None:
+        """A PodGroup for what waits; what was admitted runs on, and needs none."""
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        done = any(
+            one.get("type") == "Finished" and one.get("status") == "True"
+            for one in status.get("conditions") or ()
+        )
+        if status.get("admission") or done or spec.get("active") is False:
+            return
+        namespace, sets = str(obj["metadata"]["namespace"]), spec.get("podSets") or ()
+        local = {(_name(one), one["metadata"].get("namespace")): one for one in self._kinds["LocalQueue"]}
+        found = local.get((str(spec.get("queueName", "")), namespace))
+        if found is None:
+            self._note(
+                f"Workload {namespace}/{_name(obj)}: its LocalQueue {spec.get('queueName', '')!r} is not there"
+            )
+            return
+        queue = self._queue_name(str((found.get("spec") or {}).get("clusterQueue", "")))
+        least = sum(int(one.get("minCount") or one.get("count") or 1) for one in sets)
+        group: Json = {"minMember": least, "queue": queue}
+        wanted, own = _priority(spec)
+        if wanted and own:
+            self._note(f"WorkloadPriorityClass {wanted} has no counterpart: make a PriorityClass of it")
+        elif wanted:
+            group["priorityClassName"] = wanted
+        self._out.groups.append(
+            {
+                "apiVersion": POD_GROUPS.api_version,
+                "kind": POD_GROUPS.kind,
+                "metadata": {"name": _name(obj), "namespace": namespace},
+                "spec": group,
+            }
+        )
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _cohort_of(spec: Mapping[str, Any]) -> str:
+    """The cohort of a ClusterQueue (v1beta2, v1beta1), or the one above a Cohort."""
+    for field_name in ("cohortName", "cohort", "parentName", "parent"):
+        if spec.get(field_name):
+            return str(spec[field_name])
+    return ""
+
+
+def _weight(spec: Mapping[str, Any]) -> Fraction:
+    """``fairSharing.weight``; 1 where nothing is said."""
+    written = (spec.get("fairSharing") or {}).get("weight")
+    return Fraction(1) if written is None else Fraction(quantities.parse(str(written)))
+
+
+def _priority(spec: Mapping[str, Any]) -> tuple[str, bool]:
+    """The class of a Workload, and whether it is one of Kueue's own (v1beta2, v1beta1)."""
+    reference = spec.get("priorityClassRef") or {}
+    if reference:
+        return str(reference.get("name", "")), reference.get("kind") == "WorkloadPriorityClass"
+    return str(spec.get("priorityClassName") or ""), spec.get(
+        "priorityClassSource"
+    ) == f"{GROUP}/workloadpriorityclass"
+
+
+def _quota(spec: Mapping[str, Any]) -> _Quota:
+    quota = _Quota()
+    endless: set[str] = set()
+    for group in spec.get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            for entry in flavor.get("resources") or ():
+                name = str(entry["name"])
+                nominal = _units(name, entry["nominalQuota"])
+                quota.flavors[name].add(str(flavor["name"]))
+                quota.nominal[name] = quota.nominal.get(name, 0) + nominal
+                if entry.get("borrowingLimit") is None:
+                    endless.add(name)
+                else:
+                    more = _units(name, entry["borrowingLimit"])
+                    quota.borrowed[name] = quota.borrowed.get(name, 0) + more
+                if entry.get("lendingLimit") is not None:
+                    kept = max(0, nominal - _units(name, entry["lendingLimit"]))
+                    quota.kept[name] = quota.kept.get(name, 0) + kept
+    for name in endless:
+        quota.borrowed.pop(name, None)
+    return quota
+
+
+def _units(name: str, written: Any) -> int:
+    return quantities.to_units(name, str(written))
+
+
+def _add(total: Amounts, more: Mapping[str, int]) -> None:
+    for name, units in more.items():
+        total[name] = total.get(name, 0) + units
+
+
+def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: quantities.from_units(name, units) for name, units in sorted(amounts.items())}
+
+
+def _queue(name: str, spec: Json) -> Json:
+    return {
+        "apiVersion": QUEUES.api_version,
+        "kind": QUEUES.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }

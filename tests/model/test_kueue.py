@@ -1,0 +1,219 @@
+"""Kueue's published objects as queues of Windlass, of both API versions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.api import quantities, validation, views
+from windlass.api.resources import QUEUES
+from windlass.model.kueue import Translation, translate
+from windlass.model.queues import queue_of
+
+Json = dict[str, Any]
+
+SINGLE = """
+{apiVersion: kueue.x-k8s.io/v1beta1, kind: ResourceFlavor, metadata: {name: default-flavor}}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: cluster-queue}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu, memory]
+    flavors:
+    - name: default-flavor
+      resources: [{name: cpu, nominalQuota: 9}, {name: memory, nominalQuota: 36Gi}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {namespace: default, name: user-queue}
+spec: {clusterQueue: cluster-queue}
+"""
+"""What Kueue's documentation begins with."""
+COHORT = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  cohortName: research
+  queueingStrategy: StrictFIFO
+  fairSharing: {weight: "0.5"}
+  preemption: {reclaimWithinCohort: Any, withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors:
+    - {name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 8, borrowingLimit: 4, lendingLimit: 2}]}
+    - {name: h100, resources: [{name: nvidia.com/gpu, nominalQuota: 4, borrowingLimit: 0}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: team-b}
+spec:
+  cohort: research
+  stopPolicy: Hold
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 4}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: research}
+spec:
+  parentName: company
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: a100, resources: [{name: nvidia.com/gpu, nominalQuota: 2}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: a100}
+spec: {nodeLabels: {gpu: a100}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {namespace: a, name: lq}, spec: {clusterQueue: team-a}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {namespace: a, name: job-train-1}
+spec:
+  queueName: lq
+  priorityClassRef: {group: scheduling.k8s.io, kind: PriorityClass, name: high-priority}
+  podSets: [{name: main, count: 4, minCount: 2}, {name: driver, count: 1}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {namespace: a, name: job-train-0}
+spec: {queueName: lq, podSets: [{name: main, count: 4}]}
+status: {admission: {clusterQueue: team-a}}
+"""
+
+
+def of(text: str) -> Translation:
+    return translate(yaml.safe_load_all(text))
+
+
+def specs(found: Translation) -> dict[str, Json]:
+    return {queue["metadata"]["name"]: queue["spec"] for queue in found.queues}
+
+
+def test_one_queue_and_its_namespace() -> None:
+    found = of(SINGLE)
+    amounts = {"cpu": "9", "memory": "36Gi"}
+    assert specs(found) == {
+        "cluster-queue": {
+            "weight": 1,
+            "parent": "root",
+            "reclaimable": False,
+            "dequeueStrategy": "traverse",
+            "deserved": amounts,
+            "capability": amounts,  # nobody to borrow from
+        }
+    }
+    (namespace,) = found.namespaces
+    assert namespace["metadata"] == {
+        "name": "default",
+        "annotations": {"scheduling.volcano.sh/queue-name": "cluster-queue"},
+    }
+
+
+def test_a_cohort_with_limits() -> None:
+    found = of(COHORT)
+    gpu = "nvidia.com/gpu"
+    assert [queue["metadata"]["name"] for queue in found.queues] == [
+        "company",
+        "research",
+        "team-a",
+        "team-b",
+    ]
+    queues = specs(found)
+    assert queues["team-a"] == {
+        "weight": 1,
+        "parent": "research",
+        "reclaimable": True,
+        "dequeueStrategy": "fifo",
+        "deserved": {gpu: "12"},
+        "capability": {gpu: "16"},  # 8 + 4 of the one flavor, 4 + 0 of the other
+        "guarantee": {"resource": {gpu: "6"}},
+    }
+    assert queues["team-b"]["weight"] == 2  # twice that of 0.5
+    assert "capability" not in queues["team-b"]
+    assert queues["research"]["deserved"] == {gpu: "18"}  # what its members and it have
+    assert "capability" not in queues["research"]  # it may borrow from what is above
+    assert queues["company"]["capability"] == {gpu: "18"}
+    told = "\n".join(found.notes)
+    for words in ("flavors a100, h100 are added up", "team-b is stopped (Hold)", "node selector gpu=a100"):
+        assert words in told
+
+
+def test_what_waits_becomes_a_gang_and_what_runs_does_not() -> None:
+    (group,) = of(COHORT).groups
+    assert group["metadata"] == {"name": "job-train-1", "namespace": "a"}
+    assert group["spec"] == {"minMember": 3, "queue": "team-a", "priorityClassName": "high-priority"}
+
+
+@pytest.mark.parametrize("text", [SINGLE, COHORT])
+def test_the_queues_may_be_stored_and_are_understood(text: str) -> None:
+    for queue in of(text).queues:
+        queue["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+        assert validation.validate(QUEUES, queue) == []
+        view = views.decode_queue(views.encode(queue))
+        assert view.problems == ()
+        assert queue_of(view).parent == queue["spec"]["parent"]
+
+
+def test_names_that_are_taken_are_told_apart() -> None:
+    text = SINGLE.replace("cluster-queue", "default").replace(
+        "spec:\n  namespace", "spec:\n  cohort: default\n  namespace"
+    )
+    names = [queue["metadata"]["name"] for queue in of(text).queues]
+    assert names == ["cohort-default", "kueue-default"]
+
+
+def test_a_circle_of_cohorts_is_refused() -> None:
+    text = "\n---\n".join(
+        f"{{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {{name: {a}}}, spec: {{parentName: {b}}}}}"
+        for a, b in (("x", "y"), ("y", "x"))
+    )
+    with pytest.raises(ValueError, match="circle"):
+        of(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 9)), min_size=1, max_size=6))
+def test_sums_and_ratios_are_kept(teams: list[tuple[int, int, int]]) -> None:
+    objects = [
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": f"t{at}"},
+            "spec": {
+                "cohortName": "all",
+                "fairSharing": {"weight": f"{weight / 2}"},
+                "resourceGroups": [
+                    {
+                        "coveredResources": ["cpu"],
+                        "flavors": [
+                            {
+                                "name": "f",
+                                "resources": [{"name": "cpu", "nominalQuota": quota, "lendingLimit": lent}],
+                            }
+                        ],
+                    }
+                ],
+            },
+        }
+        for at, (quota, lent, weight) in enumerate(teams)
+    ]
+    found = specs(translate(objects))
+    total = sum(quota for quota, _, _ in teams)
+    assert quantities.parse(found["all"]["deserved"]["cpu"]) == total
+    for at, (quota, lent, weight) in enumerate(teams):
+        queue, first = found[f"t{at}"], found["t0"]
+        kept = (queue.get("guarantee") or {"resource": {"cpu": "0"}})["resource"]["cpu"]
+        assert quantities.parse(kept) == max(0, quota - lent)
+        assert Fraction(queue["weight"], first["weight"]) == Fraction(weight, teams[0][2])
