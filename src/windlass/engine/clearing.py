@@ -37,22 +37,32 @@ class Clearing:
     """The search for one gang of ``members`` tasks of ``cls``. ``free``: per row and resource, once all that
     terminates is gone and every promise kept."""
 
-    def __init__(self, cls: TaskClass, members: int, free: NDArray[np.int64], device: int) -> None:
-        """``device``: the column of the resource whose stopping counts, -1 for none."""
+    def __init__(
+        self,
+        cls: TaskClass,
+        members: int,
+        free: NDArray[np.int64],
+        device: int,
+        rows: Collection[int] | None = None,
+    ) -> None:
+        """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there."""
         cls.refresh()
         self._columns = columns = np.flatnonzero(cls.vector)
         self._asked: list[int] = cls.vector[columns].tolist()
         self._static = cls.static
+        if rows is not None:
+            self._static = np.zeros_like(cls.static)
+            self._static[list(rows)] = cls.static[list(rows)]
         self._left = left = free[:, columns]
         counts = (np.maximum(left, 0) // cls.vector[columns]).min(axis=1)
-        counts[~cls.static[: len(free)]] = 0
+        counts[~self._static[: len(free)]] = 0
         self.missing = members - int(counts.sum())
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
         self._least = 0.0
         if device >= 0:
             asked = int(cls.vector[device])
-            there = free[:, device][cls.static[: len(free)]]
+            there = free[:, device][self._static[: len(free)]]
             self._least = (asked - int(there.max(initial=0)) % max(asked, 1)) / 1000.0
 
     def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:

@@ -105,8 +105,8 @@ class Sharing:
         self.accounts: dict[str, Account] = {}
         self.runners: dict[str, Runners] = {}
         self._moments: list[tuple[float, str, int]] = []
-        self.version = 0
-        """Counts starts, stops and ranks that got worse."""
+        self.risen: list[tuple[Account, float, float]] = []
+        """Who runs and ranks worse than before, with both ranks, since somebody took this list."""
 
     # ------------------------------------------------------------------ places in the order
 
@@ -177,7 +177,7 @@ class Sharing:
         self._rank(account)
         account.home = group.queue.name if group.queue is not None else ""
         self.runners.setdefault(account.home, Runners()).add(account)
-        self.version += 1
+        self.risen.append((account, BEFORE_ALL, account.base))
 
     def stop(self, account: Account, now: float) -> None:
         """The group has lost its room, or is about to."""
@@ -187,7 +187,6 @@ class Sharing:
         self._settle(account, now)
         account.started = None
         self._rank(account)
-        self.version += 1
 
     def due(self, now: float) -> list[GroupEntry]:
         """Rank anew whoever is due; those of them that wait."""
@@ -206,7 +205,8 @@ class Sharing:
                 runners.discard(account)
                 self._rank(account)
                 runners.add(account)
-                self.version += account.base > before
+                if account.base > before:
+                    self.risen.append((account, before, account.base))
         return found
 
     def next_due(self) -> float | None:
@@ -281,7 +281,6 @@ class Sharing:
             account.started = None
         del self.accounts[account.group.key]
         account.group.shares = False
-        self.version += 1
 
 
 def _devices(group: GroupEntry) -> float:

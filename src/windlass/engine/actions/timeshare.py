@@ -6,8 +6,9 @@ them, are suspended, each as a whole. A claim is one transaction: whoever goes, 
 proven to fit then, and the room is kept for it. Who was suspended ranks worse than its claimer, and claims nothing
 from it until ranks have changed: that takes as long as the policy says.
 
-A group that got nothing is not tried again until something moved: amounts on nodes, starts, stops, ranks, or the
-end of a time for which somebody is spared.
+A group that got nothing is not tried again until something moved that could matter to it, and then on the nodes
+where it did: room was given back there, or somebody there ranks worse than the group from now on. Everywhere it is
+tried again when a time ends for which somebody is spared.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from windlass.engine.offers import Taking, Unit
 from windlass.engine.parking import Bucket
 from windlass.engine.room import Leftover
 from windlass.engine.search import Order, Search, Tools
-from windlass.engine.sharing import Account
+from windlass.engine.sharing import BEFORE_ALL, Account
 from windlass.engine.steps import Step, whole_step
 from windlass.spi.quantities import is_device
 from windlass.spi.victims import Claim, Denied, Loot, Scope, Terms, VictimUnit
 
 ACTION = "timeshare"
+AFTER_ALL = float("inf")
+NEWS = 1 << 16
+"""So long may the news get; then all is tried again."""
 CLAIMS = 256
 """For how many groups room is made in one cycle."""
 
@@ -44,8 +48,10 @@ class TimeShare:
         self._leftover = Leftover(m.world.table)
         mover = Mover(m.world, m.placer, m.statement, m.allocation.nearness)
         self._tools = Tools(m.world, m.policies, m.allocation, m.statement, mover)
-        self._failed: dict[str, tuple[int, int]] = {}
-        """Group → the state of nodes and of ranks in which it got nothing."""
+        self._failed: dict[str, tuple[float, int]] = {}
+        """Group → its rank when it got nothing, and how long the news were then."""
+        self._news: list[tuple[int, float, float]] = []
+        """Row, and of which rank a group must be for what happened there to matter to it: from, below."""
         self._until: float | None = None
         """The next end of a time for which somebody is spared who was asked for."""
 
@@ -60,10 +66,22 @@ class TimeShare:
         if self._until is not None and self._until <= ctx.now:
             self._until = None
             self._failed.clear()
+        self._hear(ctx)
         if sharing.runners:
             self._serve(ctx)
         ctx.wake(sharing.next_due())
         ctx.wake(self._until)
+
+    def _hear(self, ctx: CycleContext) -> None:
+        """Note where something may have become possible."""
+        if len(self._news) > NEWS:
+            self._news.clear()
+            self._failed.clear()
+        news = self._news
+        news += [(row, BEFORE_ALL, AFTER_ALL) for row in ctx.improved]
+        for account, before, after in self._sharing.risen:
+            news += [(row, before, after) for row in _rows(account)]
+        self._sharing.risen.clear()
 
     def _serve(self, ctx: CycleContext) -> None:
         """Let whoever may get something claim it, best rank first; after each success all anew."""
@@ -94,22 +112,27 @@ class TimeShare:
 
     def _try(self, ctx: CycleContext, group: GroupEntry) -> bool:
         """Make room for a group. Whether that was done."""
-        m, sharing = self._machinery, self._sharing
+        sharing = self._sharing
         account, step, queue = sharing.accounts.get(group.key), group.step, group.queue
         if account is None or step is None or queue is None or step.extra or is_promised(group, step):
-            return False
-        state = m.world.table.version, sharing.version
-        if self._failed.get(group.key) == state:
             return False
         runners = sharing.runners.get(queue.name)
         if runners is None or next(runners.worst_first(ctx.now, account.base), None) is None:
             return False
-        if not self._claim(ctx, account, step):
-            self._failed[group.key] = m.world.table.version, sharing.version
-            return False
-        return True
+        failed = self._failed.get(group.key)
+        rank, heard = account.base, len(self._news)
+        rows: set[int] | None = None
+        if failed is not None and failed[0] == rank:
+            rows = {row for row, least, below in self._news[failed[1] :] if least <= rank < below}
+        done = (rows is None or bool(rows)) and self._claim(ctx, account, step, rows)
+        if done:
+            self._failed.pop(group.key, None)
+        else:
+            self._failed[group.key] = rank, heard
+        return done
 
-    def _claim(self, ctx: CycleContext, account: Account, step: Step) -> bool:
+    def _claim(self, ctx: CycleContext, account: Account, step: Step, rows: set[int] | None) -> bool:
+        """``rows``: the only nodes on which something became possible since it got nothing; ``None``: any."""
         m, group = self._machinery, account.group
         view = whole_step(group, step)
         path = () if group.queue is None else group.queue.path
@@ -119,20 +142,23 @@ class TimeShare:
             if isinstance(denied, Denied):
                 self._note(denied.until)
                 return False
-        going = self._victims(claim, account, step)
+        going = self._victims(claim, account, step, rows)
         if going is None:
             return False
         if not ctx.commit(group):
             return False
         for one in going:
             one.stint.suspensions += 1
+            self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(one)]
             self._sharing.stop(one, ctx.now)
         ctx.touched[group.key] = group
         m.enrolment.settle(group, ctx.now)
         keep_waiting(m, ctx, group)
         return True
 
-    def _victims(self, claim: Claim, account: Account, step: Step) -> list[Account] | None:
+    def _victims(
+        self, claim: Claim, account: Account, step: Step, rows: set[int] | None
+    ) -> list[Account] | None:
         """Who goes, everything standing in the statement; ``None`` if nothing does."""
         m, group = self._machinery, account.group
         bound = bool(m.allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
@@ -144,7 +170,11 @@ class TimeShare:
         cls.fit_vector()
         codes = m.world.table.resources.codes
         device = next((codes[name] for name, _ in cls.items if is_device(name)), -1)
-        found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account))
+        found: list[Account] | None = []
+        if rows is not None:  # as nothing else has changed, it must be possible to clear one of these
+            found = Clearing(cls, 1, free, device, rows).cheapest(self._runners(claim, account, rows))
+        if found is not None and (rows is None or step.members > 1):
+            found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account))
         if found is None:
             return None
         units = [_unit(one) for one in found]
@@ -172,13 +202,18 @@ class TimeShare:
             return None
         return [self._sharing.accounts[unit.group.key] for unit in found]
 
-    def _runners(self, claim: Claim, account: Account) -> Iterator[Account]:
-        """Who may be suspended for the claim, worst rank first."""
+    def _runners(self, claim: Claim, account: Account, rows: set[int] | None = None) -> Iterator[Account]:
+        """Who may be suspended for the claim, worst rank first; ``rows``: only who is there."""
         policy, runners = self._sharing.policy, self._sharing.runners.get(claim.path[0].name)
         filters = self._machinery.policies.victim_filters
         if policy is None or runners is None:
             return
-        for one in runners.worst_first(claim.now, account.base):
+        worse: Iterable[Account] = runners.worst_first(claim.now, account.base)
+        if rows is not None:
+            there = (a for a in self._there(rows) if a.home == claim.path[0].name)
+            worse = [one for one in there if one.value(claim.now) > account.base]
+            worse.sort(key=lambda one: (one.value(claim.now), one.group.key), reverse=True)
+        for one in worse:
             spec, started = one.group.spec, one.started
             if spec.priority > claim.group.priority or not spec.preemptible or started is None:
                 continue
@@ -191,6 +226,17 @@ class TimeShare:
             if filters and self._spared(claim, one):
                 continue
             yield one
+
+    def _there(self, rows: set[int]) -> Iterable[Account]:
+        """The accounts that run on some nodes."""
+        tasks, accounts = self._machinery.world.table.tasks, self._sharing.accounts
+        found: dict[str, Account] = {}
+        for row in rows:
+            for entry in tasks[row].values():
+                account = accounts.get(entry.task.group)
+                if account is not None and account.started is not None:
+                    found[entry.task.group] = account
+        return found.values()
 
     def _spared(self, claim: Claim, one: Account) -> bool:
         unit = _unit(one)
@@ -217,6 +263,11 @@ class TimeShare:
     def _note(self, until: float | None) -> None:
         if until is not None and (self._until is None or until < self._until):
             self._until = until
+
+
+def _rows(account: Account) -> set[int]:
+    """Where a group has its room."""
+    return {entry.row for entry in account.group.tasks.values() if entry.row >= 0}
 
 
 def _unit(account: Account) -> Unit:
