@@ -17,7 +17,8 @@ class EngineConfig:
     ``backfill``: for how many room is kept whose start is known: ``none``, ``easy`` (the first) or
     ``conservative`` (the first few; :mod:`windlass.engine.reservations`). ``strict``: for nobody, and nobody
     passes the first of his queue that waits.
-    ``explanations``: whether decisions tell groups why they wait; ``Engine.explain`` does in any case.
+    ``reports``: whether decisions tell how groups and queues stand, and why groups wait; without, they hold what
+    is to be done alone (``Engine.explain`` answers in any case).
     ``aging_seconds``: how long a group may find no room before nodes are emptied for it; 0: for ever.
     ``usage_half_life_seconds``: how fast past usage fades; 0: it does not count.
     """
@@ -37,4 +38,4 @@ class EngineConfig:
     backfill: str = "easy"
     aging_seconds: float = 0.0
     usage_half_life_seconds: float = 0.0
-    explanations: bool = True
+    reports: bool = True

@@ -22,7 +22,7 @@ from windlass.engine.cards import Cuts
 from windlass.engine.config import EngineConfig
 from windlass.engine.consent import Consent
 from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.decision import Decision
+from windlass.engine.decision import Decision, GroupStatus, QueueUsage
 from windlass.engine.deltas import Delta
 from windlass.engine.denials import denials
 from windlass.engine.diagnosis import Diagnosis
@@ -130,7 +130,7 @@ class Core:
         touched = ctx.touched
         if self._evicts:
             self._machinery.running.note(touched)
-        if self.config.explanations:
+        if self.config.reports:
             touched.update(self.reviews.tell(ctx.parked, now))
             touched.update(self.reviews.review(now))
         self.world.classes.trim(self.lot.by_class)
@@ -145,7 +145,7 @@ class Core:
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
             ctx.wake(now)
         self.world.usage.note(self.world.queues.changed, now)
-        groups = self.reporter.groups(touched.values(), now)
+        groups, queues = self._reports(touched, now)
         for plugin in self.world.policies.in_rounds:
             plugin.closed()
         return Decision(
@@ -154,9 +154,18 @@ class Core:
             evictions=tuple(ctx.out.evictions),
             nominations=tuple(ctx.out.nominations),
             groups=groups,
-            queues=self.reporter.queues(),
+            queues=queues,
             wake_at=ctx.wake_at,
         )
+
+    def _reports(
+        self, touched: dict[str, GroupEntry], now: float
+    ) -> tuple[tuple[GroupStatus, ...], tuple[QueueUsage, ...]]:
+        """What is new of groups and queues, if anybody wants to know."""
+        if self.config.reports:
+            return self.reporter.groups(touched.values(), now), self.reporter.queues()
+        self.world.queues.changed = {}
+        return (), ()
 
     def _budgets_changed(self) -> bool:
         """Whether there was news of budgets since this was asked last."""
@@ -249,7 +258,7 @@ class Core:
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)
-        if self.config.explanations:
+        if self.config.reports:
             self.reviews.note(touched, reshaped.values())
         if world.queues.recount:
             world.ledger.recount_models(world.groups.values())

@@ -90,7 +90,7 @@ class Diagnosis:
         ``in_full`` computes everything anew and adds the position in the queue and the holders of what is
         needed; otherwise groups of one parked bucket share the explanation made when it was parked.
         """
-        if not (in_full or self._world.config.explanations) or not _waits(group):
+        if not (in_full or self._world.config.reports) or not _waits(group):
             return None
         if in_full:
             return self._completed(group, self.diagnose(group, now, in_full=True), now)

@@ -82,7 +82,7 @@ def plan(deltas: Iterable[Delta], now: float, part: float, *, everybody: bool = 
     stay = {d.task.key for d in told if isinstance(d, TaskUpserted) and d.task.group not in agreed}
     defrag = Defrag(part, stays=stay.__contains__)
     config = EngineConfig(
-        actions=("allocate", "consolidation"), backfill="none", explanations=False, claim_pause_seconds=0.0
+        actions=("allocate", "consolidation"), backfill="none", reports=False, claim_pause_seconds=0.0
     )
     engine = Engine(config, [defrag, *default_plugins()])
     defrag.serve(engine)

@@ -168,7 +168,7 @@ class PackRun:
         self._batch = batch
         self.placed: dict[int, Placed] = {}
         self.moved: dict[int, list[Moved]] = {}
-        config = EngineConfig(actions=self.actions, backfill="none", explanations=False)
+        config = EngineConfig(actions=self.actions, backfill="none", reports=False)
         self.engine = Engine(config, [ResourcesFit(), *plugins])
         self.engine.apply([QueueUpserted(Queue(QUEUE))])
         self.engine.apply([NodeUpserted(node_of(at, node)) for at, node in enumerate(nodes)])

@@ -80,7 +80,7 @@ class Policy:
     oracle: bool = False
 
 
-QUIET = EngineConfig(actions=("allocate",), backfill="none", explanations=False)
+QUIET = EngineConfig(actions=("allocate",), backfill="none", reports=False)
 """Nobody reads why jobs wait while a month of them is played."""
 
 

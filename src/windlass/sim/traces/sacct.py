@@ -62,7 +62,10 @@ def _job(row: Row, submit: float) -> TraceJob:
 def _resources(row: Row) -> tuple[int, int, int]:
     """GPUs, CPU in milli, memory in bytes."""
     column = "AllocTRES" if row.text("AllocTRES") else "ReqTRES"
-    parts = dict(part.partition("=")[::2] for part in row.text(column).split(",") if part)
+    parts: dict[str, str] = {}
+    for part in row.text(column).split(","):
+        name, _, amount = part.partition("=")
+        parts[name] = amount
     typed = [value for name, value in parts.items() if name.startswith("gres/gpu:")]
     gpus = [parts["gres/gpu"]] if "gres/gpu" in parts else typed
     for text in (*gpus, parts.get("cpu", "0")):
