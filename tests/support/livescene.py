@@ -40,6 +40,10 @@ class Scene:
         self._running: list[asyncio.Task[None]] = []
         self._nodes: list[str] = []
 
+    @property
+    def embedded(self) -> bool:
+        return self._cluster.embedded
+
     def connect(self, agent: str = "test", wrap: Callable[[Transport], Transport] | None = None) -> Client:
         """``wrap``: what stands between the client and its connections (:mod:`faulttransport`)."""
         transport: Transport = HttpTransport(self._cluster.connection)
