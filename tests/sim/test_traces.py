@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kubeobjects import group, pod
 from simulated import job, published
 
 from windlass.sim.jobs import TraceJob, pod_sizes
@@ -80,6 +85,40 @@ def test_requests_have_the_run_time_that_is_told_or_assumed() -> None:
     assert [(j.duration_seconds, j.model, j.user) for j in found] == [(32.0, "M7", "G0")]
     azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,5000,60\n"
     assert read(azure)[0].duration_seconds == 3.0
+
+
+def ended_pod(name: str, group_name: str, created: int, started: int, ended: int | None) -> dict[str, Any]:
+    """One of two GPUs; ``None``: it runs still. Seconds after midnight."""
+    found = pod(name, group=group_name, requests={"nvidia.com/gpu": 2, "cpu": 4}, node="n1")
+    found["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{created:02}Z"
+    found["status"] = {"phase": "Running", "startTime": f"2026-01-01T00:00:{started:02}Z"}
+    if ended is not None:
+        state = {"terminated": {"exitCode": 0, "finishedAt": f"2026-01-01T00:00:{ended:02}Z"}}
+        found["status"] |= {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": state}]}
+    return found
+
+
+def test_a_dump_of_pods_tells_of_the_groups_that_have_ended() -> None:
+    objects = [
+        group("train", 2, queue="research"),
+        ended_pod("train-0", "train", 5, 10, 40),
+        ended_pod("train-1", "train", 6, 12, 42),
+        ended_pod("alone", "", 3, 4, 9),
+        ended_pod("runs", "", 3, 4, None),
+    ]
+    for text in (
+        yaml.safe_dump_all(objects),
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}),
+    ):
+        alone, train = read(text)
+        assert (alone.id, alone.submit_seconds, alone.duration_seconds, alone.gpus) == (
+            "default/pod:alone",
+            0,
+            5,
+            2,
+        )
+        assert (train.submit_seconds, train.duration_seconds, train.gpus) == (2.0, 30.0, 4)
+        assert (train.cpu_milli, train.queue, train.name) == (8000, "research", "train")
 
 
 # ---------------------------------------------------------------------- the own format

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.sim.jobs import TraceJob
-from windlass.sim.traces import azure, genai, helios, muri, openb, philly, sacct, table
+from windlass.sim.traces import azure, genai, helios, kubernetes, muri, openb, philly, sacct, table
 from windlass.sim.traces.rows import TraceError
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """``columns``: a header that has all of them is of this format. ``read``: lines and the file's name → jobs;
-    raises :class:`~windlass.sim.traces.rows.TraceError`."""
+    """``columns``: a header that has all of them is of this format; none for what has no header. ``read``: lines
+    and the file's name → jobs; raises :class:`~windlass.sim.traces.rows.TraceError`."""
 
     name: str
     summary: str
@@ -31,6 +31,7 @@ _ALL = (
     Format("genai", "image requests of GenTD26", genai.COLUMNS, genai.read),
     Format("azure", "Azure's inference requests, run times by an assumed speed", azure.COLUMNS, azure.read),
     Format("sacct", "Slurm: sacct -X -P with these fields and AllocTRES", sacct.COLUMNS, sacct.read, "|"),
+    Format("kubernetes", "a dump of pods, YAML or JSON", (), kubernetes.read),
     Format("csv", "the simulator's own, see docs/guides/simulator.md", table.COLUMNS, table.read),
 )
 
@@ -39,7 +40,11 @@ FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}
 
 def recognise(header: str) -> Format | None:
     """The format of a file by its first line; ``None`` if it is none of them."""
+    if header.startswith(("{", "apiVersion:", "---", "kind:")):
+        return FORMATS["kubernetes"]
     for form in FORMATS.values():
+        if not form.columns:
+            continue
         names = {
             name.strip().strip('"').lstrip("\ufeff") for name in header.rstrip("\r\n").split(form.delimiter)
         }
