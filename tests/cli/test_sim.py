@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -115,3 +116,29 @@ def test_policies_and_formats_are_listed(windlass: Run) -> None:
     assert "yes" in next(line for line in policies.out.splitlines() if line.startswith("sjf"))
     formats = json.loads(windlass("sim", "formats", "-o", "json").out)
     assert {item["name"] for item in formats["items"]} >= {"philly", "muri", "openb", "sacct", "csv"}
+
+
+def test_a_report_and_pictures_are_written_whole(windlass: Run, trace: str, tmp_path: Path) -> None:
+    report, plots = tmp_path / "new" / "r.html", tmp_path / "plots"
+    given = ("--trace", trace, "--nodes", "1x8", "--policy", "fifo,kube")
+    done = windlass("sim", "run", *given, "--report", str(report), "--plots", str(plots))
+    assert done.code == 0, done.err
+    assert f"report in {report}" in done.err
+    text = report.read_text()
+    assert "<h2>Who had which card: kube</h2>" in text
+    assert "<td>queue mean</td>" in text
+    assert {path.stem for path in plots.glob("*.svg")} == {path.stem for path in plots.glob("*.png")}
+    assert (plots / "utilisation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pictures_without_the_library_are_refused_before_the_work(
+    windlass: Run, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    report = tmp_path / "r.html"
+    done = windlass(
+        "sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo", "--report", str(report)
+    )
+    assert done.code == 2
+    assert "pip install 'windlass[plots]'" in done.err
+    assert not report.exists()

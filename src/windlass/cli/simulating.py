@@ -24,6 +24,7 @@ from windlass.sim import cluster
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import Metrics, measure
+from windlass.sim.outcome import Outcome
 from windlass.sim.policies import POLICIES, Policy
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import Options, replay
@@ -172,15 +173,24 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
     return model, speed
 
 
-def play(invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup: Setup) -> Metrics:
-    """One policy, timed."""
+def play(
+    invocation: Invocation,
+    jobs: Sequence[TraceJob],
+    policy: Policy,
+    setup: Setup,
+    look: Callable[[Metrics, Outcome], None] | None = None,
+) -> Metrics:
+    """One policy, timed. ``look`` sees the whole outcome before it goes."""
     garbage.expect_long_lives()
     begun = invocation.clock.monotonic()
     with progress(invocation, policy.name, len(jobs)) as tell:
         outcome = replay(jobs, setup.nodes, policy, setup.options, tell)
     outcome.seconds = invocation.clock.monotonic() - begun
     outcome.memory_bytes = memory.peak_bytes()
-    return measure(policy.name, outcome)
+    metrics = measure(policy.name, outcome)
+    if look is not None:
+        look(metrics, outcome)
+    return metrics
 
 
 def drawn(jobs: int, days: float, median: str, seed: int) -> str:
@@ -259,10 +269,15 @@ _LINES: Sequence[tuple[str, _Show]] = (
 )
 
 
+def side_by_side(results: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
+    """The header and the lines of a table with one column per policy."""
+    header = ["", *[result.policy for result in results]]
+    return header, [[title, *[show(result.figures) for result in results]] for title, show in _LINES]
+
+
 def as_table(results: Sequence[Metrics]) -> str:
     """The figures side by side, one column per policy."""
-    header = ["", *[result.policy for result in results]]
-    rows = [[title, *[show(result.figures) for result in results]] for title, show in _LINES]
+    header, rows = side_by_side(results)
     return tables.render(header, rows, right=frozenset(range(1, len(header))))
 
 

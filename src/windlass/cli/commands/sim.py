@@ -68,16 +68,28 @@ def command() -> None:
 @click.option(
     "--repair", default="4h", metavar="TIME", help="How long a node that failed is away (default: 4h)."
 )
+@click.option("--report", metavar="FILE", help="Also write a page with pictures (HTML; needs no network).")
+@click.option("--plots", metavar="DIR", help="Also write the pictures, as SVG and PNG.")
 @standard(namespace=False, formats=FORMATS)
-def run(invocation: Invocation, trace: str, form: str | None, policies: tuple[str, ...], **given: Any) -> int:
+def run(
+    invocation: Invocation,
+    trace: str,
+    form: str | None,
+    policies: tuple[str, ...],
+    report: str | None,
+    plots: str | None,
+    **given: Any,
+) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import simulating
+    from windlass.cli import reporting, simulating
 
     chosen = simulating.chosen_policies(policies)
     simulating.check_format(form)
     setup = simulating.setup(given)
+    reports = reporting.Reports(report, plots)
     jobs = simulating.read_trace(trace, form or "")
-    results = [simulating.play(invocation, jobs, policy, setup) for policy in chosen]
+    results = [simulating.play(invocation, jobs, policy, setup, reports.look) for policy in chosen]
+    reports.write(f"{trace} on {given['nodes']}", [f"{len(jobs)} jobs; {setup.said}"], results, invocation)
     if invocation.output == "csv":
         invocation.out.write(simulating.as_csv(results))
     elif invocation.output in ("", "table"):

@@ -1,0 +1,68 @@
+"""Reports and pictures of ``windlass sim run`` as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from windlass.api.errors import WindlassError
+from windlass.cli import simulating
+from windlass.cli.invocation import Invocation
+from windlass.kits.files import write_atomic
+from windlass.sim.metrics import Metrics
+from windlass.sim.outcome import Outcome
+from windlass.sim.report import charts
+from windlass.sim.report.page import page
+from windlass.sim.report.study import Study, study
+
+
+class Reports:
+    """What is to be written, if anything. Raises :class:`WindlassError` at once where it could not be in the end."""
+
+    def __init__(self, report: str | None, plots: str | None) -> None:
+        self._report = Path(report) if report else None
+        self._plots = Path(plots) if plots else None
+        self._studies: list[Study] = []
+        if self._report is None and self._plots is None:
+            self.look = None
+            return
+        self.look = self._look
+        try:
+            charts.require()
+        except charts.PlotsMissing as error:
+            raise WindlassError(
+                "WL-USE-400", str(error), evidence="import matplotlib", remedies=(charts.INSTALL,)
+            ) from None
+        try:
+            if self._plots is not None:
+                self._plots.mkdir(parents=True, exist_ok=True)
+            if self._report is not None:
+                self._report.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WindlassError(
+                "WL-USE-400", f"{error.filename} cannot be made", evidence=error.strerror or ""
+            ) from error
+
+    def _look(self, metrics: Metrics, outcome: Outcome) -> None:
+        self._studies.append(study(metrics, outcome))
+
+    def write(
+        self, title: str, about: Sequence[str], results: Sequence[Metrics], invocation: Invocation
+    ) -> None:
+        """All files, each whole or not at all; says where they are."""
+        pictures = charts.pictures(self._studies)
+        try:
+            if self._plots is not None:
+                for picture in pictures:
+                    for form in ("svg", "png"):
+                        write_atomic(self._plots / f"{picture.name}.{form}", picture.render(form), 0o644)
+                invocation.err.line(f"{2 * len(pictures)} pictures in {self._plots}")
+            if self._report is not None:
+                header, rows = simulating.side_by_side(results)
+                text = page(f"Simulation: {title}", about, header, rows, pictures)
+                write_atomic(self._report, text, 0o644)
+                invocation.err.line(f"report in {self._report}")
+        except OSError as error:
+            raise WindlassError(
+                "WL-USE-400", f"{error.filename} cannot be written", evidence=error.strerror or ""
+            ) from error

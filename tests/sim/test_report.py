@@ -1,0 +1,118 @@
+"""Reports: what is drawn is what happened, at any length; pages need nothing else and are the same each time."""
+
+from __future__ import annotations
+
+import re
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from windlass.sim.jobs import TraceJob
+from windlass.sim.metrics import measure
+from windlass.sim.outcome import Ended, Moment, Outcome, Span
+from windlass.sim.report import charts
+from windlass.sim.report.page import page
+from windlass.sim.report.study import HELD, MOST_QUEUES, OTHERS, TAKEN, Study, distribution, study
+
+steps = st.lists(
+    st.tuples(st.floats(0.1, 1e5), st.floats(0, 64), st.integers(0, 9), st.floats(0, 99)),
+    min_size=1,
+    max_size=60,
+)
+
+
+def of(outcome: Outcome) -> Study:
+    return study(measure("p", outcome), outcome)
+
+
+def job(index: int, queue: str = "q", gpus: int = 1, duration: float = 10.0) -> TraceJob:
+    return TraceJob(str(index), 0.0, duration, gpus, queue=queue)
+
+
+@given(steps)
+def test_means_over_columns_are_the_mean_over_time(drawn: list[tuple[float, float, int, float]]) -> None:
+    moments, at = [], 0.0
+    for length, used, jobs, gpus in drawn:
+        moments.append(Moment(at, used, jobs, gpus))
+        at += length
+    moments.append(Moment(at, 0.0, 0, 0.0))
+    found = of(Outcome([], [], moments, capacity_gpus=64))
+    pairs = list(pairwise(moments))
+    whole = moments[-1].time
+    assert found.used_gpus.mean() == pytest.approx(
+        sum(a.used_gpus * (b.time - a.time) for a, b in pairs) / max(whole, 1.0), rel=1e-6, abs=1e-6
+    )
+    idle = sum((64 - a.used_gpus) * (b.time - a.time) for a, b in pairs if a.waiting_jobs)
+    assert found.idle_while_waiting_gpus.mean() == pytest.approx(idle / max(whole, 1.0), rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.floats(0, 1e7), max_size=900))
+def test_distributions_keep_the_ends_and_ascend(values: list[float]) -> None:
+    found = distribution(values)
+    assert len(found.seconds) <= 400
+    if values:
+        assert (found.seconds[0], found.seconds[-1]) == (min(values), max(values))
+        assert found.parts[-1] == 1.0
+        assert (np.diff(found.seconds) >= 0).all()
+        at = len(found.seconds) // 2
+        below = sum(1 for value in values if value <= found.seconds[at])
+        assert found.parts[at] <= below / len(values) + 1e-9
+
+
+def test_cards_show_who_had_them_and_what_was_held_in_vain() -> None:
+    jobs = [Ended(job(0, "a", 2), 0.0, 50.0), Ended(job(1, "b", 1), 50.0, 100.0), Ended(job(2, "b", 4))]
+    spans = [
+        Span(0, 0.0, 50.0, 2, ("n1",)),
+        Span(1, 50.0, 100.0, 1, ("n1",)),
+        Span(2, 0.0, 100.0, 2, ("n2", "n3"), held=True),
+    ]
+    found = of(Outcome(jobs, spans, [Moment(0.0, 2, 1, 4), Moment(100.0, 0, 0, 0)], capacity_gpus=4))
+    cells, nodes = found.chart.cells, found.chart.nodes
+    a, b = (TAKEN + found.queues.index(name) for name in "ab")
+    lanes = cells[nodes["n1"] : nodes["n1"] + 2]
+    half = cells.shape[1] // 2
+    assert (lanes[:, :half] == a).all()
+    assert sorted({tuple(sorted(set(row.tolist()))) for row in lanes[:, half:]}) == [(0,), (b,)]
+    assert (cells[[nodes["n2"], nodes["n3"]]] == HELD).all()
+    assert found.by_queue.sum(axis=0)[0] == 2, "what is held in vain is not in use"
+
+
+def test_many_queues_are_drawn_as_the_largest_and_the_others() -> None:
+    jobs = [Ended(job(i, f"q{i:02}", duration=100.0 - i), 0.0, 10.0) for i in range(MOST_QUEUES + 5)]
+    spans = [Span(i, 0.0, 10.0, 1, ("n",)) for i in range(len(jobs))]
+    found = of(Outcome(jobs, spans, [Moment(0.0, len(jobs), 0, 0)], capacity_gpus=20))
+    assert found.queues == (*[f"q{i:02}" for i in range(MOST_QUEUES)], OTHERS)
+    assert found.by_queue[-1][0] == pytest.approx(5)
+
+
+def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
+    jobs = [Ended(job(0, "<b>&"), 0.0, 10.0)]
+    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+
+    def made() -> str:
+        return page("T<", ["about & so"], ["", "p"], [["x", "1"]], charts.pictures([of(outcome)]))
+
+    text = made()
+    assert made() == text
+    assert "<script" not in text
+    outside = [found for found in re.findall(r'(?:src|href)=["\']?([^"\'> ]+)', text) if found[0] != "#"]
+    assert all(found.startswith("data:") for found in outside)
+    assert "T&lt;" in text
+    assert "about &amp; so" in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_nothing_happened_is_drawn_too() -> None:
+    for picture in charts.pictures([of(Outcome([]))]):
+        assert picture.render("svg").startswith(b"<?xml")
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(charts.PlotsMissing):
+        charts.require()
