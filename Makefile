@@ -2,10 +2,13 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock clean cards chart
+.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock sim-tables clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
+OPENB ?= ../shared/traces/openb
+SEEDS ?= 42-51
+JOBS ?= 2
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
@@ -60,6 +63,9 @@ chart: $(STAMP)  ## render the Helm chart into what `windlass install` applies (
 
 docs: $(STAMP)  ## write the generated reference pages anew
 	@$(BIN)/python tools/reference/generate.py
+
+sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2; hours)
+	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) --out docs/operations/packing.md
 
 lock: $(STAMP)  ## resolve requirements-dev.lock anew
 	@tools/lock.sh

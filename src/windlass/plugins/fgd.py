@@ -2,7 +2,7 @@
 
 The score is that of :mod:`windlass.plugins.fragmentation`, rounded down to whole points; of nodes with
 equal points the first by name is taken, of cards the lowest index. What usually comes is learned from the
-pods that exist (:mod:`windlass.plugins.mix`), and shortage of CPU counts too (ADR 0016), unless a mix is
+pods that exist (:mod:`windlass.plugins.mix`), and shortage of CPU counts too (ADR 0018), unless a mix is
 given: then all is as that mix says. A pod that asks for nothing goes where the fewest pods are.
 
 Learned, it stays silent as long as no pod asks for a part of a card: whole cards of one size are packed as

@@ -12,8 +12,6 @@ from windlass.plugins.fragmentation import Mix
 from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
-NEARLY = 2
-"""A list that ends so many percent before a point has reached it."""
 Placed = tuple[int, tuple[int, ...]]
 """Number of the node, and the cards (none: the first free ones)."""
 Moved = tuple[int, Placed]
@@ -61,10 +59,10 @@ class PackBook:
         else:
             self._fragments = None  # counted anew where it is asked for next
 
-    def close(self) -> None:
-        """No more pods come: a point that was nearly reached has the last figures."""
-        last = self._percent(self.arrived)
-        self._jump(last, last + NEARLY + 1)
+    def close(self, goal: int) -> None:
+        """No more pods come. Points up to ``goal``, the percent that were to come, have the last figures: the next pod
+        would have been too large."""
+        self._jump(self._percent(self.arrived), goal + 1)
 
     def _percent(self, arrived: int) -> int:
         return round(100 * arrived / self.capacity) if self.capacity else 0

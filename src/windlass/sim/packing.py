@@ -143,7 +143,7 @@ def pack(
     book = PackBook(order, mix_of(cluster.pods), POINTS)
     for number, pod in enumerate(coming):
         book.enter(pod, run.placed.get(number), run.moved.get(number, ()))
-    book.close()
+    book.close(round(100 * cluster.tune))
     return Packed(
         policy.name if not defrag_percent else policy.name + WITH_MOVES,
         seed,

@@ -1,0 +1,130 @@
+"""``windlass defrag --plan``: what is stranded, and which moves would help. ``windlass sim pack``: its words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from clusterscenes import container
+from fakecluster import FakeCluster, node
+
+from windlass.api.resources import NODES, PODS
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    found = FakeCluster()
+    found.add(NODES, node("busy", gpus=2, cpu="16"))
+    found.add(NODES, node("free", gpus=1, cpu="24"))
+    return found
+
+
+def run(cluster: FakeCluster, name: str, where: str, cpu: str, gpus: int = 0, movable: bool = False) -> None:
+    work = container(gpus)
+    work["resources"]["requests"]["cpu"] = cpu
+    if not gpus:
+        work["resources"] = {"requests": {"cpu": cpu}}
+    cluster.add(
+        PODS,
+        {
+            "metadata": {
+                "name": name,
+                "annotations": {"windlass.dev/movable": "true"} if movable else {},
+            },
+            "spec": {"nodeName": where, "containers": [work], "schedulerName": "windlass"},
+            "status": {"phase": "Running"},
+        },
+    )
+
+
+@pytest.mark.parametrize("movable", [True, False])
+def test_a_pod_without_cards_that_agreed_makes_room_beside_idle_cards(cluster, windlass, movable):
+    run(cluster, "web", "busy", "12", movable=movable)
+    run(cluster, "train", "free", "8", gpus=1)
+    found = json.loads(windlass("defrag", "--plan", "-o", "json").out)
+    assert found["strandedGpus"] == {"cpu": 2.0}
+    assert found["runningGpus"] == 1.0
+    if not movable:
+        assert found["gains"] == []
+        found = json.loads(windlass("defrag", "--plan", "--everybody", "-o", "json").out)
+    gain = found["gains"][0]
+    assert gain["node"] == "busy"
+    assert gain["moves"] == [{"pod": "default/web", "from": "busy", "to": "free", "gpus": 0.0}]
+    assert found["movedGpus"] == 0
+    assert found["gainedGpus"] == gain["gpus"] == 1.0
+
+
+def test_for_people(cluster, windlass):
+    run(cluster, "web", "busy", "12", movable=True)
+    run(cluster, "train", "free", "8", gpus=1)
+    text = windlass("defrag", "--plan").out
+    assert "2 stranded: no CPU left beside them" in text
+    assert "default/web  busy  free" in text
+    assert "1 idle GPUs become usable" in text
+
+
+def test_it_moves_nothing_by_itself(cluster, windlass):
+    done = windlass("defrag")
+    assert done.code == 2
+    assert "windlass defrag --plan" in done.err
+
+
+# ---------------------------------------------------------------------- windlass sim pack
+
+NODES_CSV = "sn,cpu_milli,memory_mib,gpu,model\na,16000,65536,4,T4\nb,16000,65536,4,T4\n"
+PODS_CSV = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + "".join(
+    f"p{at},1000,1024,1,{milli}\n"
+    for at, milli in enumerate([1000, 500, 500, 250, 1000, 700, 300, 1000, 1000, 1000])
+)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    (tmp_path / "nodes.csv").write_text(NODES_CSV)
+    (tmp_path / "pods.csv").write_text(PODS_CSV)
+    return str(tmp_path / "nodes.csv"), str(tmp_path / "pods.csv")
+
+
+def test_pack_prints_what_the_contract_says(windlass, files):
+    pytest.importorskip("scipy")
+    nodes, pods = files
+    given = ("--nodes", nodes, "--pods", pods, "--policy", "fgd,windlass", "--seeds", "42-43")
+    done = windlass("sim", "pack", *given, "--bound", "-o", "json")
+    results = json.loads(done.out)["results"]
+    assert [(r["policy"], r["seed"]) for r in results] == [
+        ("fgd", 42),
+        ("fgd", 43),
+        ("windlass", 42),
+        ("windlass", 43),
+    ]
+    for result in results:
+        assert result["nodes"] == 2
+        assert set(result["allocation_percent"]) == {"80", "95", "100", "130"}
+        assert set(result["fragmented_percent"]) == {"80", "95", "100", "130"}
+        assert result["allocation_percent"]["130"] <= result["bound_percent"] + 1e-6
+    assert "windlass" in windlass("sim", "pack", *given).out
+    lines = windlass("sim", "pack", *given, "--defrag", "50", "-o", "csv").out.splitlines()
+    assert len(lines) == 9
+    assert lines[3].startswith("fgd+defrag,42,")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--policy", "nonsense"), 2, "nonsense"),
+        (("--seeds", "5-1"), 2, "5-1"),
+        (("--seeds", "x"), 2, "--seeds 42-51"),
+    ],
+)
+def test_pack_says_what_is_wrong_with_its_flags(windlass, files, more, code, words):
+    done = windlass("sim", "pack", "--nodes", files[0], "--pods", files[1], *more)
+    assert done.code == code
+    assert words in done.err
+
+
+def test_pack_names_file_line_and_column(windlass, files):
+    Path(files[1]).write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1000,x,1,500\n")
+    done = windlass("sim", "pack", "--nodes", files[0], "--pods", files[1])
+    assert done.code == 65
+    assert "pods.csv, line 2, column memory_mib" in done.err
