@@ -30,6 +30,7 @@ from windlass.client.retries import RetryPolicy
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, Decision, GroupStatus
 from windlass.engine.engine import Engine
+from windlass.kits import garbage
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster import ClusterModel
@@ -288,6 +289,7 @@ class SchedulerService:
             self._run_times.enabled = learns(policy)
             self.model.resend()
             self._inbox.clear()
+            garbage.look_anew()  # the former engine
 
     def _time(self) -> float:
         """Unix seconds that never run backwards, whatever is done to the machine's clock."""
@@ -483,7 +485,8 @@ class SchedulerService:
     def _bind_failed(self, outcome: Outcome) -> None:
         bind = outcome.bind
         self.metrics.binds.labels("gone" if outcome.gone else "failed").inc()
-        log.warning("bind failed", pod=bind.task, node=bind.node, why=outcome.message)
+        say = log.info if outcome.recalled else log.warning
+        say("bind failed", pod=bind.task, node=bind.node, why=outcome.message)
         taken = outcome.pod is not None and outcome.pod.uid == bind.uid and bool(outcome.pod.node_name)
         kind = "elsewhere" if taken else "gone" if outcome.gone else "recalled" if outcome.recalled else ""
         if kind:
