@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 from windlass.kits import garbage
 
@@ -15,6 +16,31 @@ def test_collections_become_rare_and_what_lives_is_set_aside() -> None:
         assert gc.get_freeze_count() > 0
     finally:
         gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+class Cycle:
+    """Refers to itself."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_what_was_set_aside_and_then_dropped_is_found_when_all_is_looked_at() -> None:
+    gc.unfreeze()
+    dropped = Cycle()
+    seen = weakref.ref(dropped)
+    garbage.look_anew()  # nothing is set aside: nothing is done
+    assert gc.get_freeze_count() == 0
+    gc.freeze()
+    try:
+        del dropped
+        gc.collect()
+        assert seen() is not None
+        garbage.look_anew()
+        assert seen() is None
+        assert gc.get_freeze_count() > 0
+    finally:
         gc.unfreeze()
 
 

@@ -97,6 +97,7 @@ async def _control(options: ChildOptions) -> None:
     """Scheduler and controllers on one set of informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
     from windlass.controllers.manager import ControllerManager
+    from windlass.scheduler.main import set_aside_once_read
     from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
     from windlass.scheduler.service import SchedulerService
 
@@ -117,6 +118,7 @@ async def _control(options: ChildOptions) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(informers.run(), name="informers")
             group.create_task(scheduler.run(), name="scheduler")
+            group.create_task(set_aside_once_read(scheduler), name="memory")
             group.create_task(controllers.run(), name="controllers")
 
     try:

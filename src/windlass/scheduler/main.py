@@ -92,6 +92,7 @@ async def _lead(service: SchedulerService, election: Election, elect: bool, file
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(service.run(), name="scheduler")
+            group.create_task(set_aside_once_read(service), name="memory")
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
@@ -102,6 +103,12 @@ async def _lead(service: SchedulerService, election: Election, elect: bool, file
         raise lost.exceptions[0] from None
     finally:
         service.metrics.leader.set(0)
+
+
+async def set_aside_once_read(service: SchedulerService) -> None:
+    """Have the collector look no more at the cluster as it was found."""
+    await service.ready.wait()
+    garbage.expect_long_lives()
 
 
 async def _elected(service: SchedulerService, election: Election) -> None:
