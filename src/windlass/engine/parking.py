@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from windlass.api.reasons import Explanation
 from windlass.engine.classes import NodeFit, TaskClass
-from windlass.engine.stops import Stop
 from windlass.engine.groups import GroupEntry, passing_time
 from windlass.engine.line import Line
 from windlass.engine.queues import QueueEntry, QueueTree
+from windlass.engine.stops import Stop
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.plugins import Domain, Overheard
 
