@@ -1,0 +1,119 @@
+"""Time-sharing through whole replays: it ends, it touches nobody who did not agree, and it is worth it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.sim import metrics
+from windlass.sim.cluster import make_nodes, parse
+from windlass.sim.jobs import TraceJob
+from windlass.sim.outcome import Outcome
+from windlass.sim.policies import POLICIES
+from windlass.sim.progress import Effort, RestartCost
+from windlass.sim.replay import Options, replay
+from windlass.sim.traces import formats
+
+TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+COST = RestartCost(7, 30, 60)
+SHARING = ("windlass", "las", "srtf", "srsf")
+
+
+def jobs_of(draw: st.DrawFn) -> list[TraceJob]:
+    count = draw(st.integers(2, 16))
+    found, at = [], 0.0
+    for number in range(count):
+        at += draw(st.sampled_from((0.0, 30.0, 400.0, 2000.0)))
+        found.append(
+            TraceJob(
+                str(number),
+                at,
+                draw(st.sampled_from((10.0, 300.0, 1500.0, 9000.0, 50_000.0))),
+                draw(st.sampled_from((1, 1, 2, 4, 6, 8))),
+                time_share=draw(st.booleans()),
+            )
+        )
+    return found
+
+
+workloads = st.composite(jobs_of)()
+
+
+def played(jobs: list[TraceJob], policy: str, cost: RestartCost = COST, shape: str = "2x4") -> Outcome:
+    nodes = make_nodes(parse(shape))
+    return replay(jobs, nodes, POLICIES[policy], Options(effort=Effort(restart=cost), timeline=False))
+
+
+@settings(max_examples=25, deadline=None)
+@given(workloads, st.sampled_from(SHARING))
+def test_all_ends_nobody_else_is_touched_and_the_same_happens_again(
+    jobs: list[TraceJob], policy: str
+) -> None:
+    outcome = played(jobs, policy)
+    assert all(one.ended is not None for one in outcome.jobs)
+    for one in outcome.jobs:
+        assert one.job.time_share or one.preemptions == 0
+        assert one.failed_starts == 0
+    assert outcome.partial_gang_gpu_seconds == 0
+    again = played(jobs, policy)
+    assert [(a.started, a.ended, a.preemptions) for a in outcome.jobs] == [
+        (b.started, b.ended, b.preemptions) for b in again.jobs
+    ]
+
+
+@settings(max_examples=25, deadline=None)
+@given(workloads)
+def test_suspensions_are_bounded_by_arrivals_and_ranks(jobs: list[TraceJob]) -> None:
+    """A job claims when it comes and when ranks have changed; of those each has a dozen in its life, and a claim
+    stops no more groups than the cluster has cards."""
+    outcome = played(jobs, "windlass")
+    ranks = len(jobs) * 12
+    assert sum(one.preemptions for one in outcome.jobs) <= ranks * 8
+
+
+@settings(max_examples=10, deadline=None)
+@given(workloads)
+def test_without_consent_it_is_plain_backfill(jobs: list[TraceJob]) -> None:
+    firm = [TraceJob(j.id, j.submit_seconds, j.duration_seconds, j.gpus, time_share=False) for j in jobs]
+    shared, plain = played(firm, "windlass"), played(firm, "fifo-backfill")
+    assert [(a.started, a.ended) for a in shared.jobs] == [(b.started, b.ended) for b in plain.jobs]
+
+
+# ---------------------------------------------------------------------- published traces
+
+
+def trace(name: str) -> list[TraceJob]:
+    path = TRACES / name
+    if not path.exists():
+        pytest.skip(f"needs {name} of ../shared/traces")
+    with gzip.open(path, "rt") as lines:
+        return formats.read(lines.read().splitlines(), name)
+
+
+def completion(jobs: list[TraceJob], policy: str, cost: RestartCost) -> float:
+    figures = metrics.measure(policy, played(jobs, policy, cost, "8x8")).figures
+    return figures["completion_seconds"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tiresias", "cost"),
+    [("trace1", 3_330_371, COST), ("trace3", 347_213, COST), ("trace3", 347_213, RestartCost())],
+)
+def test_muri_s_traces_end_sooner_than_published_without_knowing_run_times(
+    name: str, tiresias: int, cost: RestartCost
+) -> None:
+    jobs = trace(f"muri/{name}.csv.gz")
+    ours = completion(jobs, "windlass", cost)
+    assert ours <= 1.1 * tiresias
+    assert ours <= 0.7 * completion(jobs, "fifo-backfill", cost)
+
+
+@pytest.mark.parametrize(("name", "published"), [("trace1", 980_141), ("trace3", 185_022)])
+def test_the_oracle_comes_out_as_published(name: str, published: int) -> None:
+    assert completion(trace(f"muri/{name}.csv.gz"), "srsf", RestartCost()) == pytest.approx(
+        published, rel=0.07
+    )
