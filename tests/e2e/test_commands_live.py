@@ -212,7 +212,7 @@ spec:
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("version", r"[Ss]erver"),
-    ("status", r"1 of 1 ready"),
+    ("status", r"1 of 1 ready(.|\n)*default +Open +1 +0 +0"),
     ("doctor", r""),
     ("queue create team weight=2", r"team"),
     ("queue set team deserved.nvidia.com/gpu=2", r"team"),

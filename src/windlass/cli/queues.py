@@ -12,7 +12,7 @@ from windlass.api import quantities
 from windlass.api.annotations import QUEUE_SHARE
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import KAI_QUEUES, NODES, QUEUES
-from windlass.api.views import decode_kai_queue
+from windlass.api.views import DEFAULT_SCHEDULER, decode_kai_queue
 from windlass.cli import amounts, jobs
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import natural
@@ -185,7 +185,8 @@ def gather(invocation: Invocation) -> list[Share]:
     going = [job for job in jobs.fetch(invocation, None) if not job.finished]
     nodes = _nodes_of_parts(invocation, going)
     for job in going:
-        _count({**shares, **{share.key: share for share in kai}}, job, nodes)
+        if not (invocation.target.remote and _of_the_cluster(job)):
+            _count({**shares, **{share.key: share for share in kai}}, job, nodes)
     found = [*(share for share in shares.values() if not _implied(share, shares, kai)), *kai]
     both = len({isinstance(share, KaiShare) for share in found}) > 1
     for share in found:
@@ -276,6 +277,13 @@ def _nodes_of_parts(invocation: Invocation, found: Sequence[jobs.Job]) -> dict[s
         if error.code == 403:
             return {}
         raise
+
+
+def _of_the_cluster(job: jobs.Job) -> bool:
+    """Whether the cluster's own scheduler places the pods: they are in no queue. On a box it is Windlass."""
+    return bool(job.pods) and all(
+        (pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER for pod in job.pods
+    )
 
 
 def _count(shares: Mapping[str, Share], job: jobs.Job, nodes: Mapping[str, Mapping[str, Any]]) -> None:
