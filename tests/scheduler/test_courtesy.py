@@ -146,3 +146,16 @@ async def test_the_server_is_asked_before_a_bind_where_others_wait(api: Schedule
         assert api.bound() == ["t"]
         assert running.service.metrics.conflicts.labels("recalled")._value.get() >= 1.0
         assert not api.conditions(PODS, "default/ours").get("DisruptionTarget")
+
+
+async def test_binds_go_a_few_at_a_time_as_soon_as_somebody_else_has_work(api: SchedulerApi) -> None:
+    api.add(*[node(f"n{i}", gpus=8) for i in range(8)], pod("old", scheduler="other", node="n0", **gpus(1)))
+    async with Running(api) as running:
+        alone = running.service._binder._alone
+        assert alone(api.clock.monotonic())  # what was there before is nobody's work
+        api.add(theirs("t"))
+        assert not alone(api.clock.monotonic())
+        await running.settle(12.0)
+        assert alone(api.clock.monotonic())
+        api._bind("default/t", "n1", "uid-default-t", None)
+        assert not alone(api.clock.monotonic())

@@ -24,6 +24,7 @@ from windlass.engine.decision import Bind
 from windlass.model import cards
 from windlass.model.cluster import ClusterModel
 from windlass.model.ledger import PODS, Ledger, amounts_held
+from windlass.scheduler.contest import LIVELY_SECONDS
 from windlass.scheduler.nodechecks import takes
 
 ALIVE_SECONDS = 600.0
@@ -57,12 +58,17 @@ class Courtesy:
         """Scheduler → what its waiting pods ask."""
         self._alive: dict[str, float] = {}
         self._freed: dict[str, float] = {}
+        self._newest = float("-inf")
         self._ours: tuple[float, dict[str, dict[str, int]]] = (float("-inf"), {})
 
     @property
     def idle(self) -> bool:
         """Whether nobody else's pods wait."""
         return not self._waiting
+
+    def lively(self, now: float) -> bool:
+        """Whether somebody else has just been given work."""
+        return bool(self._waiting) and now - self._newest < LIVELY_SECONDS
 
     def change(self, old: views.Pod | None, new: views.Pod | None, now: float) -> None:
         """A pod has changed, as the API server shows it."""
@@ -77,7 +83,7 @@ class Courtesy:
             if known is None or known.uid != new.uid or known.shape is not new.shape:
                 alike = self._shapes.setdefault(new.scheduler_name, {}).setdefault(new.shape, _Alike())
                 alike.pods += 1
-                alike.seen = now
+                alike.seen = self._newest = now
                 self._leave(known)
         elif known is not None:
             if new is not None and new.node_name:

@@ -171,7 +171,7 @@ class SchedulerService:
             words=model.binding_words,
             before=self._reserver.claim_writes,
             objection=self._contest.objection,
-            alone=self._contest.alone,
+            alone=lambda now: self._contest.alone(now) and not self._courtesy.lively(now),
         )
         self._evictor = Evictor(
             client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
@@ -443,10 +443,11 @@ class SchedulerService:
                 new.node_name, self._clock.monotonic()
             ):
                 self._check_room(new)
-        if self.ready.is_set() and (not ours or (assumed is not None and assumed.node != new.node_name)):
+        if self._takes_over:  # what was bound before is nobody's bind
+            return
+        if not ours or (assumed is not None and assumed.node != new.node_name):
             self._contest.seen(new, self._clock.monotonic())
-        if not self._takes_over:
-            self._publisher.bound(new)
+        self._publisher.bound(new)
 
     def _queue_gone(self, name: str) -> None:
         self._publisher.queue_gone(name)
