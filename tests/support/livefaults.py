@@ -274,7 +274,7 @@ class _Round:
         self._client.close()
 
 
-def wait_for(check: Callable[[], bool], otherwise: str, seconds: float = 60.0) -> None:
+def wait_for(check: Callable[[], bool], otherwise: str, seconds: float = 180.0) -> None:
     """Raises ``RuntimeError`` when it is not true in time."""
     deadline = time.monotonic() + seconds
     while not check():
