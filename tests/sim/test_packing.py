@@ -57,10 +57,10 @@ def cluster(seed: int = 1, nodes: int = 24) -> Cluster:
     return Cluster(tuple(machines), tuple(pods))
 
 
-def run(policy: str, seed: int = 42, of: Cluster | None = None, **more: float) -> Packed:
+def run(policy: str, seed: int = 42, of: Cluster | None = None, *, defrag_percent: float = 0.0) -> Packed:
     chosen = pack_policy(policy)
     assert chosen is not None
-    return pack(of or cluster(), chosen, seed, FakeClock(), **more)
+    return pack(of or cluster(), chosen, seed, FakeClock(), defrag_percent=defrag_percent)
 
 
 def kept_within(result: Packed, of: Cluster, seed: int) -> None:
