@@ -51,6 +51,9 @@ CHECKPOINTED = "windlass.dev/checkpointed-at"
 TIME_SHARE = "windlass.dev/time-share"
 """On a PodGroup, a pod without one, or a queue: ``"true"`` agrees to be suspended for others of its queue that agreed,
 too, and to suspend them. A declared checkpoint stands for a yes; ``"false"`` takes it back."""
+MODEL = "windlass.dev/model"
+"""On a PodGroup, or a pod without one: the AI model that its work loads. The plugin ``model-grouping`` lets work on one
+model go in a row, so that cards load it once."""
 RUN_ESTIMATE = "windlass.dev/run-estimate"
 """On a PodGroup, or a pod without one: how long it runs once it has started (``90m``), by its owner's word. A Volcano
 Job's ``runningEstimate`` is written here. Backfill and estimated starts rest on it."""

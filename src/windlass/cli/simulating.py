@@ -21,6 +21,7 @@ from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.kits import durations, garbage, memory
 from windlass.sim import cluster
+from windlass.sim.batches import batches
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import Metrics, measure
@@ -63,6 +64,16 @@ def read_trace(name: str, form: str = "") -> list[TraceJob]:
         return formats.read(lines, name, form)
     except TraceError as error:
         raise _wrong(error) from error
+
+
+def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
+    """Jobs of one AI model in batches of that length; as they are for an empty one. Raises :class:`WindlassError`."""
+    if not text:
+        return jobs
+    try:
+        return batches(jobs, _seconds_of(text))
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
 
 def _wrong(error: TraceError) -> WindlassError:
@@ -121,6 +132,7 @@ def setup(given: Mapping[str, Any]) -> Setup:
             checkpoint_seconds=None if given["checkpoint"] == "never" else _seconds_of(given["checkpoint"]),
             speeds=dict(_speed(text, models) for text in given["speeds"]),
             spread_slowdown=given["spread_slowdown"],
+            model_load_seconds=_seconds_of(given["model_load"]),
         )
         mean = _seconds_of(given["mtbf"]) if given["mtbf"] else 0.0
         failures = NodeFailures(mean, _seconds_of(given["repair"]))
@@ -260,6 +272,8 @@ _LINES: Sequence[tuple[str, _Show]] = (
     ("preemptions", lambda f: str(f["preemptions"])),
     ("preemptions per job", lambda f: f"{f['preemptions_per_job']:.3f}"),
     ("lost GPU-hours", lambda f: f"{f['lost_gpu_seconds'] / 3600:.1f}"),
+    ("GPU-hours held", lambda f: f"{f['gpu_hours']:,.1f}"),
+    ("model loads", lambda f: str(f["model_loads"])),
     ("failed gang starts", lambda f: str(f["failed_gang_starts"])),
     ("GPU-hours of partial gangs", lambda f: f"{f['partial_gang_gpu_seconds'] / 3600:.1f}"),
     ("fairness (Jain)", lambda f: f"{f['fairness_jain']:.3f}"),

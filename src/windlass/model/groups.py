@@ -30,6 +30,7 @@ _READ = (
     names.MOVABLE,
     names.CHECKPOINTED,
     names.TIME_SHARE,
+    names.MODEL,
 )
 """Annotations of a group (or of a pod without one) that a policy reads."""
 

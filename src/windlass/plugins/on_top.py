@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from windlass.kits import durations
 from windlass.plugins.fgd import Fgd
 from windlass.plugins.gpu_aware import GpuAware, weights_of
+from windlass.plugins.model_grouping import WINDOW_SECONDS, ModelGrouping
 from windlass.plugins.scarcity import Scarcity
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.spi.configuration import PluginOption
@@ -49,6 +51,14 @@ def _srsf(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
     return [ShortestRemaining(weighed=True)]
 
 
+def _model_grouping(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    given = option.arguments.get("window", f"{WINDOW_SECONDS:g}s")
+    try:
+        return [ModelGrouping(durations.parse(str(given)), dialects)]
+    except ValueError:
+        raise ValueError(f"{option.name}: window {given!r} is no time above 0, such as 1h") from None
+
+
 ON_TOP: Mapping[str, Make] = {
     "gpu-aware": _gpu_aware,
     "fgd": _fgd,
@@ -56,5 +66,6 @@ ON_TOP: Mapping[str, Make] = {
     "las": _las,
     "srtf": _srtf,
     "srsf": _srsf,
+    "model-grouping": _model_grouping,
 }
 """Name → what makes the plugins of an option, for the pods of some dialects."""

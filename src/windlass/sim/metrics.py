@@ -6,6 +6,8 @@
 * ``allocation_percent``: running GPU time between the 5th and the 95th percentile of submissions, as part of
   what the cluster has in that time; GPUs held by gangs in part do not run.
 * ``fragmented_percent``: GPUs that are idle while at least one job waits, over the same time.
+* ``gpu_hours``: what jobs held, restarts, loads and gangs in part included. ``model_loads``: how often a card
+  loaded another AI model.
 * ``makespan_seconds``: from the first submission to the last end.
 * ``fairness_jain``: Jain's index (Σx)²/(n·Σx²) over queues; x is a queue's GPU time by duration as part of its
   GPU time by completion: 1 where its jobs never wait.
@@ -70,6 +72,8 @@ def measure(policy: str, outcome: Outcome) -> Metrics:
         "preemptions": preemptions,
         "preemptions_per_job": round(preemptions / jobs, 4) if jobs else 0.0,
         "lost_gpu_seconds": round(sum(ended.lost_gpu_seconds for ended in outcome.jobs), 1),
+        "gpu_hours": round(sum(span.gpus * (span.end - span.start) for span in outcome.spans) / 3600, 2),
+        "model_loads": outcome.model_loads,
         "failed_gang_starts": sum(ended.failed_starts for ended in outcome.jobs),
         "partial_gang_gpu_seconds": round(outcome.partial_gang_gpu_seconds, 1),
         "first_start_ok_percent_ge8_gpus": _first_starts(outcome),

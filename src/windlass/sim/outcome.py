@@ -61,5 +61,6 @@ class Outcome:
     partial_gang_gpu_seconds: float = 0.0
     cycles: int = 0
     decisions: int = 0
+    model_loads: int = 0
     seconds: float = 0.0
     memory_bytes: int = 0

@@ -17,6 +17,7 @@ from windlass.model import scheduler_config
 from windlass.model.engines import make_engine
 from windlass.plugins.availability import NodeAvailable
 from windlass.plugins.binpack import Binpack
+from windlass.plugins.model_grouping import MODEL, ModelGrouping
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.spread import Spread
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
@@ -117,7 +118,7 @@ def _reserving(backfill: str) -> Callable[[Setting], Made]:
     return lambda _: Made(_packed(backfill=backfill), confirms=True, dress=_timed)
 
 
-def _shared(policy: Callable[[Setting], TimeSharing]) -> Callable[[Setting], Made]:
+def shared(policy: Callable[[Setting], TimeSharing]) -> Callable[[Setting], Made]:
     """Jobs that opted in are suspended for one another, by the ranks of a policy."""
 
     def make(setting: Setting) -> Made:
@@ -135,6 +136,10 @@ def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
         return replace(group, annotations=notes)
 
     return dress
+
+
+def _with_model(group: Group, job: TraceJob) -> Group:
+    return replace(group, annotations={MODEL: job.model}) if job.model else group
 
 
 def _remaining(setting: Setting, *, weighed: bool) -> TimeSharing:
@@ -207,25 +212,30 @@ _ALL = (
         oracle=True,
     ),
     Policy(
+        "model-grouping",
+        "fifo-backfill, but jobs that came within an hour go by their AI model, so that cards load it seldom",
+        lambda _: Made(_packed(ModelGrouping()), dress=_with_model),
+    ),
+    Policy(
         "windlass",
         "gangs that opted in share time; run times are learned",
-        _shared(lambda _: LearnedSharing()),
+        shared(lambda _: LearnedSharing()),
     ),
     Policy(
         "las",
         "gangs that opted in share time: who has had least goes first, in two queues",
-        _shared(lambda _: LeastAttained()),
+        shared(lambda _: LeastAttained()),
     ),
     Policy(
         "srtf",
         "gangs that opted in share time, the shortest remaining time first (exact run times)",
-        _shared(partial(_remaining, weighed=False)),
+        shared(partial(_remaining, weighed=False)),
         oracle=True,
     ),
     Policy(
         "srsf",
         "the same by remaining GPU time (exact run times)",
-        _shared(partial(_remaining, weighed=True)),
+        shared(partial(_remaining, weighed=True)),
         oracle=True,
     ),
     Policy(

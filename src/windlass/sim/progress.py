@@ -43,12 +43,14 @@ class Effort:
     """How jobs run. ``restart``: see :class:`RestartCost`. ``checkpoint_seconds``: after how much work a job that
     says nothing of it saves what it has done; 0: all the time; ``None``: never, a stop costs all. ``speeds``: card
     model → how fast work goes on it, 1 where nothing is said; a job goes as fast as its slowest card.
-    ``spread_slowdown``: how much longer a job takes on more nodes than it needs (1: not at all)."""
+    ``spread_slowdown``: how much longer a job takes on more nodes than it needs (1: not at all).
+    ``model_load_seconds``: what it takes to load the AI model that a job names, where the card had another one."""
 
     restart: RestartCost = field(default_factory=RestartCost)
     checkpoint_seconds: float | None = 0.0
     speeds: Mapping[str, float] = field(default_factory=dict)
     spread_slowdown: float = 1.0
+    model_load_seconds: float = 0.0
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from windlass.sim.clock import Agenda, Kind
 from windlass.sim.cluster import capacity, gpus_of, model_of
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob, in_order
+from windlass.sim.loads import Loads
 from windlass.sim.outcome import Moment, Outcome, Span
 from windlass.sim.policies import Policy, Setting
 from windlass.sim.progress import Effort, JobRun, Pod, Speeds
@@ -41,6 +42,10 @@ from windlass.spi.objects import Node, Queue
 STEADY, EVERY = 1000, 8
 """After so many starts in vain the pauses of a job double with every eight more, and vary by chance: jobs in part
 could else be in one another's way for ever."""
+LAST = 1500
+"""After so many its owner gives it up."""
+PATIENCE = 2000
+"""Nothing runs and nothing comes: after so many moments at which nothing is decided either, nothing ever will be."""
 ROUNDS = 1000
 """So many cycles may one moment take: more would never end."""
 
@@ -102,6 +107,7 @@ class Replay:
             self.made, max(cards.values(), default=0), options.pod_gpus, pooled=not options.queues
         )
         self._speeds = Speeds(options.effort, {node.name: model_of(node) for node in nodes}, cards)
+        self._loads = Loads(cards, options.effort.model_load_seconds)
         self.outcome = Outcome([run.ended for run in self.runs], capacity_gpus=capacity(nodes))
         self._nodes = {node.name: node for node in nodes}
         self._deltas: list[Delta] = []
@@ -110,13 +116,15 @@ class Replay:
         self._waiting_jobs = 0
         self._waiting_gpus = 0.0
         self._done = 0
+        self._coming = len(self.runs)
+        """Jobs that are still to arrive, or to come again."""
         self._happenings: dict[int, Callable[[Any, float], None]] = {
             Kind.END: self._ends,
             Kind.REPAIR: self._repaired,
             Kind.FAILURE: self._failed,
             Kind.GIVE_UP: self._gives_up,
             Kind.ARRIVAL: self._arrives,
-            Kind.COME_BACK: self._enter,
+            Kind.COME_BACK: self._comes_back,
         }
         self._begin(ordered)
 
@@ -137,7 +145,8 @@ class Replay:
         agenda, happenings, timeline = self.agenda, self._happenings, self.options.timeline
         wake: float | None = None
         total = len(self.runs)
-        while self._done < total:
+        idle = 0
+        while self._done < total and (idle < PATIENCE or any(pod.node for pod in self._pods.values())):
             moment = agenda.moment()
             if moment is None or (wake is not None and wake < moment):
                 moment = wake
@@ -147,13 +156,17 @@ class Replay:
                 happenings[kind](what, moment)
             if not self._deltas and (wake is None or wake > moment):
                 continue
+            decisions = self.outcome.decisions
             wake = self._decide(moment)
+            still = self.outcome.decisions == decisions and not (self._used or self._coming)
+            idle = idle + 1 if still else 0
             if timeline:
                 self.outcome.moments.append(
                     Moment(moment, self._used, self._waiting_jobs, self._waiting_gpus)
                 )
             if progress is not None:
                 progress(self._done)
+        self.outcome.model_loads = self._loads.count
         return self.outcome
 
     def _decide(self, now: float) -> float | None:
@@ -173,6 +186,7 @@ class Replay:
 
     def _arrives(self, run: JobRun, now: float) -> None:
         self._teller.enrol(run, now)
+        self._coming -= 1
         self._pods.update(run.pods)
         self._waiting_jobs += 1
         self._waiting_gpus += run.job.gpus
@@ -194,6 +208,7 @@ class Replay:
             return
         run.settle(now)
         self._close_span(run, now)
+        self._loads.end(run)
         run.ended.ended = now
         run.rate = 0.0
         run.epoch += 1
@@ -222,7 +237,13 @@ class Replay:
         self._vacate(run, now)
         longer = min(max(0, run.ended.failed_starts - STEADY) // EVERY, 6)
         pause = singly.pause_seconds * 2.0**longer * (1.0 + (self._jitter.random() if longer else 0.0))
-        self.agenda.add(now + pause, Kind.COME_BACK, run)
+        if run.ended.failed_starts < LAST:
+            self._coming += 1
+            self.agenda.add(now + pause, Kind.COME_BACK, run)
+
+    def _comes_back(self, run: JobRun, now: float) -> None:
+        self._coming -= 1
+        self._enter(run, now)
 
     def _vacate(self, run: JobRun, now: float) -> None:
         """All of its pods go; they are made anew, but not told of."""
@@ -297,6 +318,7 @@ class Replay:
             if run.stops:
                 warming = self.options.effort.restart.of(run.job.gpus)
                 ended.lost_gpu_seconds += warming * run.gpus()
+            warming += self._loads.begin(run)
         end = run.go(now, self._speeds.rate(run), warming)
         self.agenda.add(end, Kind.END, (run, run.epoch))
 
@@ -321,6 +343,7 @@ class Replay:
             self._stop(run)
 
     def _stop(self, run: JobRun) -> None:
+        self._loads.end(run)
         run.stop(self.options.effort.checkpoint_seconds)
         self._waiting_jobs += 1
         self._waiting_gpus += run.job.gpus

@@ -63,6 +63,18 @@ def command() -> None:
     help="How much longer a job takes on more nodes than it needs (default: 1).",
 )
 @click.option(
+    "--model-load",
+    default="0s",
+    metavar="TIME",
+    help="How long a card takes to load another job's AI model (default: 0s).",
+)
+@click.option(
+    "--batch",
+    default="",
+    metavar="TIME",
+    help="Jobs of one AI model are put together into such as last so long.",
+)
+@click.option(
     "--mtbf", default="", metavar="TIME", help="Mean time between failures of a node (default: never)."
 )
 @click.option(
@@ -87,7 +99,7 @@ def run(
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots)
-    jobs = simulating.read_trace(trace, form or "")
+    jobs = simulating.put_together(simulating.read_trace(trace, form or ""), given["batch"])
     results = [simulating.play(invocation, jobs, policy, setup, reports.look) for policy in chosen]
     reports.write(f"{trace} on {given['nodes']}", [f"{len(jobs)} jobs; {setup.said}"], results, invocation)
     if invocation.output == "csv":

@@ -1,0 +1,50 @@
+"""Which AI model lies in the memory of which card, and what it takes to load another one.
+
+A card keeps the model of its last job until one of another model comes. A job takes, on each of its nodes, cards
+that have its model before others, and of those the ones that have been idle longest. A job that names no model, or
+has parts of cards, loads nothing and leaves cards as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from windlass.sim.jobs import WHOLE
+from windlass.sim.progress import JobRun
+
+
+class Loads:
+    """``cards``: node → how many there are. ``seconds``: what it takes to load a model; cards load side by side."""
+
+    def __init__(self, cards: Mapping[str, int], seconds: float) -> None:
+        self._seconds = seconds
+        self._idle: dict[str, list[str]] = {name: [""] * count for name, count in cards.items()}
+        """Node → the models on its idle cards, the longest idle first."""
+        self._taken: dict[int, dict[str, int]] = {}
+        self.count = 0
+        """Loads so far, one per card."""
+
+    def begin(self, run: JobRun) -> float:
+        """A job starts where it is; the seconds until its model is on all of its cards."""
+        job = run.job
+        if not self._seconds or not job.model or job.gpu_milli < WHOLE or run.index in self._taken:
+            return 0.0
+        taken: dict[str, int] = {}
+        for pod in run.pods.values():
+            if pod.node:
+                taken[pod.node] = taken.get(pod.node, 0) + pod.gpus
+        loads = 0
+        for node, count in taken.items():
+            idle = self._idle[node]
+            loads += count - min(count, idle.count(job.model))
+            for _ in range(count):
+                if idle:
+                    idle.pop(idle.index(job.model) if job.model in idle else 0)
+        self._taken[run.index] = taken
+        self.count += loads
+        return self._seconds if loads else 0.0
+
+    def end(self, run: JobRun) -> None:
+        """A job gives back the cards that it began with."""
+        for node, count in self._taken.pop(run.index, {}).items():
+            self._idle[node] += [run.job.model] * count
