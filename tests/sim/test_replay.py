@@ -55,6 +55,14 @@ def test_what_fits_nowhere_waits_for_ever_and_is_counted() -> None:
     assert ends(outcome) == {"a": None, "b": 10.0}
 
 
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_run_ends_though_a_job_never_can(policy: str) -> None:
+    failures = NodeFailures(5000.0, 100.0)
+    outcome = play([job(0, 10, 64, "a"), job(0, 10, 1, "b")], "2x8", policy, failures=failures)
+    assert ends(outcome)["a"] is None
+    assert (ends(outcome)["b"] is not None) == (policy != "fifo")
+
+
 # ---------------------------------------------------------------------- pod by pod
 
 
