@@ -1,0 +1,52 @@
+"""How much the parameters of time-sharing matter: each halved and doubled, on a trace.
+
+    python -m benchmarks.sharing ../shared/traces/philly/philly_oct.csv.gz 60x8
+    python -m benchmarks.sharing ../shared/traces/muri/trace3.csv.gz 8x8
+
+One run after the other, at the restart cost of 7/30/60 s; a table in Markdown.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from dataclasses import fields, replace
+
+from windlass.plugins.timeshare.learned import LearnedSharing, Tuning
+from windlass.sim import metrics
+from windlass.sim.cluster import make_nodes, parse
+from windlass.sim.policies import Policy, shared
+from windlass.sim.progress import Effort, RestartCost
+from windlass.sim.replay import Options, replay
+from windlass.sim.traces import formats
+
+COST = RestartCost(7, 30, 60)
+
+
+def main(trace: str, shape: str) -> None:
+    with gzip.open(trace, "rt") as lines:
+        jobs = formats.read(lines.read().splitlines(), trace)
+    nodes = make_nodes(parse(shape))
+    tunings = {"as it is": Tuning()}
+    for field in fields(Tuning):
+        for times in (0.5, 2.0):
+            value = getattr(Tuning(), field.name) * times
+            tunings[f"{field.name} {value:g}"] = replace(Tuning(), **{field.name: value})
+    print(
+        "| parameter | mean wait | p90 | mean wait of jobs ≥ 8 GPUs | mean completion | suspensions per job |"
+    )
+    print("|---|---|---|---|---|---|")
+    for name, tuning in tunings.items():
+        policy = Policy(name, "", shared(lambda _, tuning=tuning: LearnedSharing(tuning=tuning)))
+        outcome = replay(jobs, nodes, policy, Options(effort=Effort(restart=COST), timeline=False))
+        found = metrics.measure(name, outcome).figures
+        waits, large = found["queue_seconds"], found["queue_seconds_ge8_gpus"]
+        print(
+            f"| {name} | {waits['mean']:,.0f} | {waits['p90']:,.0f} | {large['mean']:,.0f} "
+            f"| {found['completion_seconds']['mean']:,.0f} | {found['preemptions_per_job']:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
