@@ -27,7 +27,8 @@ server's watches are served from: no pod was bound twice, no node and no card gi
 no gang stood with some and not all of its members for longer than 60 s after the last fault, another scheduler had
 bound a pod within 20 s of the leader's end, and no process ended that was not killed.
 
-- `scheduler`: killed once or twice and started again. `leader`: killed, or cut off from the API server.
+- `scheduler`: killed once or twice and started again. `leader`: killed, cut off from the API server by resets or in
+  silence, or frozen until another leads.
 - `apiserver`, `etcd`: killed and started again.
 - `network`: connections drop and answers are lost, then nothing passes for up to 6 s, by resets or in silence.
 - `storm`: three requests in ten are refused with 429, 500, 409, 410 or 504; some answers are lost; watches end
