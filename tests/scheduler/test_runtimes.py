@@ -13,8 +13,9 @@ from windlass.api.errors import not_found
 from windlass.api.resources import CONFIG_MAPS, PODS
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
+from windlass.model.traits import traits_of
 from windlass.scheduler.options import OWN_NAMESPACE as NAMESPACE
-from windlass.scheduler.runtimes import NAME, learns, traits_of
+from windlass.scheduler.runtimes import NAME, learns
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.objects import Group
 

@@ -96,6 +96,14 @@ class History:
                 return _prediction(sorted(runs.seconds), runs.total, words)
         return None
 
+    def similar(self, traits: Traits) -> Sequence[float]:
+        """The runs that :meth:`predict` rests on, seconds in ascending order; none where too little is known."""
+        for key, enough, _ in _levels(traits):
+            runs = self._runs.get(key)
+            if runs is not None and len(runs.seconds) >= enough:
+                return sorted(runs.seconds)
+        return ()
+
     # ------------------------------------------------------------------ kept across restarts
 
     def as_record(self) -> HistoryRecord:

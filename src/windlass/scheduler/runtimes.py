@@ -20,12 +20,12 @@ from windlass.client.errors import Unreachable
 from windlass.engine import deltas
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
+from windlass.model.traits import traits_of
 from windlass.observe import logs
 from windlass.predict.history import History, HistoryRecord
-from windlass.predict.model import Run, Traits
+from windlass.predict.model import Run
 from windlass.scheduler.options import OWN_NAMESPACE
 from windlass.spi.configuration import LEARNED, SchedulerConfig
-from windlass.spi.objects import Group
 
 NAME = "windlass-run-times"
 KEY = "history"
@@ -135,12 +135,6 @@ class RunTimes:
             return
         self._complained = False
         self._saved = version
-
-
-def traits_of(group: Group) -> Traits:
-    """What a model is told of a group; the namespace stands for its owner."""
-    namespace, _, name = group.key.partition("/")
-    return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1))
 
 
 def _object(text: str, namespace: str) -> dict[str, Any]:

@@ -2,29 +2,95 @@
 
 Pods of one group (Volcano's, KAI's, Kubernetes' own; a pod without one is its own) are one job: submitted when
 the first was created, begun when the last started, ended when the last container ended. Groups of which a pod
-has not ended, or never started, are left out: nobody knows how long they run.
+has not ended, or never started, are left out: nobody knows how long they run. :func:`record` may be told how long
+that is expected to be, and says how many there were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from windlass.api import yaml_text
 from windlass.engine.deltas import GroupUpserted, TaskUpserted
 from windlass.kits.timestamps import parse_rfc3339
 from windlass.model.snapshot import SnapshotError, from_objects
+from windlass.plugins.model_grouping import MODEL
+from windlass.plugins.timeshare.sharing import TIME_SHARE
 from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.sim.traces.rows import TraceError
 from windlass.spi.objects import Group, Task
 from windlass.spi.quantities import is_device
 
+Expected = Callable[[Group], float | None]
+"""How long a group is expected to run, in seconds; ``None``: nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """``jobs``: from the first submission on. ``first``: when that was, Unix seconds. ``unfinished``: how many of them
+    still run or wait, with the run time that is expected. ``running``, ``waiting``: how many were left out because
+    nobody knows how long they run; ``earlier``: how many because they came too early."""
+
+    jobs: Sequence[TraceJob]
+    first: float = 0.0
+    unfinished: int = 0
+    running: int = 0
+    waiting: int = 0
+    earlier: int = 0
+
 
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:
     """The jobs that ran and have ended, from the first on. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
-    objects = _objects("".join(lines), file)
+    return list(record(_objects("".join(lines), file), file).jobs)
+
+
+def record(
+    objects: Sequence[Mapping[str, Any]],
+    file: str,
+    *,
+    since: float = -inf,
+    now: float = 0.0,
+    expected: Expected = lambda _: None,
+) -> Recording:
+    """The jobs that came since a moment (Unix seconds). What has not ended at ``now`` is among them where it is
+    ``expected`` how long it runs: of what runs at least until now. Raises
+    :class:`~windlass.sim.traces.rows.TraceError`."""
+    groups, tasks = _grouped(objects, file)
+    ends = dict(_ends(objects))
+    found: list[tuple[float, TraceJob]] = []
+    counts = {"unfinished": 0, "running": 0, "waiting": 0, "earlier": 0}
+    for key, group in groups.items():
+        pods = list(tasks.get(key, {}).values())
+        if not pods:
+            continue
+        submitted = min(task.created for task in pods)
+        begun = _begun(pods)
+        ended = begun is not None and all(task.key in ends for task in pods)
+        seconds = max(ends[task.key] for task in pods) - begun if ended and begun is not None else None
+        if submitted < since:
+            counts["earlier"] += 1
+            continue
+        if seconds is None:
+            seconds = expected(group)
+            if seconds is None:
+                counts["waiting" if begun is None else "running"] += 1
+                continue
+            counts["unfinished"] += 1
+            seconds = max(seconds, now - begun) if begun is not None else seconds
+        found.append((submitted, _job(group, pods, max(0.0, seconds))))
+    found.sort(key=lambda pair: (pair[0], pair[1].id))
+    first = found[0][0] if found else 0.0
+    jobs = [replace(job, submit_seconds=submit - first) for submit, job in found]
+    return Recording(jobs, first, **counts)
+
+
+def _grouped(
+    objects: Sequence[Mapping[str, Any]], file: str
+) -> tuple[dict[str, Group], dict[str, dict[str, Task]]]:
     try:
         deltas = from_objects(objects).deltas
     except SnapshotError as error:
@@ -36,15 +102,13 @@ def read(lines: Iterable[str], file: str) -> list[TraceJob]:
             groups[delta.group.key] = delta.group
         elif isinstance(delta, TaskUpserted):
             tasks.setdefault(delta.task.group, {})[delta.task.key] = delta.task
-    ends = dict(_ends(objects))
-    jobs = [
-        job
-        for key, group in groups.items()
-        if (job := _job(group, list(tasks.get(key, {}).values()), ends)) is not None
-    ]
-    first = min((submit for submit, _ in jobs), default=0.0)
-    jobs.sort(key=lambda pair: (pair[0], pair[1].id))
-    return [replace(job, submit_seconds=submit - first) for submit, job in jobs]
+    return groups, tasks
+
+
+def _begun(tasks: Sequence[Task]) -> float | None:
+    """When the last of them started; ``None`` unless all have."""
+    started = [task.started for task in tasks if task.started is not None]
+    return max(started) if started and len(started) == len(tasks) else None
 
 
 def _objects(text: str, file: str) -> list[Mapping[str, Any]]:
@@ -79,29 +143,27 @@ def _ends(objects: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, float]]:
             yield f"{metadata.get('namespace') or 'default'}/{metadata['name']}", max(moments)
 
 
-def _job(group: Group, tasks: list[Task], ends: Mapping[str, float]) -> tuple[float, TraceJob] | None:
-    """With the moment of its submission."""
-    started = [task.started for task in tasks if task.started is not None]
-    if not tasks or len(started) != len(tasks) or any(task.key not in ends for task in tasks):
-        return None
+def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
     sums: dict[str, int] = {}
     for task in tasks:
         for name, units in task.needs.request:
             sums[name] = sums.get(name, 0) + units
     cards = sum(units for name, units in sums.items() if is_device(name))
     part = cards if 0 < cards < WHOLE else WHOLE
-    name = group.key.partition("/")[2].removeprefix("pod:")
-    return min(task.created for task in tasks), TraceJob(
+    agrees = group.annotations.get(TIME_SHARE)
+    return TraceJob(
         id=group.key,
         submit_seconds=0.0,
-        duration_seconds=max(0.0, max(ends[task.key] for task in tasks) - max(started)),
+        duration_seconds=seconds,
         gpus=-(-cards // WHOLE),
         gpu_milli=part,
         cpu_milli=sums.get("cpu", 0),
         memory_bytes=sums.get("memory", 0),
         queue=group.queue,
         user=group.key.partition("/")[0],
-        name=name,
+        name=group.key.partition("/")[2].removeprefix("pod:"),
         priority=group.priority,
+        model=group.annotations.get(MODEL, ""),
         requested_seconds=group.run_estimate if not group.learned else None,
+        time_share=None if agrees is None else agrees == "true",
     )
