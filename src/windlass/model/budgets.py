@@ -73,6 +73,10 @@ class BudgetBook:
             for budget in [self._views.get(key)]
         ]
 
+    def allowed(self) -> list[tuple[str, int]]:
+        """All budgets with how many evictions each allows."""
+        return [(key, budget.allowed) for key, budget in self._views.items()]
+
     def resend(self) -> None:
         """Everything is to be told anew."""
         self.dirty = dict.fromkeys(self._views)

@@ -338,6 +338,20 @@ class ClusterModel(Observed):
             self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._needs))
         return out
 
+    def told(self) -> list[deltas.Delta]:
+        """All that was told so far and holds, and where assumed pods are: a state for another engine."""
+        out: list[deltas.Delta] = [deltas.NodeUpserted(node) for node in self._sent_nodes.values()]
+        out += [deltas.QueueUpserted(queue) for queue in self._sent_queues.values()]
+        quotas = [quota for view in self._quotas.values() if (quota := quota_of(view)) is not None]
+        out += [deltas.NamespaceQuotaUpserted(quota) for quota in quotas]
+        out += [deltas.BudgetUpserted(key, allowed) for key, allowed in self._budgets.allowed()]
+        out += [deltas.GroupUpserted(group) for group in self._sent_groups.values()]
+        for key, task in self._sent_tasks.items():
+            found = self.assumed.get(key) if task.state is TaskState.PENDING else None
+            ours = found is not None and found.uid == task.uid
+            out.append(deltas.TaskUpserted(_as_assumed(task, found, None) if found and ours else task))
+        return out
+
     def _swap(self, attribute: str) -> dict[str, None]:
         dirty: dict[str, None] = getattr(self, attribute)
         if dirty:
