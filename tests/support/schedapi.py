@@ -146,7 +146,13 @@ class Running:
     """A scheduler at work on a fake API; ``settle`` lets time pass and everything finish."""
 
     def __init__(
-        self, api: SchedulerApi, *, registry: Any = None, stands_by: bool = False, **options: Any
+        self,
+        api: SchedulerApi,
+        *,
+        registry: Any = None,
+        stands_by: bool = False,
+        exporter: Any = None,
+        **options: Any,
     ) -> None:
         self.api = api
         self.recorder = Recorder()
@@ -160,6 +166,7 @@ class Running:
             recorder=self.recorder,  # type: ignore[arg-type]
             registry=registry,
             stands_by=stands_by,
+            exporter=exporter,
         )
         self.task: asyncio.Task[None] | None = None
 

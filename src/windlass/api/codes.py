@@ -458,6 +458,17 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "the metrics address is not right",
         "It reads HOST:PORT, for instance 127.0.0.1:9090.",
     ),
+    (
+        "WL-TRACE-400",
+        "the address of the traces' collector is not right",
+        "It is the URL of an OTLP/HTTP receiver, for instance http://collector:4318; /v1/traces is added.",
+    ),
+    (
+        "WL-TRACE-424",
+        "traces cannot be sent: OpenTelemetry is not installed",
+        "Traces are sent by OpenTelemetry's SDK, which is an extra: pip install 'windlass[otel]'. The project's image "
+        "has it. Without --otlp-endpoint and OTEL_EXPORTER_OTLP_ENDPOINT nothing is sent, and it is not needed.",
+    ),
 )
 
 

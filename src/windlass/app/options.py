@@ -71,6 +71,7 @@ class RemoteOptions:
     log_level: str = "info"
     errors_as_json: bool = False
     beside: tuple[str, ...] = ()
+    otlp_endpoint: str = ""
 
 
 def check_gpus(text: str) -> None:
@@ -210,6 +211,12 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
             metavar="FILE",
             help="scheduler configuration in Volcano's format; followed while running",
         )
+        remote.add_argument(
+            "--otlp-endpoint",
+            default="",
+            metavar="URL",
+            help="send traces to this OTLP/HTTP collector (default: OTEL_EXPORTER_OTLP_ENDPOINT)",
+        )
 
 
 def up_options(parsed: argparse.Namespace) -> UpOptions:
@@ -255,4 +262,5 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         leader_elect=parsed.leader_elect,
         errors_as_json=getattr(parsed, "output", None) == "json",
         beside=tuple(parsed.beside),
+        otlp_endpoint=getattr(parsed, "otlp_endpoint", ""),
     )

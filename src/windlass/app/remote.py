@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 from windlass.api.codes import exit_status_of
@@ -34,6 +35,8 @@ def _scheduler(options: RemoteOptions) -> int:
             config=str(options.config) if options.config else "",
             log_format=options.log_format,
             log_level=options.log_level,
+            otlp_endpoint=options.otlp_endpoint,
+            environment=os.environ,
             lease=LeaseOptions(namespace=options.own_namespace),
             scheduler=SchedulerOptions(
                 scheduler_names=options.scheduler_names,

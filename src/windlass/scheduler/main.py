@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -17,7 +18,7 @@ from windlass.client.http import HttpTransport
 from windlass.kits import garbage
 from windlass.kits import rng as randomness
 from windlass.kits.clock import SystemClock
-from windlass.observe import logs, metrics
+from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, parse_address
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
@@ -38,6 +39,9 @@ class ProcessOptions:
     config: str = ""
     log_format: str = "text"
     log_level: str = "info"
+    otlp_endpoint: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Where OpenTelemetry's variables are read from."""
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
@@ -61,6 +65,8 @@ async def serve(options: ProcessOptions) -> None:
     connection = kubeconfig.load(options.kubeconfig, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-scheduler", clock=clock, rng=rng)
     registry = metrics.registry()
+    identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
+    exporter = tracing.exporter(options.otlp_endpoint, options.environment, "windlass-scheduler", identity)
     service = SchedulerService(
         client,
         clock=clock,
@@ -68,8 +74,8 @@ async def serve(options: ProcessOptions) -> None:
         options=scheduling,
         registry=registry,
         stands_by=options.leader_elect,
+        exporter=exporter,
     )
-    identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
     election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
     endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
     if options.metrics_bind:
@@ -85,6 +91,8 @@ async def serve(options: ProcessOptions) -> None:
                 async with asyncio.timeout(5.0):
                     await election.release()
         await client.close()
+        if exporter is not None:
+            await asyncio.to_thread(exporter.close)
 
 
 async def _lead(service: SchedulerService, election: Election, elect: bool, file: ConfigFile | None) -> None:

@@ -41,6 +41,7 @@ from windlass.model.members import Members
 from windlass.model.neighbours import exclusive_rules
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
+from windlass.observe.tracing import Exporter
 from windlass.scheduler import evictor as evictions
 from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder, Outcome
@@ -52,6 +53,7 @@ from windlass.scheduler.evictor import Evictor, Order
 from windlass.scheduler.extender import Judges
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import STARTED_PHASES, GangWatch
+from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.loads import LoadFeed
@@ -98,6 +100,7 @@ class SchedulerService:
         bind_client: Client | None = None,
         registry: CollectorRegistry | None = None,
         stands_by: bool = False,
+        exporter: Exporter | None = None,
     ) -> None:
         self.options = options or SchedulerOptions()
         self._leads = asyncio.Event()
@@ -109,6 +112,7 @@ class SchedulerService:
         self.engine = engine or make_engine(policy, log.warning)
         self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
         self._next_policy: SchedulerConfig | None = None
+        self._journeys = Journeys(exporter, self.model) if exporter is not None else None
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
         self._clock = clock
@@ -305,15 +309,22 @@ class SchedulerService:
         if self._takes_over:
             changes = self._take_over(changes)
         inbox, self._inbox = self._inbox, []
+        taken = self._clock.monotonic()
         self.engine.apply([*self._run_times.filled(changes), *inbox])
         decision = self.engine.cycle(self._time())
         self.last_decision = decision
+        decided = self._clock.monotonic()
         for bind in decision.binds:
             self.model.assume_bind(bind)
         self._show(decision)
+        shown = self._clock.monotonic()
         self._carry_out(decision)
         self._expire()
         now = self._clock.monotonic()
+        if self._journeys is not None:
+            since = self._start_time - self._start_monotonic
+            moments = tuple(since + moment for moment in (begun, taken, decided, shown, now))
+            self._journeys.cycle(decision, len(changes) + len(inbox), moments)
         self._measure(decision, len(changes) + len(inbox), now - begun)
         if self._inbox:
             self._wake.set()
@@ -385,6 +396,8 @@ class SchedulerService:
             self._refused.pop(key, None)
             self._gangs.forget(key)
             self._publisher.gone(key)
+            if self._journeys is not None:
+                self._journeys.gone(key, self._time())
             return
         said = self._said.get(key)
         explanation = model.explanation(key) or (said.explanation if said else None)
@@ -392,7 +405,10 @@ class SchedulerService:
             explanation = model.readable().explanation(explanation)
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)
-        self._publisher.group(key, said is not None and said.admitted, explanation, blocked, members)
+        admitted = said is not None and said.admitted
+        self._publisher.group(key, admitted, explanation, blocked, members)
+        if self._journeys is not None:
+            self._journeys.group(key, admitted, explanation, members, self._time())
         if not is_implicit(key):
             self._watch_gang(key, members, now)
 
@@ -470,6 +486,9 @@ class SchedulerService:
             self._bind_succeeded(bind, outcome.seconds, pod)
         else:
             self._bind_failed(outcome)
+        if self._journeys is not None:
+            fault = "" if outcome.bound or seen else outcome.message
+            self._journeys.bound(bind, outcome.seconds, self._time(), fault)
         self._wake.set()
 
     def _bind_succeeded(self, bind: Bind, seconds: float, pod: views.Pod | None) -> None:
