@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpu": ("Cluster", "GPUs: ls, clear."),
     "plan": ("Cluster", "Show what the scheduler would do with a cluster."),
     "defrag": ("Cluster", "Show which idle GPUs nobody can use, and which moves would help."),
-    "sim": ("Cluster", "Simulate: run, pack, generate, formats, policies."),
+    "sim": ("Cluster", "Simulate: run, record, pack, generate, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
     "install": ("Cluster", "Put Windlass into a cluster, or bring it up to date."),

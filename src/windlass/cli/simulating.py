@@ -63,7 +63,7 @@ def read_trace(name: str, form: str = "") -> list[TraceJob]:
     try:
         return formats.read(lines, name, form)
     except TraceError as error:
-        raise _wrong(error) from error
+        raise wrong_trace(error) from error
 
 
 def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
@@ -76,7 +76,8 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
 
-def _wrong(error: TraceError) -> WindlassError:
+def wrong_trace(error: TraceError) -> WindlassError:
+    """With the file, the line and the column."""
     return WindlassError(
         INPUT_ERROR,
         str(error),
@@ -157,7 +158,7 @@ def read_nodes(text: str) -> Sequence[Node]:
     try:
         listed = openb.read_nodes(read_lines(text), text)
     except TraceError as error:
-        raise _wrong(error) from error
+        raise wrong_trace(error) from error
     shapes = [
         cluster.NodeShape(1, host.gpus, host.model, host.cpu_milli, host.memory_mib * openb.MIB)
         for host in listed

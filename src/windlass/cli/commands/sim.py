@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from windlass.api.errors import WindlassError
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
@@ -16,7 +17,7 @@ FORMATS = ("json", "yaml", "csv", "table")
 
 @click.group("sim", cls=NounGroup)
 def command() -> None:
-    """Simulate: run, pack, generate, formats, policies."""
+    """Simulate: run, record, pack, generate, formats, policies."""
 
 
 @command.command("run")
@@ -109,6 +110,38 @@ def run(
         invocation.out.write(simulating.as_table(results))
     else:
         emit(invocation, {"results": [result.figures for result in results]})
+    return 0
+
+
+@command.command("record")
+@click.option("--since", default="", metavar="TIME", help="Only jobs that came since, such as 30d or 12h.")
+@click.option("--sacct", metavar="FILE", help="Slurm's history instead, as sacct -X -P printed it.")
+@click.option(
+    "--unfinished",
+    is_flag=True,
+    help="Also what runs or waits, with the run time that is expected (by its owner, or by earlier runs).",
+)
+@standard(namespace=False, formats=("csv", "json", "yaml"))
+def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bool) -> int:
+    """Print a cluster's history as a trace, in the simulator's own format.
+
+    Of the pods and groups that the cluster still has, whoever schedules them: what was deleted is not known any more.
+    Nothing is written there. What was recorded and what was left out is told on standard error.
+    """
+    from windlass.cli import recording
+
+    if sacct and unfinished:
+        raise WindlassError("WL-USE-400", "--unfinished is for clusters; sacct's jobs need an end")
+    moment = recording.since_of(invocation, since)
+    found = (
+        recording.of_slurm(sacct, moment) if sacct else recording.of_cluster(invocation, moment, unfinished)
+    )
+    if invocation.output in ("", "csv"):
+        invocation.out.write(recording.as_csv(found))
+    else:
+        emit(invocation, recording.document(found))
+    for line in recording.words(found, unfinished):
+        invocation.note(line)
     return 0
 
 

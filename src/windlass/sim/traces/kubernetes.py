@@ -9,7 +9,7 @@ that is expected to be, and says how many there were.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -20,26 +20,13 @@ from windlass.model.snapshot import SnapshotError, from_objects
 from windlass.plugins.model_grouping import MODEL
 from windlass.plugins.timeshare.sharing import TIME_SHARE
 from windlass.sim.jobs import WHOLE, TraceJob
+from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError
 from windlass.spi.objects import Group, Task
 from windlass.spi.quantities import is_device
 
 Expected = Callable[[Group], float | None]
 """How long a group is expected to run, in seconds; ``None``: nobody knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """``jobs``: from the first submission on. ``first``: when that was, Unix seconds. ``unfinished``: how many of them
-    still run or wait, with the run time that is expected. ``running``, ``waiting``: how many were left out because
-    nobody knows how long they run; ``earlier``: how many because they came too early."""
-
-    jobs: Sequence[TraceJob]
-    first: float = 0.0
-    unfinished: int = 0
-    running: int = 0
-    waiting: int = 0
-    earlier: int = 0
 
 
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:

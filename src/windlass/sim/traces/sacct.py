@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from math import inf
 
 from windlass.sim.jobs import TraceJob
+from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import Row, rows
 from windlass.sim.traces.times import moment
 
@@ -27,16 +29,28 @@ _SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:
     """The jobs that ran and have ended, from the first submission on. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
-    ran = [row for row in rows(lines, file, COLUMNS, "|") if _ran(row)]
+    return list(record(lines, file).jobs)
+
+
+def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
+    """The same of those that came since a moment (Unix seconds), and what was left out. Raises
+    :class:`~windlass.sim.traces.rows.TraceError`."""
+    ran: list[Row] = []
+    running = waiting = earlier = 0
+    for row in rows(lines, file, COLUMNS, "|"):
+        if "." in row.text("JobID"):
+            continue
+        if moment(row, "Submit") < since:
+            earlier += 1
+        elif row.text("Start") not in NEVER and row.text("End") not in NEVER:
+            ran.append(row)
+        elif row.text("End") in NEVER:
+            running += row.text("Start") not in NEVER
+            waiting += row.text("Start") in NEVER
     submitted = [moment(row, "Submit") for row in ran]
     first = min(submitted, default=0.0)
-    return [_job(row, at - first) for row, at in zip(ran, submitted, strict=True)]
-
-
-def _ran(row: Row) -> bool:
-    if "." in row.text("JobID"):
-        return False
-    return row.text("Start") not in NEVER and row.text("End") not in NEVER
+    jobs = [_job(row, at - first) for row, at in zip(ran, submitted, strict=True)]
+    return Recording(jobs, first, running=running, waiting=waiting, earlier=earlier)
 
 
 def _job(row: Row, submit: float) -> TraceJob:

@@ -1,0 +1,123 @@
+"""What ``windlass sim record`` reads: a cluster's history, or Slurm's, → a trace as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from math import inf
+from typing import Any
+
+import msgspec
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import CONFIG_MAPS
+from windlass.cli import livecluster
+from windlass.cli.invocation import Invocation
+from windlass.cli.simulating import read_lines, wrong_trace
+from windlass.client.blocking import BlockingClient
+from windlass.kits import durations
+from windlass.kits.timestamps import rfc3339
+from windlass.model.snapshot import from_objects
+from windlass.predict.history import History, HistoryRecord
+from windlass.scheduler.options import OWN_NAMESPACE
+from windlass.scheduler.runtimes import KEY, NAME
+from windlass.sim.runtimes import RunTimes, learn
+from windlass.sim.traces import kubernetes, sacct, table
+from windlass.sim.traces.recording import Recording
+from windlass.sim.traces.rows import TraceError
+
+_DAYS = re.compile(r"(\d+(?:\.\d+)?)d")
+
+
+def since_of(invocation: Invocation, text: str) -> float:
+    """Unix seconds of ``30d`` or ``12h`` ago; all of the past for ``""``. Raises :class:`WindlassError`."""
+    if not text:
+        return -inf
+    days = _DAYS.fullmatch(text)
+    try:
+        seconds = 86_400.0 * float(days[1]) if days else durations.parse(text)
+    except ValueError as error:
+        raise WindlassError(
+            "WL-USE-400", f"--since {text}: {error}, or 30d", remedies=("windlass sim record --since 30d",)
+        ) from None
+    return invocation.clock.now() - seconds
+
+
+def of_slurm(name: str, since: float) -> Recording:
+    """From what ``sacct`` printed. Raises :class:`WindlassError`."""
+    try:
+        return sacct.record(read_lines(name), name, since)
+    except TraceError as error:
+        raise wrong_trace(error) from error
+
+
+def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Recording:
+    """From what a cluster still knows. Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
+    client = invocation.client
+    objects = [obj for _, obj in livecluster.objects(client, invocation.warn)]
+    now = invocation.clock.now()
+    run_times = RunTimes(history_of(client, objects))
+    try:
+        return kubernetes.record(
+            objects,
+            "cluster",
+            since=since,
+            now=now,
+            expected=run_times.expected if unfinished else lambda _: None,
+        )
+    except TraceError as error:
+        raise wrong_trace(error) from error
+
+
+def history_of(client: BlockingClient, objects: Iterable[Mapping[str, Any]]) -> History:
+    """What the scheduler keeps of earlier runs where it learns; else what has ended among the pods that are there."""
+    try:
+        found = client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE)
+    except StatusError as error:
+        if error.code not in (403, 404):
+            raise
+        found = None
+    history = kept_history(found)
+    if not history.version and not history.as_record().keys:
+        learn(history, from_objects(objects).model)
+    return history
+
+
+def kept_history(config_map: Mapping[str, Any] | None) -> History:
+    """Of the ConfigMap in which the scheduler keeps it; an empty one where there is none, or nothing in it that can
+    be read."""
+    text = ((config_map or {}).get("data") or {}).get(KEY)
+    try:
+        return History.of_record(msgspec.json.decode(text, type=HistoryRecord)) if text else History()
+    except msgspec.MsgspecError:
+        return History()
+
+
+def as_csv(recording: Recording) -> str:
+    return "".join(table.write(recording.jobs))
+
+
+def document(recording: Recording) -> dict[str, Any]:
+    """For programs."""
+    found: dict[str, Any] = {"jobs": [asdict(job) for job in recording.jobs]}
+    if recording.jobs:
+        found["firstSubmission"] = rfc3339(recording.first)
+    counts = ("unfinished", "running", "waiting", "earlier")
+    return {**found, **{name: getattr(recording, name) for name in counts}}
+
+
+def words(recording: Recording, unfinished: bool) -> list[str]:
+    """What was recorded and what was not, for people."""
+    said = [f"{len(recording.jobs)} jobs"]
+    if recording.jobs:
+        said[0] += f" since {rfc3339(recording.first)}"
+    if recording.unfinished:
+        said.append(f"{recording.unfinished} of them have not ended: they have the run time that is expected")
+    left = [f"{n} that {verb}" for n, verb in ((recording.running, "run"), (recording.waiting, "wait")) if n]
+    if left:
+        why = "nobody knows how long they run" if unfinished else "they have not ended"
+        said.append(f"left out: {' and '.join(left)}, since {why}")
+    if recording.earlier:
+        said.append(f"left out: {recording.earlier} that came earlier")
+    return said

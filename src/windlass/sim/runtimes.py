@@ -1,0 +1,74 @@
+"""How long the work of a cluster may run: drawn at random, by what its owner says or what earlier runs took.
+
+What its owner says of it is taken at his word. Else a run is drawn from the earlier runs that
+:class:`~windlass.predict.history.History` goes by, of those that are longer than it has run already. What has
+outlived all of that is taken to run on for as long again, and again. Of what is known by neither nobody knows an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from windlass.kits.rng import seeded
+from windlass.model.cluster import ClusterModel
+from windlass.model.traits import traits_of
+from windlass.predict.history import History
+from windlass.predict.model import Run
+from windlass.spi.objects import Group
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """``history``: what is known of earlier runs. ``unknown``: seconds that work runs of which nothing is known;
+    ``None``: for ever."""
+
+    history: History
+    unknown: float | None = None
+
+    def expected(self, group: Group) -> float | None:
+        """As its owner says, or as half of the earlier runs at most; ``None``: nobody knows."""
+        if group.run_estimate is not None and not group.learned:
+            return group.run_estimate
+        found = self.history.predict(traits_of(group))
+        return found.quantiles[0.5] if found is not None else self.unknown
+
+    def draw(self, group: Group, seed: str, elapsed: float = 0.0, limit: float | None = None) -> float | None:
+        """How long it runs in all, in seconds, more than ``elapsed``; at most ``limit`` (when it is ended by
+        force). Equal seeds draw the like of all that have the same runs behind them. ``None``: for ever."""
+        seconds = self._drawn(group, seed, elapsed)
+        if limit is None:
+            return seconds
+        return max(elapsed, limit) if seconds is None else max(elapsed, min(seconds, limit))
+
+    def _drawn(self, group: Group, seed: str, elapsed: float) -> float | None:
+        if group.run_estimate is not None and not group.learned:
+            return _outlive([group.run_estimate], elapsed)
+        runs = self.history.similar(traits_of(group))
+        if runs:
+            longer = [seconds for seconds in runs if seconds > elapsed]
+            if not longer:
+                return _outlive(runs, elapsed)
+            return longer[int(seeded(f"{seed} {group.key}").random() * len(longer))]
+        return None if self.unknown is None else _outlive([self.unknown], elapsed)
+
+
+def _outlive(runs: Sequence[float], elapsed: float) -> float:
+    seconds = max(runs[-1], 1.0)
+    while seconds <= elapsed:
+        seconds *= 2
+    return seconds
+
+
+def learn(history: History, model: ClusterModel) -> int:
+    """Take in what has ended well among the pods of a model; how many there were."""
+    count = 0
+    for pod in model.pods.values():
+        key = model.group_of(pod.key)
+        group = model.group_sent(key) if key is not None else None
+        if pod.phase != "Succeeded" or group is None or not pod.started or not pod.ended:
+            continue
+        if pod.ended > pod.started:
+            history.observe(Run(group.uid or group.key, traits_of(group), pod.ended - pod.started))
+            count += 1
+    return count

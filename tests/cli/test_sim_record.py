@@ -1,0 +1,131 @@
+"""``windlass sim record``: what a cluster or Slurm remembers becomes a trace that ``sim run`` plays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from fakecluster import FakeCluster
+from kubeobjects import group, node, pod, queue
+
+from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES
+from windlass.predict.history import History
+from windlass.predict.model import Run, Traits
+from windlass.sim.traces import formats
+
+Run_: TypeAlias = Any
+"""Of the fixture ``windlass``, whose clock says 2026-01-01T12:00:00Z."""
+SACCT = """\
+JobID|JobName|User|Partition|Submit|Start|End|TimelimitRaw|AllocTRES|State
+1|a|ann|gpu|2025-12-31T10:00:00|2025-12-31T10:01:00|2025-12-31T11:01:00|120|cpu=8,gres/gpu=4,mem=10G|COMPLETED
+1.batch|batch|||2025-12-31T10:01:00|2025-12-31T10:01:00|2025-12-31T11:01:00|||COMPLETED
+2|b|bob|gpu|2025-12-31T10:30:00|2025-12-31T10:30:00|Unknown|60|cpu=1,gres/gpu=1|RUNNING
+3|c|bob|gpu|2025-12-31T10:40:00|Unknown|Unknown|60||PENDING
+4|d|bob|gpu|2025-11-01T10:00:00|2025-11-01T10:00:00|2025-11-01T10:10:00|60|cpu=1,gres/gpu=1|COMPLETED
+"""
+
+
+def stamp(minutes: int) -> str:
+    return f"2026-01-01T{9 + minutes // 60:02d}:{minutes % 60:02d}:00Z"
+
+
+def ran(name: str, created: int, begun: int | None, ended: int | None, **more: Any) -> dict[str, Any]:
+    """A pod of two GPUs; minutes after nine."""
+    obj = pod(name, requests={"nvidia.com/gpu": "2"}, node="n1" if begun is not None else "", **more)
+    obj["metadata"]["creationTimestamp"] = stamp(created)
+    if begun is not None:
+        obj["status"]["startTime"] = stamp(begun)
+    if ended is not None:
+        done = {"terminated": {"finishedAt": stamp(ended), "startedAt": stamp(begun or 0), "exitCode": 0}}
+        obj["status"] |= {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": done}]}
+    return obj
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    found = FakeCluster()
+    found.add(NODES, node("n1"))
+    found.add(QUEUES, queue("research"))
+    found.add(POD_GROUPS, group("gang", 2, queue="research"))
+    for at in range(2):
+        found.add(PODS, ran(f"gang-{at}", 10, 20, 50, group="gang"))
+    found.add(PODS, ran("old", 0, 0, 5))
+    found.add(PODS, ran("works", 100, 100, None))
+    found.add(PODS, ran("waits", 120, None, None))
+    return found
+
+
+def test_what_ended_is_recorded_and_what_has_not_is_told(windlass: Run_) -> None:
+    done = windlass("sim", "record", "-o", "json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    gang = next(job for job in found["jobs"] if job["id"] == "default/gang")
+    assert gang["duration_seconds"] == 30 * 60
+    assert (gang["gpus"], gang["queue"], gang["submit_seconds"]) == (4, "research", 600.0)
+    assert len(found["jobs"]) == 2
+    assert (found["running"], found["waiting"], found["unfinished"]) == (1, 1, 0)
+    assert found["firstSubmission"] == "2026-01-01T09:00:00Z"
+    assert "left out: 1 that run and 1 that wait, since they have not ended" in done.err
+
+
+def test_only_what_came_since(windlass: Run_) -> None:
+    done = windlass("sim", "record", "--since", "0.12d", "-o", "json")
+    assert [job["id"] for job in json.loads(done.out)["jobs"]] == ["default/gang"]
+    assert "left out: 1 that came earlier" in done.err
+
+
+def test_unfinished_work_has_the_run_time_that_is_expected(windlass: Run_, cluster: FakeCluster) -> None:
+    history = History()
+    for number in range(3):
+        history.observe(Run(f"w{number}", Traits("default", "default", "works"), 7200.0))
+    import msgspec
+
+    text = msgspec.json.encode(history.as_record()).decode()
+    kept = {"metadata": {"name": "windlass-run-times", "namespace": "kube-system"}, "data": {"history": text}}
+    cluster.add(CONFIG_MAPS, kept)
+    done = windlass("sim", "record", "--unfinished", "-o", "json")
+    found = json.loads(done.out)
+    works = next(job for job in found["jobs"] if job["name"] == "works")
+    assert works["duration_seconds"] == 7200.0
+    assert (found["unfinished"], found["running"], found["waiting"]) == (1, 0, 1)
+    assert "1 of them have not ended: they have the run time that is expected" in done.err
+    assert "left out: 1 that wait, since nobody knows how long they run" in done.err
+
+
+def test_what_is_recorded_can_be_run(windlass: Run_, tmp_path: Path) -> None:
+    done = windlass("sim", "record")
+    path = tmp_path / "trace.csv"
+    path.write_text(done.out)
+    again = formats.read(done.out.splitlines(keepends=True), "trace")
+    assert [job.id for job in again] == ["default/pod:old", "default/gang"]
+    ran = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo", "-o", "json")
+    figures = json.loads(ran.out)["results"][0]
+    assert (figures["jobs"], figures["unfinished_jobs"]) == (2, 0)
+    assert figures["completion_seconds"]["mean"] == (5 + 30) * 60 / 2
+
+
+def test_the_history_of_slurm(windlass: Run_, tmp_path: Path) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(SACCT)
+    done = windlass("sim", "record", "--sacct", str(path), "--since", "30d")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[1].startswith("1,0,3600,4,")
+    assert len(done.out.splitlines()) == 2
+    assert "left out: 1 that run and 1 that wait" in done.err
+    assert "left out: 1 that came earlier" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--since", "lately"), "--since lately: 'lately' is not a duration"),
+        (("--sacct", "x", "--unfinished"), "sacct's jobs need an end"),
+        (("--sacct", "nowhere.txt"), "nowhere.txt does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused(windlass: Run_, arguments: tuple[str, ...], words: str) -> None:
+    done = windlass("sim", "record", *arguments)
+    assert done.code != 0
+    assert words in done.err
