@@ -52,8 +52,17 @@ class Request:
     scheduler_names: Sequence[str] = ()
 
 
-def plan(request: Request, warn: Warn) -> dict[str, Any]:
-    """The plan as a document. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A cluster that has been read, and the configuration that holds there."""
+
+    model: ClusterModel
+    parsed: Parsed
+    counted: Counted
+
+
+def loaded(request: Request, warn: Warn) -> Loaded:
+    """From files. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
     parsed = (
         read_config(request.config, warn) if request.config else Parsed(scheduler_config.SchedulerConfig())
     )
@@ -62,13 +71,12 @@ def plan(request: Request, warn: Warn) -> dict[str, Any]:
     for name in request.files:
         for kind, count in enter(model, name, counted).items():
             warn(f"{name}: {count} of {kind} ignored: the scheduler does not read this kind")
-    return run(model, parsed, request, warn, counted)
+    return Loaded(model, parsed, counted)
 
 
-def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str, Any]:
-    """The plan for a running cluster, of which everything is only read. Without ``request.config`` the configuration
-    of the Windlass that is installed there holds. Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``.
-    A field that cannot be read is told by what waits because of it."""
+def loaded_live(client: BlockingClient, request: Request, warn: Warn) -> Loaded:
+    """From a running cluster, of which everything is only read. Without ``request.config`` the configuration of the
+    Windlass that is installed there holds. Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
     parsed = Parsed(scheduler_config.SchedulerConfig())
     if request.config:
         parsed = read_config(request.config, warn)
@@ -77,7 +85,20 @@ def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str,
     model = _model(request.scheduler_names or LIVE_SCHEDULERS, parsed)
     counted = Counted()
     load(model, livecluster.objects(client, warn), counted=counted)
-    return run(model, parsed, request, warn, counted)
+    return Loaded(model, parsed, counted)
+
+
+def plan(request: Request, warn: Warn) -> dict[str, Any]:
+    """The plan as a document. Raises :class:`WindlassError`. ``warn`` is told what is not used."""
+    found = loaded(request, warn)
+    return run(found.model, found.parsed, request, warn, found.counted)
+
+
+def plan_live(client: BlockingClient, request: Request, warn: Warn) -> dict[str, Any]:
+    """The plan for a running cluster: see :func:`loaded_live`. A field that cannot be read is told by what waits
+    because of it."""
+    found = loaded_live(client, request, warn)
+    return run(found.model, found.parsed, request, warn, found.counted)
 
 
 def _model(scheduler_names: Sequence[str], parsed: Parsed) -> ClusterModel:
@@ -90,7 +111,7 @@ def run(
     model: ClusterModel, parsed: Parsed, request: Request, warn: Warn, counted: Counted | None = None
 ) -> dict[str, Any]:
     """The plan for a cluster that has been read. Raises :class:`WindlassError`."""
-    quotas = _quotas(counted) if counted is not None else None
+    quotas = quotas_of(counted) if counted is not None else None
     still = EngineConfig(claim_pause_seconds=0.0)  # time stands still: nobody would ever end a pause
     engine = make_engine(parsed.config, lambda text: warn(f"{request.config}: {text}"), base=still)
     model.read_labels(engine.reads, images=engine.reads_images)
@@ -101,7 +122,8 @@ def run(
     return found
 
 
-def _quotas(counted: Counted) -> NamespaceQuotas:
+def quotas_of(counted: Counted) -> NamespaceQuotas:
+    """Raises :class:`WindlassError`."""
     try:
         return NamespaceQuotas(counted.quotas, counted.pods)
     except QuantityError as error:
