@@ -45,7 +45,7 @@ def test_nothing_is_said_before_three_runs_of_a_name() -> None:
     assert observed(10, 20).predict(TRAITS) is None
     found = observed(10, 20, 30).predict(TRAITS)
     assert found == Prediction(
-        30, {0.5: 20, 0.9: 30, 1.0: 30}, "by 3 earlier runs of this name and size: p50 20s, p90 30s"
+        30, {0.1: 10, 0.5: 20, 0.9: 30, 1.0: 30}, "by 3 earlier runs of this name and size: p50 20s, p90 30s"
     )
     assert found.at_most == 30
     assert Prediction(5).at_most == 5
@@ -54,7 +54,7 @@ def test_nothing_is_said_before_three_runs_of_a_name() -> None:
 def test_quantiles_are_those_of_the_window() -> None:
     found = observed(*range(1, 101)).predict(TRAITS)
     assert found is not None
-    assert found.quantiles == {0.5: 84, 0.9: 97, 1.0: 100}
+    assert found.quantiles == {0.1: 72, 0.5: 84, 0.9: 97, 1.0: 100}
     assert found.seconds == 97
     assert found.basis.startswith("by 100 earlier runs")
 
@@ -91,7 +91,7 @@ def test_work_counts_once_by_its_longest_pod() -> None:
     assert model.version == 6
     found = model.predict(TRAITS)
     assert found is not None
-    assert found.quantiles == {0.5: 30, 0.9: 30, 1.0: 30}
+    assert found.quantiles == {0.1: 30, 0.5: 30, 0.9: 30, 1.0: 30}
     assert found.basis.startswith("by 3 earlier runs")
     model.observe(Run("d", TRAITS, 0.0))
     assert model.version == 6

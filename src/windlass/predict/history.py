@@ -21,14 +21,13 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.kits import durations
-from windlass.predict.model import Prediction, Run, Traits
+from windlass.predict.model import QUANTILES, Prediction, Run, Traits
 from windlass.predict.names import pattern
 
 WINDOW = 32
 KEYS = 1024
 WORKS = 4096
 """So many pieces of work are remembered, for more pods of them to end."""
-QUANTILES = (0.5, 0.9, 1.0)
 RECKONED = 0.9
 VERSION = 1
 

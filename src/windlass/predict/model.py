@@ -10,16 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+QUANTILES = (0.1, 0.5, 0.9, 1.0)
+"""The probabilities that every prediction has; 1.0: the longest that is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What is known of a piece of work before it runs. ``owner``: its user, or the namespace that stands for
-    one; ``size``: how many pods it needs at the least; ``name`` without the namespace."""
+    one; ``size``: how many pods it needs at the least; ``name`` without the namespace. An empty owner or name says
+    nothing. ``stated``: for how many seconds its owner says that it runs. ``work``: see :class:`Run`."""
 
     owner: str
     queue: str
     name: str
     size: int = 1
+    stated: float | None = None
+    work: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +40,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """``seconds``: what to reckon with, rather too long than too short. ``quantiles``: probability → seconds;
-    1.0 is the longest that is known. ``basis``: on what it rests, for people."""
+    """``seconds``: what to reckon with, rather too long than too short. ``quantiles``: probability → seconds, of
+    :data:`QUANTILES`, none less than one of a smaller probability. ``basis``: on what it rests, for people."""
 
     seconds: float
     quantiles: Mapping[float, float] = field(default_factory=dict)
@@ -48,6 +54,9 @@ class Prediction:
 
 
 class RunTimeModel(Protocol):
+    """:class:`~windlass.predict.history.History` (learned), :class:`~windlass.predict.known.Stated` (the owner's word),
+    :class:`~windlass.predict.known.Oracle` (the truth)."""
+
     def observe(self, run: Run) -> None:
         """A run has ended. Told again of the same work, the longest counts."""
         ...
