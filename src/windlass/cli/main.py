@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("Cluster", "Nodes: ls, tree, add-simulated, cordon, uncordon, drain."),
     "gpu": ("Cluster", "GPUs: ls, clear."),
     "plan": ("Cluster", "Show what the scheduler would do with a cluster."),
+    "what-if": ("Cluster", "Show who would start sooner or later if the cluster were different."),
     "defrag": ("Cluster", "Show which idle GPUs nobody can use, and which moves would help."),
     "sim": ("Cluster", "Simulate: run, record, pack, generate, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
@@ -64,7 +65,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"windlass.cli.commands.{cmd_name}")
+        module = import_module(f"windlass.cli.commands.{cmd_name.replace('-', '_')}")
         return module.command
 
     def resolve_command(

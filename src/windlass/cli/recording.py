@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
 from typing import Any
@@ -18,6 +18,7 @@ from windlass.cli.simulating import read_lines, wrong_trace
 from windlass.client.blocking import BlockingClient
 from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
+from windlass.model.cluster import ClusterModel
 from windlass.model.snapshot import from_objects
 from windlass.predict.history import History, HistoryRecord
 from windlass.scheduler.options import OWN_NAMESPACE
@@ -57,7 +58,7 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
     client = invocation.client
     objects = [obj for _, obj in livecluster.objects(client, invocation.warn)]
     now = invocation.clock.now()
-    run_times = RunTimes(history_of(client, objects))
+    run_times = RunTimes(history_of(client, from_objects(objects).model))
     try:
         return kubernetes.record(
             objects,
@@ -70,8 +71,9 @@ def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Record
         raise wrong_trace(error) from error
 
 
-def history_of(client: BlockingClient, objects: Iterable[Mapping[str, Any]]) -> History:
-    """What the scheduler keeps of earlier runs where it learns; else what has ended among the pods that are there."""
+def history_of(client: BlockingClient, model: ClusterModel) -> History:
+    """What the scheduler keeps of earlier runs where it learns; else what has ended among the pods that are there.
+    Raises ``StatusError``, ``Unreachable``."""
     try:
         found = client.find(CONFIG_MAPS, NAME, OWN_NAMESPACE)
     except StatusError as error:
@@ -80,7 +82,7 @@ def history_of(client: BlockingClient, objects: Iterable[Mapping[str, Any]]) -> 
         found = None
     history = kept_history(found)
     if not history.version and not history.as_record().keys:
-        learn(history, from_objects(objects).model)
+        learn(history, model)
     return history
 
 

@@ -49,7 +49,7 @@ from windlass.spi.devices import CardMode
 from windlass.spi.objects import Dialect, Group, HeldSlice, Node, Queue, RoleWishes, Task, TaskState
 
 _PRUNE_AT_LEAST = 1024
-_OF_NODES = ("DaemonSet", "Node")
+OF_NODES = ("DaemonSet", "Node")
 """Who makes pods that belong to their node: they would come back there at once."""
 
 
@@ -581,7 +581,7 @@ class ClusterModel(Observed):
         """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:
         nobody may touch it."""
         owner = pod.controller
-        bound_to_node = owner is not None and owner.kind in _OF_NODES
+        bound_to_node = owner is not None and owner.kind in OF_NODES
         if not pod.node_name or pod.finished or bound_to_node or tasks.is_critical(pod):
             return ""
         return self._foreign_queue

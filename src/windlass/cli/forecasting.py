@@ -1,0 +1,319 @@
+"""What ``windlass what-if`` reads and prints: a cluster, or a dump of one → who would start sooner or later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.api.quantities import QuantityError
+from windlass.cli import planning, tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.recording import history_of
+from windlass.cli.simulating import progress
+from windlass.cli.words import about, natural, plural
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.kits import durations
+from windlass.model.cluster import OF_NODES, ClusterModel
+from windlass.model.engines import make_engine
+from windlass.model.groups import shown_key
+from windlass.model.neighbours import exclusive_rules
+from windlass.model.queues import shown
+from windlass.predict.history import History
+from windlass.scheduler import configuration
+from windlass.scheduler.runtimes import learns
+from windlass.sim import changes
+from windlass.sim.forward import RUNS, State, state_of
+from windlass.sim.policies import KAI, VOLCANO
+from windlass.sim.runtimes import RunTimes, learn
+from windlass.sim.whatif import Band, Comparison, Draws, Shift, World, compare, kind_of
+from windlass.spi.configuration import BACKFILLS, SchedulerConfig, foreign_queue
+
+NAMED = {"default": "", "volcano-like": VOLCANO, "kai-like": KAI} | {
+    name: f"configurations:\n- name: backfill\n  arguments:\n    reservations: {name}\n" for name in BACKFILLS
+}
+"""Configurations that ``--policy`` knows by name."""
+QUIET = EngineConfig(reports=False)
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``files``, ``config``: as ``windlass plan`` reads them. ``drain``, ``add``, ``quota``, ``remove``: as on the
+    command line. ``policy``: another configuration, a name of :data:`NAMED` or a file. ``run_time``: of work of which
+    nothing is known. ``horizon``: how far is looked ahead."""
+
+    files: Sequence[str] = ()
+    config: str = ""
+    drain: Sequence[str] = ()
+    add: Sequence[str] = ()
+    quota: Sequence[str] = ()
+    policy: str = ""
+    remove: Sequence[str] = ()
+    samples: int = 20
+    seed: int = 0
+    run_time: str = ""
+    horizon: str = "720h"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``said``: what is different. ``both``: both APIs have queues. ``endless``: how much of what runs has no known
+    end."""
+
+    said: Sequence[str]
+    comparison: Comparison
+    both: bool
+    endless: int
+    running: int
+
+
+def answer(invocation: Invocation, question: Question) -> Answer:
+    """Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
+    changed = _changes(question)
+    unknown = _seconds(question.run_time) if question.run_time else None
+    until = _seconds(question.horizon)
+    now = invocation.clock.now()
+    request = planning.Request(question.files, question.config, now)
+    if question.files:
+        found = planning.loaded(request, invocation.warn)
+    else:
+        found = planning.loaded_live(invocation.client, request, invocation.warn)
+    found.model.withheld = planning.quotas_of(found.counted).withheld
+    before = _world(found, found.parsed.config, now)
+    run_times = RunTimes(_history(invocation, found, question), unknown)
+    after = before
+    if question.policy:
+        after = _world(found, _policy(question.policy, invocation.warn), now)
+    after = World(after.state.copy(), after.engine)
+    for change in changed:
+        _make(change, after.state)
+    _leave_with_nodes(found.model, before.state, after.state)
+    for text in question.add:
+        for shape in changes.unlike(before.state, text):
+            invocation.warn(f"no node is like {shape}: it has no labels, and CPU and memory without limit")
+    draws = Draws(run_times, question.samples, question.seed, until)
+    with progress(invocation, "what-if", question.samples) as tell:
+        comparison = compare(before, after, draws, tell)
+    said = [change.said for change in changed]
+    said += [f"with policy {question.policy}"] if question.policy else []
+    endless, running = _endless(before.state, run_times)
+    return Answer(said, comparison, found.model.both_apis(), endless, running)
+
+
+def _changes(question: Question) -> list[changes.Change]:
+    makers: Sequence[tuple[Sequence[str], Callable[[str], changes.Change]]] = (
+        (question.drain, changes.drain),
+        (question.add, changes.add),
+        (question.quota, changes.set_quota),
+        (question.remove, changes.remove_job),
+    )
+    try:
+        found = [make(text) for texts, make in makers for text in texts]
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+    if not found and not question.policy:
+        raise WindlassError(
+            "WL-USE-400",
+            "nothing would be different",
+            remedies=("windlass what-if --drain node7", "windlass what-if --add 4xH100:8"),
+        )
+    return found
+
+
+def _make(change: changes.Change, state: State) -> None:
+    try:
+        change.make(state)
+    except changes.ChangeError as error:
+        raise WindlassError(
+            "WL-USE-404",
+            str(error),
+            evidence=f"there is: {error.known}" if error.known else "there is none",
+            remedies=("windlass node ls", "windlass queue ls", "windlass ps -A"),
+        ) from None
+    except QuantityError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+
+
+def _leave_with_nodes(model: ClusterModel, before: State, after: State) -> None:
+    """Pods of DaemonSets and static pods go with their node, and come nowhere else."""
+    for key, pod in model.pods.items():
+        owner = pod.controller
+        place = before.tasks[key].node if key in before.tasks else ""
+        if owner is not None and owner.kind in OF_NODES and place and place not in after.nodes:
+            task = after.tasks.pop(key, None)
+            if task is not None and not any(one.group == task.group for one in after.tasks.values()):
+                after.groups.pop(task.group, None)
+
+
+def _policy(name: str, warn: planning.Warn) -> SchedulerConfig:
+    if name in NAMED:
+        return configuration.parse(NAMED[name], name).config
+    try:
+        return planning.read_config(name, warn).config
+    except WindlassError as error:
+        if error.code != "WL-USE-400":
+            raise
+        raise WindlassError(
+            "WL-USE-404",
+            f'there is no policy "{name}", and no file of that name',
+            evidence="policies: " + ", ".join(NAMED),
+            remedies=("windlass what-if --policy easy", "windlass what-if --policy scheduler.conf"),
+        ) from None
+
+
+def _world(found: planning.Loaded, policy: SchedulerConfig, now: float) -> World:
+    """The state as a scheduler with this configuration is told of it."""
+    model = found.model
+
+    def engine() -> Engine:
+        return make_engine(policy, lambda _: None, base=QUIET)
+
+    reads = engine()
+    model.read_labels(reads.reads, images=reads.reads_images)
+    model.configure(
+        tiers=bool(policy.tiers), exclusive=exclusive_rules(policy), foreign_queue=foreign_queue(policy)
+    )
+    model.resend()
+    return World(state_of(model.take(now), now), engine)
+
+
+def _history(invocation: Invocation, found: planning.Loaded, question: Question) -> History:
+    if not learns(found.parsed.config):
+        return History()
+    if not question.files:
+        return history_of(invocation.client, found.model)
+    history = History()
+    learn(history, found.model)
+    return history
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = durations.parse(text)
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+    if seconds <= 0:
+        raise WindlassError("WL-USE-400", f"{text} is no time to run", remedies=("windlass what-if --help",))
+    return seconds
+
+
+def _endless(state: State, run_times: RunTimes) -> tuple[int, int]:
+    """How many groups run of which nobody knows an end, and how many run at all."""
+    running = {task.group: task.run_limit for task in state.tasks.values() if task.state in RUNS}
+    known = {key: limit for key, limit in running.items() if key in state.groups}
+    endless = [
+        key
+        for key, limit in known.items()
+        if limit is None and run_times.draw(state.groups[key], "", 0.0) is None
+    ]
+    return len(endless), len(known)
+
+
+# ---------------------------------------------------------------------- printing
+
+
+def document(found: Answer) -> dict[str, Any]:
+    """For programs; seconds, ``null`` for never."""
+    comparison = found.comparison
+    return {
+        "apiVersion": "windlass.dev/v1alpha1",
+        "kind": "WhatIf",
+        "changes": list(found.said),
+        "samples": comparison.samples,
+        "runningWithoutKnownEnd": found.endless,
+        "running": found.running,
+        "totals": {kind: comparison.count(kind) for kind in ("sooner", "later", "same")},
+        "jobs": [_record(shift, found.both) for shift in comparison.shifts],
+    }
+
+
+def _record(shift: Shift, both: bool) -> dict[str, Any]:
+    namespace, _, name = shown_key(shift.group).partition("/")
+    return {
+        "namespace": namespace,
+        "job": name,
+        "queue": shown(shift.queue, both),
+        "gpus": shift.gpus,
+        "change": kind_of(shift),
+        "before": _band(shift.before),
+        "after": _band(shift.after),
+        "laterSeconds": _band(shift.later),
+        "moreStops": round(shift.stops, 3),
+    }
+
+
+def _band(band: Band) -> dict[str, float | None]:
+    values = {"p10": band.low, "p50": band.middle, "p90": band.high}
+    return {name: None if isinf(value) else round(value, 1) for name, value in values.items()}
+
+
+def as_text(found: Answer) -> str:
+    """For people: who changes most first."""
+    comparison = found.comparison
+    told = [shift for shift in comparison.shifts if kind_of(shift) != "same"]
+    told.sort(key=lambda shift: (-abs(shift.later.middle), natural(shift.group)))
+    lines = [f"{', '.join(found.said)}: {plural(comparison.samples, 'sample')} of run times\n"]
+    if told:
+        rows = [
+            [
+                shown_key(shift.group),
+                shown(shift.queue, found.both),
+                f"{shift.gpus:g}",
+                _when(shift.before),
+                _when(shift.after),
+                _shift(shift),
+            ]
+            for shift in told[:SHOWN]
+        ]
+        lines.append(
+            tables.render(["JOB", "QUEUE", "GPUS", "STARTS NOW IN", "THEN IN", "WHICH IS"], rows, right={2})
+        )
+        if len(told) > SHOWN:
+            lines.append(f"and {len(told) - SHOWN} more (-o json)\n")
+    counts = [f"{comparison.count(kind)} {kind}" for kind in ("sooner", "later")]
+    lines.append(f"{', '.join(counts)}, {comparison.count('same')} as before\n")
+    if found.endless:
+        lines.append(
+            f"{found.endless} of the {plural(found.running, 'job')} that run have no known end and never end here;"
+            " --run-time 2h assumes one\n"
+        )
+    return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
+
+
+def _when(band: Band) -> str:
+    """``~2h (1h to 3h)``; the band is left out where it is no wider than it is told."""
+    if not band.middle and not band.high:
+        return "runs"
+    low, middle, high = map(_time, (band.low, band.middle, band.high))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _time(seconds: float) -> str:
+    if isinf(seconds):
+        return "never"
+    return "now" if seconds < 1 else about(seconds)
+
+
+def _shift(shift: Shift) -> str:
+    kind = kind_of(shift)
+    if isinf(shift.later.middle):
+        return "only then" if shift.later.middle < 0 else "never again"
+    parts = sorted(abs(value) for value in (shift.later.low, shift.later.high))
+    same_side = shift.later.low * shift.later.high > 0 and not isinf(parts[1])
+    low, middle, high = about(parts[0]), about(abs(shift.later.middle)), about(parts[1])
+    if low == high and same_side:
+        return f"{middle} {kind}"
+    band = f"{low} to {high}" if same_side else f"{_signed(shift.later.low)} to {_signed(shift.later.high)}"
+    return f"{middle} {kind} ({band})"
+
+
+def _signed(seconds: float) -> str:
+    if isinf(seconds):
+        return "never" if seconds > 0 else "only then"
+    if abs(seconds) < 1:
+        return "as before"
+    return f"{about(abs(seconds))} {'later' if seconds > 0 else 'sooner'}"

@@ -1,0 +1,299 @@
+"""A cluster as it is, played forward by the scheduler's own engine under a virtual clock.
+
+What runs goes on until its end, what waits is decided upon whenever something changes, and runs in its turn; nobody
+new comes. A group runs once as many of its tasks have their places as it needs, and ends as a whole. Pods start and
+end at once. Who is evicted is made anew, waiting, at the same moment; what runs by shares of time goes on where it was,
+everything else begins anew once too few are left of it. What was terminating at the beginning is gone.
+
+Invariants: pure; the state handed in stays as it was; equal states and run times give equal outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from windlass.engine.decision import Bind, Decision, Eviction
+from windlass.engine.deltas import (
+    BudgetRemoved,
+    BudgetUpserted,
+    Delta,
+    GroupRemoved,
+    GroupUpserted,
+    NamespaceQuotaRemoved,
+    NamespaceQuotaUpserted,
+    NodeRemoved,
+    NodeUpserted,
+    QueueRemoved,
+    QueueUpserted,
+    TaskRemoved,
+    TaskUpserted,
+)
+from windlass.engine.engine import Engine
+from windlass.plugins.timeshare.sharing import opted_in
+from windlass.sim.clock import Agenda, Kind
+from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task, TaskState
+
+RUNS = (TaskState.ASSUMED, TaskState.BOUND, TaskState.RUNNING)
+OVER = (TaskState.SUCCEEDED, TaskState.FAILED)
+ROUNDS = 1000
+"""So many cycles may one moment take: more would never end."""
+MOMENTS = 100_000
+"""So many moments are looked at."""
+PATIENCE_SECONDS = 86_400.0
+"""So long is waited for what time alone may change, where nothing ends any more."""
+
+RunTime = Callable[[Group, float, float | None], float | None]
+"""A group, how long it has run, and after how long it is ended by force → how long it runs in all."""
+
+
+class ForwardError(RuntimeError):
+    """The engine decides for ever at one moment."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the engine is told of a cluster at one moment (``now``, Unix seconds), by name."""
+
+    now: float
+    nodes: dict[str, Node] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    quotas: dict[str, NamespaceQuota] = field(default_factory=dict)
+    budgets: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        """One that may be changed without this one."""
+        books = (self.nodes, self.queues, self.quotas, self.budgets, self.groups, self.tasks)
+        return State(self.now, *[dict(book) for book in books])  # type: ignore[arg-type]
+
+    def deltas(self) -> list[Delta]:
+        """As the engine is told. What is terminating is gone already; what is stuck in that stays."""
+        return [
+            *map(NodeUpserted, self.nodes.values()),
+            *map(QueueUpserted, self.queues.values()),
+            *map(NamespaceQuotaUpserted, self.quotas.values()),
+            *[BudgetUpserted(key, allowed) for key, allowed in self.budgets.items()],
+            *map(GroupUpserted, self.groups.values()),
+            *[TaskUpserted(task) for task in self.tasks.values() if task.state is not TaskState.RELEASING],
+        ]
+
+
+def state_of(deltas: Iterable[Delta], now: float) -> State:
+    """What is left once all deltas were entered."""
+    state = State(now)
+    for delta in deltas:
+        match delta:
+            case NodeUpserted(node):
+                state.nodes[node.name] = node
+            case NodeRemoved(name):
+                state.nodes.pop(name, None)
+            case QueueUpserted(queue):
+                state.queues[queue.name] = queue
+            case QueueRemoved(name):
+                state.queues.pop(name, None)
+            case NamespaceQuotaUpserted(quota):
+                state.quotas[quota.key] = quota
+            case NamespaceQuotaRemoved(key):
+                state.quotas.pop(key, None)
+            case BudgetUpserted(key, allowed):
+                state.budgets[key] = allowed
+            case BudgetRemoved(key):
+                state.budgets.pop(key, None)
+            case GroupUpserted(group):
+                state.groups[group.key] = group
+            case GroupRemoved(key):
+                state.groups.pop(key, None)
+            case TaskUpserted(task):
+                state.tasks[task.key] = task
+            case TaskRemoved(key):
+                state.tasks.pop(key, None)
+            case _:
+                pass
+    return state
+
+
+@dataclass(slots=True)
+class Course:
+    """What becomes of one group, Unix seconds. ``started``: when it first runs, the beginning for what runs already;
+    ``ended``: when it ends; ``None``: never. ``stops``: how often it had to stop."""
+
+    started: float | None = None
+    ended: float | None = None
+    stops: int = 0
+
+
+class Forward:
+    """One play. ``until``: what starts later is not looked for, in seconds from now. ``pause`` is called before
+    every cycle: it may wait, or raise to have an end of it."""
+
+    def __init__(
+        self,
+        state: State,
+        engine: Engine,
+        run_time: RunTime,
+        *,
+        until: float = inf,
+        pause: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.courses: dict[str, Course] = {}
+        self.binds: list[tuple[float, Bind]] = []
+        """In the order of decision, with their moments."""
+        self._state = state
+        self._engine = engine
+        self._run_time = run_time
+        self._last = state.now + until
+        self._pause = pause
+        self._agenda = Agenda()
+        self._deltas: list[Delta] = state.deltas()
+        self._works = {key: _Work(group) for key, group in state.groups.items()}
+        self._waiting: set[str] = set()
+        for task in state.tasks.values():
+            work = self._works.get(task.group)
+            if work is not None and task.state not in OVER and task.state is not TaskState.RELEASING:
+                work.tasks[task.key] = task
+        for key, work in self._works.items():
+            self.courses[key] = Course()
+            if work.tasks:
+                self._waiting.add(key)
+                self._look(work, state.now)
+
+    def run(self) -> Mapping[str, Course]:
+        """Until all that wait have started, nothing happens any more, or the end. Raises :class:`ForwardError`."""
+        now = self._state.now
+        wake = self._decide(now)
+        for _ in range(MOMENTS):
+            if not self._waiting:
+                break
+            moment = self._agenda.moment()
+            if moment is None or (wake is not None and wake < moment):
+                moment = (
+                    wake if wake is not None and (moment is not None or self._ahead(wake, now)) else moment
+                )
+            if moment is None or moment > self._last:
+                break
+            now = max(now, moment)
+            for _, what in self._agenda.due(now):
+                self._ends(*what, now)
+            wake = self._decide(now)
+        return self.courses
+
+    def _ahead(self, wake: float, now: float) -> bool:
+        """Whether time alone may still change something: nothing ends any more."""
+        return wake > now and wake - self._state.now < PATIENCE_SECONDS
+
+    def _decide(self, now: float) -> float | None:
+        for _ in range(ROUNDS):
+            self._pause()
+            deltas, self._deltas = self._deltas, []
+            self._engine.apply(deltas)
+            decision = self._engine.cycle(now)
+            if not decision.binds and not decision.evictions:
+                return decision.wake_at if decision.wake_at is not None and decision.wake_at > now else None
+            self._carry_out(decision, now)
+        raise ForwardError(f"the scheduler decides for ever at {now:g}")
+
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        for eviction in decision.evictions:
+            self._evicted(eviction, now)
+        for bind in decision.binds:
+            self.binds.append((now, bind))
+            self._bound(bind, now)
+
+    def _bound(self, bind: Bind, now: float) -> None:
+        work = self._works[bind.group]
+        task = replace(work.tasks[bind.task], state=TaskState.RUNNING, node=bind.node, started=now)
+        work.tasks[bind.task] = task
+        self._deltas.append(TaskUpserted(task))
+        self._look(work, now)
+
+    def _evicted(self, eviction: Eviction, now: float) -> None:
+        work = self._works[eviction.group]
+        task = _anew(work.tasks[eviction.task], len(self.binds))
+        work.tasks[eviction.task] = task
+        self._deltas += [TaskRemoved(task.key), TaskUpserted(task)]
+        if work.since is not None and work.placed() < work.least:
+            self._stop(work, now)
+
+    def _stop(self, work: _Work, now: float) -> None:
+        assert work.since is not None
+        work.done = now - work.since if opted_in(work.group, ()) else 0.0
+        work.since = None
+        work.plan += 1
+        self.courses[work.group.key].stops += 1
+
+    def _look(self, work: _Work, now: float) -> None:
+        """Whether it runs from now on, and until when."""
+        key = work.group.key
+        if work.since is not None or work.placed() < work.least:
+            return
+        begun = [t.started for t in work.tasks.values() if t.state in RUNS and t.started is not None]
+        work.since = (max(begun) if begun else now) - work.done
+        course = self.courses[key]
+        if course.started is None:
+            course.started = now
+            self._waiting.discard(key)
+        work.plan += 1
+        limits = [task.run_limit for task in work.tasks.values() if task.run_limit is not None]
+        seconds = self._run_time(work.group, now - work.since, min(limits, default=None))
+        if seconds is not None:
+            course.ended = work.since + seconds
+            self._agenda.add(course.ended, Kind.END, (work, work.plan))
+
+    def _ends(self, work: _Work, plan: int, now: float) -> None:
+        if work.plan != plan:
+            return
+        key = work.group.key
+        self._deltas += [TaskRemoved(task) for task in work.tasks]
+        self._deltas.append(GroupRemoved(key))
+        work.tasks.clear()
+
+
+class _Work:
+    """A group in the course of a play. ``since``: when what it does now would have begun without a stop; ``None``:
+    it does not run. ``done``: seconds that a stop left it. ``plan`` counts, older ends are void."""
+
+    __slots__ = ("done", "group", "plan", "since", "tasks")
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.tasks: dict[str, Task] = {}
+        self.since: float | None = None
+        self.done = 0.0
+        self.plan = 0
+
+    @property
+    def least(self) -> int:
+        return max(1, min(self.group.min_member, len(self.tasks)))
+
+    def placed(self) -> int:
+        return sum(1 for task in self.tasks.values() if task.state in RUNS)
+
+
+def _anew(task: Task, number: int) -> Task:
+    """As its owner makes it in place of one that is gone."""
+    return replace(
+        task,
+        uid=f"{task.uid}+{number}",
+        state=TaskState.PENDING,
+        node="",
+        devices=(),
+        slices=(),
+        zones=None,
+        started=None,
+    )
+
+
+def displaced(state: State, node: str) -> None:
+    """Have what holds something on a node wait, as its owners would make it anew elsewhere; the node is gone. What no
+    scheduler here places goes with it."""
+    state.nodes.pop(node, None)
+    for key, task in list(state.tasks.items()):
+        if task.node != node or task.state in OVER:
+            continue
+        if task.group in state.groups and task.state is not TaskState.RELEASING:
+            state.tasks[key] = _anew(task, 0)
+        else:
+            del state.tasks[key]

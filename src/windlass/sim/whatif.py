@@ -1,0 +1,149 @@
+"""A cluster played forward twice, as it is and changed, under the same draws of run times: who starts sooner or later.
+
+Every sample draws how long each piece of work runs and plays both, so that what differs is due to the change alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isinf
+
+from windlass.engine.engine import Engine
+from windlass.sim.forward import Course, Forward, State
+from windlass.sim.metrics import percentile
+from windlass.sim.runtimes import RunTimes
+from windlass.spi.quantities import is_device
+
+BAND = (10, 50, 90)
+SAME_SECONDS = 1.0
+"""What differs by less is the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A state and the scheduler that decides in it: ``engine`` makes one anew."""
+
+    state: State
+    engine: Callable[[], Engine]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The 10th, 50th and 90th percentile of seconds over the samples; ``inf``: never."""
+
+    low: float
+    middle: float
+    high: float
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Band:
+        ordered = sorted(values)
+        return Band(*[percentile(ordered, percent) for percent in BAND])
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """One group that is there in both. ``before``, ``after``: seconds from now to its start, 0 for what runs.
+    ``later``: after less before, sample by sample (less than nothing: sooner). ``stops``: how often more it is
+    stopped, on the mean."""
+
+    group: str
+    queue: str
+    gpus: float
+    before: Band
+    after: Band
+    later: Band
+    stops: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``shifts``: of everybody who waits in either world, or starts at another time. ``samples``: how many."""
+
+    shifts: Sequence[Shift]
+    samples: int
+
+    def count(self, kind: str) -> int:
+        """How many are ``sooner``, ``later`` or the ``same`` by their median."""
+        return sum(1 for shift in self.shifts if kind_of(shift) == kind)
+
+
+def kind_of(shift: Shift) -> str:
+    """``sooner``, ``later`` or ``same``."""
+    middle = shift.later.middle
+    return "same" if abs(middle) < SAME_SECONDS else "sooner" if middle < 0 else "later"
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How run times are drawn, and how far is looked ahead (seconds)."""
+
+    run_times: RunTimes
+    samples: int = 20
+    seed: int = 0
+    until: float = inf
+
+
+def plays(
+    world: World, draws: Draws, number: int, pause: Callable[[], None] = lambda: None
+) -> dict[str, Course]:
+    """One sample: what becomes of each group."""
+    seed = f"{draws.seed} {number}"
+    forward = Forward(
+        world.state,
+        world.engine(),
+        lambda group, elapsed, limit: draws.run_times.draw(group, seed, elapsed, limit),
+        until=draws.until,
+        pause=pause,
+    )
+    return dict(forward.run())
+
+
+def compare(
+    before: World, after: World, draws: Draws, progress: Callable[[int], None] | None = None
+) -> Comparison:
+    """Play both worlds ``draws.samples`` times. ``progress`` is told how many samples are done."""
+    pairs: list[tuple[dict[str, Course], dict[str, Course]]] = []
+    for number in range(draws.samples):
+        pairs.append((plays(before, draws, number), plays(after, draws, number)))
+        if progress is not None:
+            progress(len(pairs))
+    gpus = _gpus(before.state)
+    shifts: list[Shift] = []
+    for key, group in after.state.groups.items():
+        first = [_seconds(one.get(key), before.state.now) for one, _ in pairs]
+        second = [_seconds(two.get(key), after.state.now) for _, two in pairs]
+        if key not in gpus or not (any(first) or any(second)):
+            continue
+        later = [_difference(a, b) for a, b in zip(first, second, strict=True)]
+        more = sum(_stops(two.get(key)) - _stops(one.get(key)) for one, two in pairs) / len(pairs)
+        bands = Band.of(first), Band.of(second), Band.of(later)
+        shifts.append(Shift(key, group.queue, gpus[key], *bands, more))
+    return Comparison(sorted(shifts, key=_order), draws.samples)
+
+
+def _order(shift: Shift) -> tuple[float, str]:
+    """What changes most comes first, sooner before later."""
+    return (-abs(shift.later.middle), shift.group)
+
+
+def _seconds(course: Course | None, now: float) -> float:
+    return course.started - now if course is not None and course.started is not None else inf
+
+
+def _stops(course: Course | None) -> int:
+    return course.stops if course is not None else 0
+
+
+def _difference(before: float, after: float) -> float:
+    return 0.0 if isinf(before) and isinf(after) else after - before
+
+
+def _gpus(state: State) -> dict[str, float]:
+    """The cards of each group that has tasks."""
+    found: dict[str, float] = {}
+    for task in state.tasks.values():
+        cards = sum(units for name, units in task.needs.request if is_device(name)) / 1000
+        found[task.group] = found.get(task.group, 0.0) + cards
+    return found

@@ -1,0 +1,185 @@
+"""``windlass what-if``: who would start sooner or later, by how much, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+import yaml
+from fakecluster import FakeCluster
+from kubeobjects import node, pod, queue
+
+from windlass.api.resources import CONFIG_MAPS, NODES, PODS, QUEUES
+from windlass.predict.history import History
+from windlass.predict.model import Run, Traits
+
+Run_: TypeAlias = Any
+"""Of the fixture ``windlass``, whose clock says 2026-01-01T12:00:00Z."""
+
+
+def work(name: str, gpus: int, said: str = "", where: str = "", **more: Any) -> dict[str, Any]:
+    """A pod that has run for an hour on ``where``, or waits."""
+    notes = {"windlass.dev/run-estimate": said} if said else {}
+    obj = pod(name, requests={"nvidia.com/gpu": str(gpus)}, node=where, annotations=notes, **more)
+    obj["metadata"]["creationTimestamp"] = "2026-01-01T10:00:00Z" if where else "2026-01-01T11:59:00Z"
+    if where:
+        obj["status"]["startTime"] = "2026-01-01T11:00:00Z"
+    return obj
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    found = FakeCluster()
+    for name in ("n1", "n2"):
+        found.add(NODES, node(name))
+    for name in ("root", "default", "research"):
+        found.add(QUEUES, queue(name))
+    found.add(PODS, work("a", 8, "2h", "n1"))
+    found.add(PODS, work("b", 8, "5h", "n2"))
+    found.add(PODS, work("c", 8, "1h"))
+    return found
+
+
+def asked(windlass: Run_, *arguments: str) -> dict[str, dict[str, Any]]:
+    few = () if "--samples" in arguments else ("--samples", "2")
+    done = windlass("what-if", *arguments, *few, "-o", "json")
+    assert done.code == 0, done.err
+    return {job["job"]: job for job in json.loads(done.out)["jobs"]}
+
+
+def middle(job: dict[str, Any], when: str) -> float | None:
+    return job[when]["p50"]
+
+
+def test_more_nodes_start_what_waits_at_once(windlass: Run_) -> None:
+    jobs = asked(windlass, "--add", "1x8")
+    assert list(jobs) == ["c"]
+    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 0.0)
+    assert jobs["c"]["laterSeconds"]["p50"] == -3600.0
+    assert jobs["c"]["change"] == "sooner"
+
+
+def test_a_node_that_is_drained_makes_its_work_wait_behind_the_rest(windlass: Run_) -> None:
+    """a begins anew where b was (it is older than c), or waits for it."""
+    jobs = asked(windlass, "--drain", "n1")
+    assert (middle(jobs["a"], "before"), middle(jobs["a"], "after")) == (0.0, 4 * 3600.0)
+    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 6 * 3600.0)
+
+
+def test_a_job_that_goes_makes_room(windlass: Run_) -> None:
+    jobs = asked(windlass, "--remove-job", "default/b")
+    assert middle(jobs["c"], "after") == 0.0
+
+
+def test_a_quota_keeps_work_waiting(windlass: Run_, cluster: FakeCluster) -> None:
+    jobs = asked(windlass, "--set-quota", "default.gpu=12")
+    assert middle(jobs["c"], "after") == 4 * 3600.0, "a and b hold 16"
+    jobs = asked(windlass, "--set-quota", "default.gpu=6")
+    assert middle(jobs["c"], "after") is None
+    assert jobs["c"]["change"] == "later"
+
+
+def test_another_policy(windlass: Run_, cluster: FakeCluster) -> None:
+    """Two GPUs are idle, the first that waits wants eight; the second two, for less than the first has to wait."""
+    del cluster.objects[(PODS, "default", "a")]
+    cluster.add(PODS, work("a", 6, "2h", "n1"))
+    late = work("d", 2, "30m")
+    late["metadata"]["creationTimestamp"] = "2026-01-01T11:59:30Z"
+    cluster.add(PODS, late)
+    jobs = asked(windlass, "--policy", "strict")
+    assert (middle(jobs["d"], "before"), middle(jobs["d"], "after")) == (0.0, 2 * 3600.0)
+    assert middle(jobs["c"], "before") == middle(jobs["c"], "after") == 3600.0
+
+
+def test_run_times_are_drawn_from_earlier_runs(windlass: Run_, cluster: FakeCluster) -> None:
+    del cluster.objects[(PODS, "default", "a")]
+    cluster.add(PODS, work("a", 8, "", "n1"))
+    history = History()
+    for number in range(10):
+        history.observe(Run(f"w{number}", Traits("default", "default", "a"), 3600.0 + 600 * number))
+    text = msgspec.json.encode(history.as_record()).decode()
+    kept = {"metadata": {"name": "windlass-run-times", "namespace": "kube-system"}, "data": {"history": text}}
+    cluster.add(CONFIG_MAPS, kept)
+    jobs = asked(windlass, "--add", "1x8", "--samples", "60")
+    before = jobs["c"]["before"]
+    assert before["p10"] < before["p50"] < before["p90"]
+    assert before["p10"] >= 600
+    assert before["p90"] <= 5400
+    assert asked(windlass, "--add", "1x8", "--samples", "60") == jobs
+    drawn = [asked(windlass, "--add", "1x8", "--samples", "1", "--seed", str(n))["c"] for n in range(6)]
+    assert len({middle(one, "before") for one in drawn}) > 1
+
+
+def test_of_what_nobody_knows_an_end_of(windlass: Run_, cluster: FakeCluster) -> None:
+    for name in ("a", "b"):
+        del cluster.objects[(PODS, "default", name)]
+        cluster.add(PODS, work(name, 8, "", f"n{1 + (name == 'b')}"))
+    done = windlass("what-if", "--add", "1x8")
+    assert "never" in done.out
+    assert "only then" in done.out
+    assert "2 of the 2 jobs that run have no known end" in done.out
+    jobs = asked(windlass, "--add", "1x8", "--run-time", "3h")
+    assert middle(jobs["c"], "before") == 2 * 3600.0
+
+
+def test_for_people(windlass: Run_) -> None:
+    done = windlass("what-if", "--drain", "n1", "--samples", "3")
+    assert "without node n1: 3 samples of run times" in done.out
+    lines = [line.split() for line in done.out.splitlines() if line.startswith("default/")]
+    assert [line[0] for line in lines] == ["default/c", "default/a"]
+    assert "~4h" in lines[1]
+    assert "runs" in lines[1]
+    assert "0 sooner, 2 later, 0 as before" in done.out
+
+
+def test_a_dump_is_read_as_plan_reads_it(windlass: Run_, tmp_path: Path) -> None:
+    objects = [node("n1"), work("a", 8, "2h", "n1"), work("c", 8, "1h")]
+    path = tmp_path / "dump.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    jobs = asked(windlass, "-f", str(path), "--remove-job", "default/a")
+    assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 0.0)
+    assert list(jobs) == ["c"]
+
+
+def test_pods_of_a_daemon_set_go_with_their_node(windlass: Run_, tmp_path: Path) -> None:
+    owner = {
+        "ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+        ]
+    }
+    daemon = pod("daemon", requests={"cpu": "1"}, node="n1", metadata=owner)
+    path = tmp_path / "dump.yaml"
+    path.write_text(yaml.safe_dump_all([node("n1"), daemon, work("c", 8, "1h")]))
+    assert list(asked(windlass, "-f", str(path), "--drain", "n1")) == ["c"]
+
+
+def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster) -> None:
+    asked(windlass, "--drain", "n1", "--add", "2x8")
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "nothing would be different"),
+        (("--drain", "n9"), 'no node "n9"'),
+        (("--set-quota", "sales.gpu=4"), 'no queue in "sales.gpu"'),
+        (("--set-quota", "default.tpu=4"), 'no node has any "tpu"'),
+        (("--set-quota", "default.gpu"), "is not QUEUE.RESOURCE=AMOUNT"),
+        (("--set-quota", "default.gpu=lots"), "lots"),
+        (("--policy", "nonsense"), 'no policy "nonsense"'),
+        (("--remove-job", "default/x"), 'no job "default/x"'),
+        (("--add", "many"), "not COUNTxGPUS"),
+        (("--drain", "n1", "--run-time", "0s"), "no time to run"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(
+    windlass: Run_, arguments: tuple[str, ...], words: str
+) -> None:
+    done = windlass("what-if", *arguments)
+    assert done.code != 0
+    assert words in done.err
+    assert "windlass" in done.err
