@@ -416,3 +416,32 @@ def test_writes_to_what_is_not_followed_are_not_waited_for() -> None:
 
 def _other() -> Resource:
     return CONFIG_MAPS
+
+
+async def test_the_number_of_workers_changes_while_it_runs() -> None:
+    api = FakeApi()
+    copier = Copier(api)
+    most, now, gate = 0, 0, asyncio.Event()
+
+    async def look(_: str) -> Effects:
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await gate.wait()
+        now -= 1
+        return NOTHING
+
+    async with running(api, copier) as runner:
+        copier.look = look  # type: ignore[method-assign]
+        for workers in (7, 2, 5):
+            runner.use_workers(workers)
+            for _ in range(2):  # those that are one too many leave after one more key
+                most, now = 0, 0
+                gate.clear()
+                for number in range(12):
+                    runner.queue.add(f"key-{number}")
+                for _ in range(50):
+                    await asyncio.sleep(0)
+                gate.set()
+                await settled(runner)
+            assert most == workers

@@ -181,3 +181,21 @@ async def test_the_next_looks_at_the_moment_when_the_lease_runs_out(fake_clock: 
     await fake_clock.advance(0.2)
     assert waiting.done()
     assert holder(api) == "second"
+
+
+async def test_the_pace_of_renewals_changes_while_the_lease_is_held(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    one = election(api, "one")
+    await one.acquire()
+    holding = await start(api, one.hold())
+    one.pace(0.5)
+    await fake_clock.advance(2.0)  # the pause that had begun
+    before = len(api.log)
+    for _ in range(8):
+        await fake_clock.advance(0.5)
+        for _ in range(6):
+            await asyncio.sleep(0)
+    assert len(api.log) - before >= 7
+    with pytest.raises(ValueError, match="12 s between renewals"):
+        one.pace(12.0)
+    await end(holding)

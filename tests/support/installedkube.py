@@ -58,6 +58,11 @@ class InstalledProcess:
             file = kube.folder / "windlass.conf"
             file.write_text(data["windlass.conf"])
             return f"--config={file}"
+        if word.startswith("--settings="):
+            data = cluster.get(f"/api/v1/namespaces/{SPACE}/configmaps/windlass-settings").ok()["data"]
+            file = kube.folder / "settings.yaml"
+            file.write_text(data["settings.yaml"])
+            return f"--settings={file}"
         return word.replace("$(POD_NAMESPACE)", SPACE)
 
     @staticmethod

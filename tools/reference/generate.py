@@ -21,6 +21,7 @@ from windlass.api.codes import CODES, EXIT_MEANINGS
 from windlass.api.reasons import FACTS, Reason
 from windlass.api.resources import ALIASES, ALL, Resource
 from windlass.app.options import parser
+from windlass.app.settings import FIELDS, shown
 from windlass.cli.main import COMMANDS, windlass
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +50,31 @@ def commands() -> str:
         command = import_module(f"windlass.cli.commands.{name}").command
         lines += _command(f"windlass {name}", command, summary)
     return "\n".join(lines)
+
+
+def settings() -> str:
+    """Every field of the settings file."""
+    lines = [
+        "# Settings of the processes\n",
+        NOTE,
+        "`windlass scheduler --settings FILE` and `windlass controller --settings FILE` read a YAML file with these "
+        "fields, by sections (`log.level` is field `level` of section `log`). One file may serve both. A flag wins "
+        "over the file, the file over the default.\n",
+        "The file is looked at every two seconds. A change of a *live* field takes effect at once; others need a "
+        "restart, and the log names them until then. A file that is wrong changes nothing: what was in force stays, "
+        "and the log, an event `SettingsRefused` on the process's pod, and `windlass_settings_last_reload_successful` "
+        "(0) tell file, line, field, reason and remedy. At the start a wrong file is an error (exit status 65).\n",
+        "What queues and pods get, and where measured loads come from (`metrics:`), stands in the "
+        "[scheduler configuration](../guides/scheduler-configuration.md), a file of its own that is followed, too.\n",
+        "| field | value | default | live | of | |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{field.path}` | {field.kind} | `{shown(field.default)}` | {'yes' if field.live else ''} "
+        f"| {', '.join(field.roles)} | {field.meaning} |"
+        for field in FIELDS
+    ]
+    return "\n".join(lines) + "\n"
 
 
 SHARED = {"--state", "--kubeconfig", "--context", "--output", "--help"}
@@ -220,6 +246,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reasons.md": reasons,
     "kinds.md": kinds,
     "annotations.md": wire_names,
+    "settings.md": settings,
 }
 
 

@@ -51,15 +51,16 @@ class ControllerManager:
         informers: SharedInformers | None = None,
         registry: CollectorRegistry | None = None,
         beside: bool = False,
+        workers: int = 4,
     ) -> None:
-        """``beside``: those of Volcano still run, and keep jobs, groups and queues."""
+        """``beside``: those of Volcano still run, and keep jobs, groups and queues. ``workers``: of each."""
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
-        self._recorder = EventRecorder(client, COMPONENT, clock, rng)
+        self.recorder = EventRecorder(client, COMPONENT, clock, rng)
         metrics = ControllerMetrics(registry or CollectorRegistry())
-        around = Surroundings(client, self._recorder, clock, rng, metrics)
+        around = Surroundings(client, self.recorder, clock, rng, metrics)
         self.runners = {
-            reconciler.name: Runner(reconciler, around)
+            reconciler.name: Runner(reconciler, around, workers=workers)
             for reconciler in _reconcilers(client, self.informers, clock, embedded, beside)
         }
 
@@ -68,10 +69,15 @@ class ControllerManager:
         """Whether all that the reconcilers look at is known."""
         return self.informers.synced
 
+    def use_workers(self, workers: int) -> None:
+        """So many keys of each controller are looked at side by side from now on."""
+        for runner in self.runners.values():
+            runner.use_workers(workers)
+
     async def run(self) -> None:
         """Work until cancelled. Raises (in an exception group) what no single key is to blame for."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._recorder.run(), name="controller events")
+            group.create_task(self.recorder.run(), name="controller events")
             if self._own_informers:
                 group.create_task(self.informers.run(), name="controller informers")
             for runner in self.runners.values():

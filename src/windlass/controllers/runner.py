@@ -88,6 +88,8 @@ class Runner:
         self._reconciler = reconciler
         self._around = around
         self._workers = workers
+        self._alive: set[int] = set()
+        self._group: asyncio.TaskGroup | None = None
         self._performer = Performer(around.client)
         self._backoffs: dict[str, Backoff] = {}
         self._said: set[tuple[ObjectRef, str, str]] = set()
@@ -131,11 +133,22 @@ class Runner:
             self.queue.add(key)
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run_timers(), name=f"{self.name} timers")
-            for number in range(self._workers):
-                group.create_task(self._work(), name=f"{self.name} worker {number}")
+            self._group = group
+            self._start_workers()
 
-    async def _work(self) -> None:
-        while True:
+    def use_workers(self, workers: int) -> None:
+        """So many keys side by side from now on; a worker that is one too many ends after its next key."""
+        self._workers = workers
+        self._start_workers()
+
+    def _start_workers(self) -> None:
+        if self._group is not None:
+            for number in sorted(set(range(self._workers)) - self._alive):
+                self._alive.add(number)
+                self._group.create_task(self._work(number), name=f"{self.name} worker {number}")
+
+    async def _work(self, number: int) -> None:
+        while number < self._workers:
             key = await self.queue.get()
             try:
                 await self._handle(key)
@@ -147,6 +160,7 @@ class Runner:
                 self._later(key)
             finally:
                 self.queue.done(key)
+        self._alive.discard(number)
 
     def _wait_before(self, key: str) -> float:
         """Seconds until the key may be looked at; 0 is now."""

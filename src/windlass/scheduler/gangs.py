@@ -25,7 +25,7 @@ class GangWatch:
     """Watches incomplete starts."""
 
     def __init__(self, patience: float) -> None:
-        self._patience = patience
+        self.patience = patience
         self._starts: dict[str, _Start] = {}
         self._whole: dict[str, None] = {}
 
@@ -40,7 +40,7 @@ class GangWatch:
             return
         start = self._starts.get(group)
         if start is None or members.scheduled > start.scheduled:
-            self._starts[group] = _Start(members.scheduled, now + self._patience)
+            self._starts[group] = _Start(members.scheduled, now + self.patience)
         else:
             start.scheduled = members.scheduled
 
@@ -56,7 +56,7 @@ class GangWatch:
         """Groups whose patience is at its end. Each is given once per incomplete start."""
         overdue = [group for group, start in self._starts.items() if start.deadline <= now]
         for group in overdue:
-            self._starts[group].deadline = now + self._patience
+            self._starts[group].deadline = now + self.patience
         return overdue
 
     def next_deadline(self) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from windlass.api import resources
@@ -58,6 +58,14 @@ class Election:
         self.leading = False
         """Whether :meth:`acquire` has returned and the lease was not given back."""
 
+    def pace(self, retry_seconds: float) -> None:
+        """Look so often from now on: the one timing that may change while a lease is held, as others do not rely
+        on it. Raises ``ValueError`` if renewing would have failed before the next look."""
+        if not 0 < retry_seconds < self._options.renew_seconds:
+            within = f"within the {self._options.renew_seconds:g} s for which renewing may fail"
+            raise ValueError(f"{retry_seconds:g} s between renewals does not lie {within}")
+        self._options = replace(self._options, retry_seconds=retry_seconds)
+
     @property
     def standing_by(self) -> bool:
         """Whether another instance leads and this one would notice its end: it read the lease just now."""
@@ -95,7 +103,7 @@ class Election:
         options = self._options
         renewed = self._clock.monotonic()
         while True:
-            await self._clock.sleep(options.retry_seconds)
+            await self._clock.sleep(self._options.retry_seconds)
             why = "another instance took the lease"
             left = renewed + options.renew_seconds - self._clock.monotonic()
             try:

@@ -108,6 +108,10 @@ class Publisher:
         self._problems_told: frozenset[tuple[str, str]] = frozenset()
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
 
+    def adjust(self, options: SchedulerOptions) -> None:
+        """Other times between writes, for what is written from now on."""
+        self._options = options
+
     async def run(self) -> None:
         """Write until cancelled."""
         await self._queue.run()
