@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from windlass.app import settings
 from windlass.app.options import parser, remote_options
 from windlass.cli import installing
 from windlass.controllers.priorityclasses.controller import SHIPPED
@@ -42,7 +43,7 @@ def test_the_chart_has_the_crds_that_windlass_prints() -> None:
 @pytest.mark.real
 @needs_helm
 def test_install_applies_what_the_chart_renders() -> None:
-    assert render.stale({render.INSTALL: render.install_text()}) == [], "run: make chart"
+    assert render.stale(render.wanted_texts()) == [], "run: make chart"
 
 
 @pytest.mark.real
@@ -94,8 +95,52 @@ def test_switches() -> None:
         spec = deployment["spec"]["template"]["spec"]
         assert spec["imagePullSecrets"] == [{"name": "pull"}]
         assert spec["containers"][0]["image"] == "windlass@sha256:" + "a" * 64
-    (config,) = of_kind(switched, "ConfigMap").values()
+    config = of_kind(switched, "ConfigMap")["windlass-scheduler"]
     assert parse(config["data"]["windlass.conf"]).config.actions == ("allocate",)
+
+
+@pytest.mark.real
+@needs_helm
+def test_settings_are_a_file_that_both_processes_read() -> None:
+    given = {"controllers": {"workers": 8}, "log": {"level": "debug"}, "leaderElection": {"retrySeconds": 1}}
+    objects = render.template("--set-json", f"settings={json.dumps(given)}")
+    text = of_kind(objects, "ConfigMap")["windlass-settings"]["data"]["settings.yaml"]
+    assert settings.read(text, "settings.yaml") == {
+        "controllers.workers": 8,
+        "log.level": "debug",
+        "log.format": "json",
+        "leaderElection.retrySeconds": 1.0,
+    }
+    for deployment in of_kind(objects, "Deployment").values():
+        spec = deployment["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert "--settings=/etc/windlass-settings/settings.yaml" in container["args"]
+        assert {"name": "settings", "configMap": {"name": "windlass-settings"}} in spec["volumes"]
+        (mount,) = [one for one in container["volumeMounts"] if one["name"] == "settings"]
+        assert mount["mountPath"] == "/etc/windlass-settings"
+
+
+@pytest.mark.real
+@needs_helm
+def test_one_process_has_the_rights_of_both() -> None:
+    objects = render.template(*("--set", "oneProcess=true,traces.endpoint=http://collector:4318"))
+    assert of_kind(objects, "Deployment").keys() == {"windlass-scheduler"}
+    assert "windlass-controllers" not in of_kind(objects, "Service")
+    (container,) = of_kind(objects, "Deployment")["windlass-scheduler"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert {"--with-controllers=true", "--otlp-endpoint=http://collector:4318"} <= set(container["args"])
+    bound = {
+        name: binding["subjects"][0]["name"]
+        for name, binding in of_kind(objects, "ClusterRoleBinding").items()
+    }
+    assert set(bound.values()) == {"windlass-scheduler"}
+    assert len(bound) == 2
+    rules = of_kind(objects, "Role")["windlass-scheduler"]["rules"]
+    leases = {
+        name for rule in rules if "leases" in rule["resources"] for name in rule.get("resourceNames", ())
+    }
+    assert leases == {"windlass-scheduler", "windlass-controllers"}
 
 
 @pytest.mark.real
@@ -142,13 +187,17 @@ def test_every_value_is_in_the_schema_and_has_words() -> None:
             assert named[key] == value.keys(), key
 
 
-def test_the_processes_understand_their_arguments() -> None:
+def test_the_processes_understand_their_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(of_kind(shipped(), "ConfigMap")["windlass-settings"]["data"]["settings.yaml"])
     deployments = of_kind(shipped(), "Deployment")
     assert set(deployments) == {"windlass-scheduler", "windlass-controllers"}
     for name, deployment in deployments.items():
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        options = remote_options(parser().parse_args(container["args"]))
+        words = [w.replace("/etc/windlass-settings/settings.yaml", str(file)) for w in container["args"]]
+        options = remote_options(parser().parse_args(words))
         assert options.leader_elect
+        assert (options.log_format, options.log_level) == ("json", "info")
         assert options.metrics == ":8080"
         assert options.role == name.removeprefix("windlass-").removesuffix("s") or options.role == "scheduler"
     mounted = of_kind(shipped(), "ConfigMap")["windlass-scheduler"]["data"]["windlass.conf"]

@@ -29,6 +29,9 @@ from windlass.client.transport import Request
 REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 ADMIN_TOKEN = "test-admin-token"
 USER_TOKEN = "test-user-token"
+SCHEDULER_TOKEN = "test-scheduler-token"
+SCHEDULER_USER = "system:serviceaccount:windlass-system:windlass-scheduler"
+"""The name of the chart's account, with all rights."""
 _AUDIT = b"""apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -285,8 +288,10 @@ class RealKube:
             "server.key": pair.key,
             "tokens.csv": (
                 f'{ADMIN_TOKEN},admin,uid-admin,"system:masters"\n{USER_TOKEN},alice,uid-alice,"dev"\n'
+                f'{SCHEDULER_TOKEN},{SCHEDULER_USER},uid-scheduler,"system:masters"\n'
             ).encode(),
             "kubeconfig": self._kubeconfig(ADMIN_TOKEN),
+            "scheduler.kubeconfig": self._kubeconfig(SCHEDULER_TOKEN),
             "audit.yaml": _AUDIT,
         }
         for name, data in files.items():

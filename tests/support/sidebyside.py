@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from guardhook import GuardedScheduler
 from livefaults import CRDS, wait_for
 from liveload import Patient
 from liveparts import KubeScheduler, Part, WindlassPart
@@ -81,6 +82,8 @@ class Result:
     bound_by: dict[str, int] = field(default_factory=dict)
     excesses: list[Excess] = field(default_factory=list)
     evicted: int = 0
+    refused: int = 0
+    """Bindings that the guard refused."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -109,8 +112,17 @@ class SideBySide:
     """``run()`` plays it all. ``life_seconds``: the mean for which a pod holds its room."""
 
     def __init__(
-        self, folder: Path, *, pods: int, nodes: int, seed: int, life_seconds: float = 2.0, backlog: int = 200
+        self,
+        folder: Path,
+        *,
+        pods: int,
+        nodes: int,
+        seed: int,
+        life_seconds: float = 2.0,
+        backlog: int = 200,
+        guard: bool = False,
     ) -> None:
+        self._guard = guard
         self.kube = RealKube(folder, controllers=False, audit=False, readable=True)
         self.result = Result(pods)
         self.books = FullBooks({f"side-{i}": amounts(HAS) for i in range(nodes)})
@@ -132,11 +144,15 @@ class SideBySide:
             self._prepare()
             parts = [
                 WindlassPart(self.kube, "controller"),
-                WindlassPart(self.kube, "scheduler"),
+                GuardedScheduler(self.kube) if self._guard else WindlassPart(self.kube, "scheduler"),
                 KubeScheduler(self.kube),
             ]
             wait_for(lambda: all(part.ready for part in parts) and self._queue(), "not all are ready")
+            if isinstance(parts[1], GuardedScheduler):
+                parts[1].put_in_force(self.kube)
             self._play(parts, seconds)
+            if isinstance(parts[1], GuardedScheduler):
+                self.result.refused = int(parts[1].answers("refused"))
         finally:
             for part in parts:
                 part.stop()

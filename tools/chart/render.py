@@ -1,7 +1,8 @@
 """Write what follows from the chart: its CRDs, and the objects that ``windlass install`` puts into a cluster.
 
 ``python tools/chart/render.py`` copies the CRDs of ``windlass crds`` into the chart and renders the chart with its
-default values into ``src/windlass/cli/data/install.yaml`` (needs helm, built by ``tools/kubernetes/build.sh``).
+default values into ``src/windlass/cli/data/install.yaml``, and with the bind guard into ``install-bind-guard.yaml``,
+where words stand for what it proves itself with (needs helm, built by ``tools/kubernetes/build.sh``).
 ``--check`` writes nothing and ends with 1 when a file is not what it should be; a test does the same.
 """
 
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "windlass"
 CRDS = ROOT / "src" / "windlass" / "api" / "crds"
 INSTALL = ROOT / "src" / "windlass" / "cli" / "data" / "install.yaml"
+GUARDED = INSTALL.with_name("install-bind-guard.yaml")
 NAMESPACE = "windlass-system"
 NOTE = "# Rendered from deploy/helm/windlass by tools/chart/render.py. Change the chart, then `make chart`.\n"
 
@@ -39,9 +41,9 @@ def template(*options: str, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def install_text() -> str:
+def install_text(*options: str) -> str:
     """The objects as ``windlass install`` has them: without the words of helm."""
-    found = [plain(obj) for obj in template()]
+    found = [without_proof(plain(obj)) for obj in template(*options)]
     texts = [yaml.safe_dump(obj, sort_keys=False, width=110, allow_unicode=True) for obj in found]
     return NOTE + "---\n".join(texts)
 
@@ -52,6 +54,26 @@ def plain(obj: dict[str, Any]) -> dict[str, Any]:
     del labels["helm.sh/chart"]
     labels["app.kubernetes.io/managed-by"] = "windlass"
     return obj
+
+
+def without_proof(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object (changed in place) with words for the certificate and the token that helm makes each time."""
+    kind = obj["kind"]
+    if kind == "Secret":
+        obj["data"] = {key: key.upper() for key in obj["data"]}
+    elif kind == "ValidatingWebhookConfiguration":
+        for hook in obj["webhooks"]:
+            hook["clientConfig"]["caBundle"] = "CA.CRT"
+            hook["clientConfig"]["service"]["path"] = "/bind/TOKEN"
+    elif kind == "Deployment":
+        notes = obj["spec"]["template"]["metadata"].get("annotations", {})
+        notes.update({key: "MARK" for key in notes})
+    return obj
+
+
+def wanted_texts() -> dict[Path, str]:
+    """The files that ``windlass install`` reads, and what they have to be."""
+    return {INSTALL: install_text(), GUARDED: install_text("--set", "bindGuard.enabled=true")}
 
 
 def crd_files() -> dict[Path, str]:
@@ -73,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if helm() is None:
         print("no helm: build it with tools/kubernetes/build.sh", file=sys.stderr)
         return 3
-    wanted = {**crd_files(), INSTALL: install_text()}
+    wanted = {**crd_files(), **wanted_texts()}
     wrong = stale(wanted)
     if not options.check:
         for name in wrong:

@@ -454,6 +454,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "to be started again by whoever looks after it.",
     ),
     (
+        "WL-GUARD-400",
+        "the bind guard cannot listen",
+        "windlass scheduler --bind-guard takes HOST:PORT, and a folder with tls.crt, tls.key and token "
+        "(--bind-guard-secret).",
+    ),
+    (
         "WL-METRICS-400",
         "the metrics address is not right",
         "It reads HOST:PORT, for instance 127.0.0.1:9090.",

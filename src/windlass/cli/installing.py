@@ -23,16 +23,26 @@ from windlass.api.resources import (
     SERVICES,
     Resource,
 )
+from windlass.cli.guarding import Proof, kept_proof
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
 
 NAMESPACE = "windlass-system"
+GUARD = "windlass-bind-guard"
 MANAGER = "windlass-install"
 OURS = ("app.kubernetes.io/managed-by", "windlass")
 CRD = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, ("crd",)
 )
+SECRETS = Resource("", "v1", "secrets", "Secret")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    False,
+)
 _RBAC = "rbac.authorization.k8s.io"
 KINDS = {
     resource.kind: resource
@@ -43,6 +53,8 @@ KINDS = {
         CONFIG_MAPS,
         SERVICES,
         DEPLOYMENTS,
+        SECRETS,
+        WEBHOOKS,
         PRIORITY_CLASSES,
         POD_DISRUPTION_BUDGETS,
         Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
@@ -80,6 +92,8 @@ class Wishes:
     configuration: str = ""
     crds: bool = True
     beside: tuple[str, ...] = ()
+    proof: Proof | None = None
+    """Of the bind guard; None: without it."""
 
 
 def definitions() -> list[Json]:
@@ -95,12 +109,15 @@ def objects(wishes: Wishes) -> list[Json]:
     """Everything that is applied, in that order."""
     import yaml
 
-    text = (files("windlass.cli") / "data" / "install.yaml").read_text()
+    name = "install.yaml" if wishes.proof is None else "install-bind-guard.yaml"
+    text = (files("windlass.cli") / "data" / name).read_text()
+    if wishes.proof is not None:
+        text = wishes.proof.fill(text)
     found: list[Json] = [_placed(obj, wishes.namespace) for obj in yaml.safe_load_all(text)]
     for obj in found:
         if obj["kind"] == "Deployment":
             _adapt(obj, wishes)
-        elif obj["kind"] == "ConfigMap" and wishes.configuration:
+        elif obj["kind"] == "ConfigMap" and "windlass.conf" in obj["data"] and wishes.configuration:
             obj["data"]["windlass.conf"] = wishes.configuration
     label, value = OURS
     space = {
@@ -121,11 +138,41 @@ def _placed(obj: Json, namespace: str) -> Json:
         metadata["namespace"] = namespace
     for subject in placed.get("subjects") or ():
         subject["namespace"] = namespace
+    if obj["kind"] == WEBHOOKS.kind:
+        _place_hooks(placed, namespace)
     if namespace != NAMESPACE and obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
         metadata["name"] = f"{namespace}:{metadata['name']}"
         if "roleRef" in placed:
             placed["roleRef"]["name"] = metadata["name"]
     return placed
+
+
+def _place_hooks(hooks: Json, namespace: str) -> None:
+    if namespace != NAMESPACE:
+        hooks["metadata"]["name"] += f".{namespace}"
+    for hook in hooks["webhooks"]:
+        hook["clientConfig"]["service"]["namespace"] = namespace
+        for condition in hook["matchConditions"]:
+            condition["expression"] = condition["expression"].replace(f":{NAMESPACE}:", f":{namespace}:")
+
+
+def guard_objects(namespace: str) -> list[Json]:
+    """What the bind guard has of its own, the last applied first; without what it proves itself with."""
+    import yaml
+
+    text = (files("windlass.cli") / "data" / "install-bind-guard.yaml").read_text()
+    found = [_placed(obj, namespace) for obj in yaml.safe_load_all(text)]
+    return [obj for obj in reversed(found) if obj["metadata"]["name"].startswith(GUARD)]
+
+
+def remove_guard(client: BlockingClient, namespace: str, *, dry_run: bool) -> Iterator[str]:
+    """Titles of what is deleted of the bind guard. Raises ``StatusError``, ``Unreachable``."""
+    for obj in guard_objects(namespace):
+        resource, metadata = KINDS[obj["kind"]], obj["metadata"]
+        if client.find(resource, metadata["name"], metadata.get("namespace")) is not None:
+            if not dry_run:
+                client.delete(resource, metadata["name"], metadata.get("namespace"))
+            yield title(obj)
 
 
 def _adapt(deployment: Json, wishes: Wishes) -> None:
@@ -157,6 +204,7 @@ def as_installed(client: BlockingClient, wishes: Wishes) -> Wishes:
         replicas=found["spec"].get("replicas", 0),
         scheduler_names=names,
         configuration=data.get("windlass.conf", ""),
+        proof=kept_proof(client.find(SECRETS, GUARD, wishes.namespace)) or wishes.proof,
     )
 
 
@@ -281,6 +329,7 @@ def _rolled_out(deployment: Json) -> bool:
 def remove(client: BlockingClient, wishes: Wishes, *, purge: bool, dry_run: bool) -> Iterator[str]:
     """Titles of what is deleted, the last applied first. ``purge``: also the namespace if ``install`` made it
     and the CRDs with every object of theirs. Raises ``StatusError``, ``Unreachable``."""
+    yield from remove_guard(client, wishes.namespace, dry_run=dry_run)
     for obj in reversed(objects(wishes)):
         resource, metadata = KINDS[obj["kind"]], obj["metadata"]
         if resource in (CRD, NAMESPACES) and not purge:

@@ -68,6 +68,19 @@ class Ledger:
         used = self._used.get(node, {})
         return {name: units - used.get(name, 0) for name, units in allocatable.items()}
 
+    def shared_cards(self, node: str) -> set[Slot]:
+        """Cards of which somebody holds a part: nobody can have them whole, though no amount says so."""
+        held = self._cards.get(node, {})
+        return {
+            slot
+            for slot, uses in held.items()
+            if not any(part.whole or part.profile for part, _ in uses) and uses
+        }
+
+    def excess(self, node: str, allocatable: Mapping[str, int]) -> dict[str, int]:
+        """How much more of a node's amounts is held than it has."""
+        return {name: -left for name, left in self.free(node, allocatable).items() if left < 0}
+
     def _book(self, pod: views.Pod, sign: int) -> None:
         used = self._used.setdefault(pod.node_name, {})
         _add(used, amounts_held(pod), sign)

@@ -27,6 +27,11 @@ class SchedulerMetrics:
             " node was taken), overcommitted (the pod was evicted again)",
             ["kind"],
         )
+        self.guarded = family.counter(
+            "bind_guard_total",
+            "Bindings by others that the API server asked about: allowed, refused, rehearsed (a dry run), unknown",
+            ["answer"],
+        )
         self.bind_seconds = family.histogram("bind_duration_seconds", "One binding request")
         self.wait_seconds = family.histogram(
             "pod_scheduling_duration_seconds", "From a pod's creation to its binding", buckets=SLOW

@@ -88,3 +88,27 @@ class Contest:
             for name, units in amounts.items():
                 if name in free:
                     free[name] -= units
+
+
+def instead(pod: views.Pod, model: ClusterModel, ledger: Ledger) -> views.Pod:
+    """Who has to go where ``pod`` is one too many on its node. Nobody makes a pod without an owner anew: another one of
+    ours goes for it that has an owner, is not more important, and gives back all that is too much; of those
+    the least important and the youngest."""
+    node = model.nodes.get(pod.node_name)
+    if pod.owners or node is None:
+        return pod
+    excess = ledger.excess(pod.node_name, cards.amounts_of(node))
+
+    def may(one: views.Pod) -> bool:
+        there = one.node_name == pod.node_name and not one.finished and not one.deleted
+        if not there or not one.owners or not model.manages(one) or _rank(one) > _rank(pod):
+            return False
+        gives = {**amounts_held(one), PODS: 1}
+        return all(gives.get(name, 0) >= units for name, units in excess.items())
+
+    others = [one for one in model.pods.values() if may(one)] if excess else []
+    return min(others, key=lambda one: (_rank(one), -one.created), default=pod)
+
+
+def _rank(pod: views.Pod) -> int:
+    return pod.priority or 0

@@ -10,7 +10,7 @@ once more what is on the node, since its news may be late. Time comes in as mono
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -47,6 +47,8 @@ class Courtesy:
     def __init__(
         self, client: Client, model: ClusterModel, ledger: Ledger, turn_seconds: float, most_seconds: float
     ) -> None:
+        self.off: Callable[[], bool] = lambda: False
+        """Whether there is no need for it: others cannot take what is decided for here."""
         self._client = client
         self._model = model
         self._ledger = ledger
@@ -64,7 +66,7 @@ class Courtesy:
     @property
     def idle(self) -> bool:
         """Whether nobody else's pods wait."""
-        return not self._waiting
+        return not self._waiting or self.off()
 
     def lively(self, now: float) -> bool:
         """Whether somebody else has just been given work."""
@@ -103,7 +105,7 @@ class Courtesy:
 
     def holds_back(self, binds: Iterable[Bind], since: float, now: float) -> bool:
         """Whether a node of ``binds``, decided at ``since``, may be about to be taken by somebody else."""
-        if not self._waiting or now - since >= self._most:
+        if self.idle or now - since >= self._most:
             return False
         return any(self._contested(node, now) for node in dict.fromkeys(bind.node for bind in binds))
 

@@ -52,4 +52,5 @@ class SchedulerOptions:
     await_volumes: bool = True
     turn_seconds: float = 11.0
     turn_most_seconds: float = 40.0
+    bind_guard: bool = False
     sync_warning_seconds: float = 30.0

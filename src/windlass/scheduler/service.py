@@ -47,12 +47,14 @@ from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder, Outcome
 from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.consultant import Consultants
-from windlass.scheduler.contest import Contest
+from windlass.scheduler.contest import Contest, instead
 from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.evictor import Evictor, Order
 from windlass.scheduler.extender import Judges
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import STARTED_PHASES, GangWatch
+from windlass.scheduler.guard import BindGuard
+from windlass.scheduler.guardserver import Questions
 from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
@@ -156,6 +158,8 @@ class SchedulerService:
         self._courtesy = Courtesy(
             client, model, self._ledger, options.turn_seconds, options.turn_most_seconds
         )
+        self._guard = BindGuard(model, self._ledger) if options.bind_guard else None
+        self._courtesy.off = self._guarded
         self._reserver = Reserver(
             model,
             self._ledger,
@@ -174,14 +178,42 @@ class SchedulerService:
             give_up_seconds=options.assume_seconds,
             words=model.binding_words,
             before=self._reserver.claim_writes,
-            objection=self._contest.objection,
-            alone=lambda now: self._contest.alone(now) and not self._courtesy.lively(now),
+            objection=self._objection,
+            alone=self._alone,
         )
         self._evictor = Evictor(
             client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
         )
         told = (self.recorder, self.metrics, options, self.explain)
         self._publisher = Publisher(client, model, *told, clock=clock, rng=rng)
+
+    def _guarded(self) -> bool:
+        """Whether the API server asks here before it lets others bind."""
+        return self._guard is not None and self._guard.effective(self._clock.monotonic())
+
+    def _alone(self, now: float) -> bool:
+        """Whether nobody else may take room while a bind is on its way."""
+        return self._guarded() or (self._contest.alone(now) and not self._courtesy.lively(now))
+
+    def _objection(self, bind: Bind) -> str:
+        why = self._contest.objection(bind)
+        return why or (self._guard.objection(bind, self._clock.monotonic()) if self._guard else "")
+
+    def _answered(self, what: str) -> None:
+        self.metrics.guarded.labels(what).inc()
+        self._wake.set()  # what was let through counts from the next cycle on
+
+    def questions(self) -> Questions:
+        """Who answers the API server's questions about bindings. Needs the option ``bind_guard``."""
+        assert self._guard is not None
+        return Questions(
+            self._guard,
+            self.model.pods,
+            self._binder.look_up,
+            lambda: self.ready.is_set() and self._leads.is_set() and not self._takes_over,
+            self._answered,
+            clock=self._clock,
+        )
 
     def _policies(self) -> Sequence[object]:
         """Those in force."""
@@ -277,6 +309,15 @@ class SchedulerService:
         self._next_policy = policy
         self._wake.set()
 
+    def adjust(self, options: SchedulerOptions) -> None:
+        """Other times and limits from now on. Names, policy, namespace and turns stay as they were."""
+        self.options = options
+        self._publisher.adjust(options)
+        self._gangs.patience = options.gang_seconds
+        limit = self._binder.limit
+        limit.ceiling = options.bind_concurrency_max
+        limit.limit = min(limit.limit, limit.ceiling)
+
     def _adopt_policy(self) -> None:
         policy, self._next_policy = self._next_policy, None
         if policy is not None:
@@ -305,6 +346,8 @@ class SchedulerService:
         """Take changes in, decide, hand out. Returns the seconds until the next cycle is due anyway."""
         begun = self._clock.monotonic()
         self._adopt_policy()
+        if self._guard is not None:
+            self._guard.forget(begun)
         changes = self.model.take(self._time())
         if self._takes_over:
             changes = self._take_over(changes)
@@ -331,6 +374,8 @@ class SchedulerService:
         moments = [deadline for deadline in (self._gangs.next_deadline(),) if deadline is not None]
         if self._deadlines:
             moments.append(self._deadlines[0][0])
+        if self._guard is not None and self._guard.held:
+            moments.append(self._guard.next_end)
         ahead = [moment for moment in (decision.wake_at, self.model.next_change()) if moment is not None]
         moments += [now + moment - self._time() for moment in ahead]
         return max(0.0, min(moments) - now) if moments else None
@@ -449,9 +494,16 @@ class SchedulerService:
         self._courtesy.change(old, new, self._clock.monotonic())
         if self._leads.is_set():
             self._run_times.pod(old, new)
+        assumed = self.model.assumed.get(new.key) if new is not None else None
+        if self._guard is not None:
+            here = (
+                assumed is not None
+                and new is not None
+                and (assumed.uid, assumed.node) == (new.uid, new.node_name)
+            )
+            self._guard.seen(old, new, self._clock.monotonic(), foreign=not (self._takes_over or here))
         if new is None or not new.node_name or (old is not None and old.node_name):
             return
-        assumed = self.model.assumed.get(new.key)
         ours = assumed is not None and assumed.uid == new.uid
         if assumed is not None and ours:
             self.model.forget(new.key, new.uid)
@@ -476,7 +528,8 @@ class SchedulerService:
             log.warning("another scheduler took the room", pod=pod.key, node=pod.node_name, why=overflow)
             self.metrics.conflicts.labels("overcommitted").inc()
             message = f"{overflow}: another scheduler's pod was bound there first"
-            self._evictor.submit(Order(pod.key, pod.uid, evictions.OVERCOMMITTED, message))
+            goes = instead(pod, self.model, self._ledger)
+            self._evictor.submit(Order(goes.key, goes.uid, evictions.OVERCOMMITTED, message))
 
     def _bound(self, outcome: Outcome) -> None:
         bind = outcome.bind

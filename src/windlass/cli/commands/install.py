@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from windlass.cli.options import standard
 from windlass.cli.output import emit
 
 if TYPE_CHECKING:
+    from windlass.cli.guarding import Proof
     from windlass.cli.installing import Wishes
 
 FORMATS = ("json", "yaml", "name")
@@ -31,6 +33,7 @@ FORMATS = ("json", "yaml", "name")
     help="Schedule pods that name it; may be repeated (default: windlass).",
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Scheduler configuration.")
+@click.option("--bind-guard", is_flag=True, help="Be asked before others bind pods (a webhook).")
 @click.option("--crds/--no-crds", default=True, help="Also the CustomResourceDefinitions (default).")
 @click.option("--wait", type=click.IntRange(1), metavar="SECONDS", help="Wait until all instances are ready.")
 @click.option(
@@ -58,6 +61,7 @@ def command(
     adopt: str | None,
     queues: tuple[str, ...],
     finish: bool,
+    bind_guard: bool,
 ) -> int:
     """Put Windlass into a cluster, or bring it up to date.
 
@@ -76,6 +80,8 @@ def command(
         configuration=_configuration(config),
         crds=crds,
     )
+    if bind_guard:
+        wishes = replace(wishes, proof=_proof(invocation, wishes.namespace))
     if adopt is None and (queues or finish):
         raise WindlassError("WL-USE-400", "--queue and --finish need --adopt volcano")
     if adopt == "kueue":
@@ -95,6 +101,9 @@ def command(
     need_cluster(invocation)
     installing.refuse_helms(invocation.client, wishes)
     apply_all(invocation, wanted, dry_run=dry_run)
+    if not bind_guard:
+        for title in installing.remove_guard(invocation.client, wishes.namespace, dry_run=dry_run):
+            invocation.out.line(f"{title} deleted{' (dry run)' if dry_run else ''}")
     if wait is not None and not dry_run:
         installing.until_available(
             invocation.client,
@@ -104,6 +113,18 @@ def command(
             lambda name: invocation.out.line(f"{name} is ready"),
         )
     return failures.OK
+
+
+def _proof(invocation: Invocation, namespace: str) -> Proof:
+    """What the bind guard of the cluster has, if it lasts; else a new one."""
+    from windlass.cli import guarding, installing
+
+    now = datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)
+    if invocation.target.remote and not invocation.structured:
+        kept = guarding.kept_proof(invocation.client.find(installing.SECRETS, installing.GUARD, namespace))
+        if kept is not None and guarding.lasts(kept, now):
+            return kept
+    return guarding.make_proof(namespace, now)
 
 
 def apply_all(invocation: Invocation, wanted: list[dict[str, Any]], *, dry_run: bool) -> None:

@@ -1,0 +1,106 @@
+"""What the bind guard proves itself with: a certificate for its Service, and a word that only the API server knows.
+
+Made once and kept in a Secret, as the chart does it (``windlass.guard`` in its helpers).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DAYS = 3650
+KEPT_DAYS = 365
+"""A certificate that ends sooner is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """PEM texts and a word of letters and digits."""
+
+    authority: str
+    certificate: str
+    key: str
+    token: str
+
+    @property
+    def data(self) -> dict[str, str]:
+        """As a Secret has it."""
+        texts = {
+            "ca.crt": self.authority,
+            "tls.crt": self.certificate,
+            "tls.key": self.key,
+            "token": self.token,
+        }
+        return {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+
+    def fill(self, manifest: str) -> str:
+        """The manifest of the package with this instead of the words that stand for it."""
+        data = self.data
+        for name, text in data.items():
+            manifest = manifest.replace(f": {name.upper()}\n", f": {text}\n")
+        manifest = manifest.replace("/bind/TOKEN", f"/bind/{self.token}")
+        return manifest.replace(": MARK\n", f": {hashlib.sha256(data['tls.crt'].encode()).hexdigest()}\n")
+
+
+def kept_proof(secret: Mapping[str, Any] | None) -> Proof | None:
+    """What a Secret holds; None where there is none."""
+    data = (secret or {}).get("data") or {}
+    texts = [
+        base64.b64decode(data.get(name, "")).decode() for name in ("ca.crt", "tls.crt", "tls.key", "token")
+    ]
+    return Proof(*texts) if all(texts) else None
+
+
+def lasts(proof: Proof, now: datetime.datetime) -> bool:
+    """Whether its certificate is good for a while."""
+    from cryptography import x509
+
+    found = x509.load_pem_x509_certificate(proof.certificate.encode())
+    return found.not_valid_after_utc - now > datetime.timedelta(days=KEPT_DAYS)
+
+
+def make_proof(namespace: str, now: datetime.datetime) -> Proof:
+    """A new one for the Service ``windlass-bind-guard`` in ``namespace``."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    host = f"windlass-bind-guard.{namespace}.svc"
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "windlass-bind-guard")])
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+
+    def builder(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(days=DAYS))
+        )
+
+    whole = builder(issuer, authority.public_key()).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
+    # A subject of its own: one that is the issuer's name would look self-signed.
+    leaf = (
+        builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]), key.public_key())
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    pem = serialization.Encoding.PEM
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return Proof(
+        whole.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
+        leaf.sign(authority, hashes.SHA256()).public_bytes(pem).decode(),
+        key.private_bytes(pem, form, serialization.NoEncryption()).decode(),
+        secrets.token_hex(20),
+    )
