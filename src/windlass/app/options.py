@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from windlass.api.errors import WindlassError
+from windlass.app.settings import Setting, Values, defaults, read
 from windlass.kits.state import StateFolder
 from windlass.node.images import encode, load
 from windlass.node.options import ImageEntry
@@ -56,6 +57,15 @@ class ChildOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SettingsSource:
+    """A settings file as it was read at the start, and what flags say besides."""
+
+    path: str
+    text: str
+    flags: Values
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteOptions:
     """The scheduler or the controllers alone, against any API server."""
 
@@ -71,7 +81,14 @@ class RemoteOptions:
     log_level: str = "info"
     errors_as_json: bool = False
     beside: tuple[str, ...] = ()
+    bind_guard: str = ""
+    bind_guard_secret: str = ""
+    own_pod: str = ""
     otlp_endpoint: str = ""
+    settings: SettingsSource | None = None
+    """The file that is followed; ``None`` without one."""
+    values: Values = field(default_factory=defaults)
+    """All that stands in :data:`windlass.app.settings.FIELDS`: flags, else the file, else defaults."""
 
 
 def check_gpus(text: str) -> None:
@@ -169,27 +186,25 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
     remote.add_argument(
         "--leader-elect",
         type=_boolean,
-        default=False,
         metavar="BOOL",
         help="of several instances only the holder of a lease works (default: false)",
     )
     remote.add_argument(
         "--own-namespace",
-        default="kube-system",
         metavar="NAME",
         help="where the lease and what is learned are kept (default: kube-system)",
     )
-    remote.add_argument(
-        "--metrics-bind", default="", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz"
-    )
-    remote.add_argument(
-        "--log-format", choices=("text", "json"), default="text", help="of the log (default: text)"
-    )
+    remote.add_argument("--metrics-bind", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz")
+    remote.add_argument("--log-format", choices=("text", "json"), help="of the log (default: text)")
     remote.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        default="info",
         help="what is logged (default: info)",
+    )
+    remote.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="file with settings (docs/reference/settings.md); followed while running",
     )
     remote.add_argument(
         "--beside",
@@ -207,13 +222,36 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
             help="schedule pods that name it; may be repeated (default: windlass)",
         )
         remote.add_argument(
+            "--with-controllers",
+            type=_boolean,
+            metavar="BOOL",
+            help="do the work of `windlass controller` in this process, too (default: false)",
+        )
+        remote.add_argument(
             "--config",
             metavar="FILE",
             help="scheduler configuration in Volcano's format; followed while running",
         )
         remote.add_argument(
-            "--otlp-endpoint",
+            "--bind-guard",
             default="",
+            metavar="ADDR",
+            help="HOST:PORT where the API server asks before others bind (HTTPS)",
+        )
+        remote.add_argument(
+            "--bind-guard-secret",
+            default="",
+            metavar="FOLDER",
+            help="tls.crt, tls.key and token of the bind guard",
+        )
+        remote.add_argument(
+            "--own-pod",
+            default="",
+            metavar="NAME",
+            help="this pod: labelled windlass.dev/leads while it leads",
+        )
+        remote.add_argument(
+            "--otlp-endpoint",
             metavar="URL",
             help="send traces to this OTLP/HTTP collector (default: OTEL_EXPORTER_OTLP_ENDPOINT)",
         )
@@ -248,19 +286,55 @@ def child_options(parsed: argparse.Namespace) -> ChildOptions:
 
 
 def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
-    config = getattr(parsed, "config", None)
+    from windlass.scheduler.configuration import read_text
+
+    flags = _flags(parsed)
+    source, found = None, {}
+    if parsed.settings:
+        text = read_text(parsed.settings)
+        source, found = SettingsSource(parsed.settings, text, flags), read(text, parsed.settings)
+    values = {**defaults(), **found, **flags}
     return RemoteOptions(
         role=parsed.role,
         kubeconfig=Path(parsed.kubeconfig) if parsed.kubeconfig else None,
         context=parsed.context,
-        scheduler_names=tuple(getattr(parsed, "scheduler_name", ())) or ("windlass",),
-        config=Path(config) if config else None,
-        metrics=parsed.metrics_bind,
-        own_namespace=parsed.own_namespace,
-        log_format=parsed.log_format,
-        log_level=parsed.log_level,
-        leader_elect=parsed.leader_elect,
+        scheduler_names=values["scheduler.names"],  # type: ignore[arg-type]
+        config=Path(str(values["scheduler.configuration"])) if values["scheduler.configuration"] else None,
+        metrics=str(values["metrics.bind"]),
+        own_namespace=str(values["leaderElection.namespace"]),
+        log_format=str(values["log.format"]),
+        log_level=str(values["log.level"]),
+        leader_elect=bool(values["leaderElection.enabled"]),
         errors_as_json=getattr(parsed, "output", None) == "json",
-        beside=tuple(parsed.beside),
-        otlp_endpoint=getattr(parsed, "otlp_endpoint", ""),
+        beside=values["scheduler.beside"],  # type: ignore[arg-type]
+        bind_guard=getattr(parsed, "bind_guard", ""),
+        bind_guard_secret=getattr(parsed, "bind_guard_secret", ""),
+        own_pod=getattr(parsed, "own_pod", ""),
+        otlp_endpoint=str(values["traces.endpoint"]),
+        settings=source,
+        values=values,
     )
+
+
+_FLAGS = {
+    "log_level": "log.level",
+    "log_format": "log.format",
+    "metrics_bind": "metrics.bind",
+    "otlp_endpoint": "traces.endpoint",
+    "leader_elect": "leaderElection.enabled",
+    "own_namespace": "leaderElection.namespace",
+    "scheduler_name": "scheduler.names",
+    "config": "scheduler.configuration",
+    "beside": "scheduler.beside",
+    "with_controllers": "scheduler.withControllers",
+}
+
+
+def _flags(parsed: argparse.Namespace) -> dict[str, Setting]:
+    """What the command line says of the settings, by their paths; what it does not name is left to the file."""
+    found: dict[str, Setting] = {}
+    for flag, path in _FLAGS.items():
+        given = getattr(parsed, flag, None)
+        if given is not None and given != []:
+            found[path] = tuple(given) if isinstance(given, list) else given
+    return found

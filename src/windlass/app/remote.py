@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Awaitable
 
 from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
@@ -22,7 +23,7 @@ def run_remote(options: RemoteOptions) -> int:
 
 
 def _scheduler(options: RemoteOptions) -> int:
-    from windlass.scheduler.leader import LeaseOptions
+    from windlass.app import companions
     from windlass.scheduler.main import ProcessOptions, run
     from windlass.scheduler.options import SchedulerOptions
 
@@ -37,12 +38,18 @@ def _scheduler(options: RemoteOptions) -> int:
             log_level=options.log_level,
             otlp_endpoint=options.otlp_endpoint,
             environment=os.environ,
-            lease=LeaseOptions(namespace=options.own_namespace),
+            lease=companions.lease_of(options, "windlass-scheduler"),
+            companions=companions.of_scheduler(options),
             scheduler=SchedulerOptions(
+                **companions.times_of(options.values),
                 scheduler_names=options.scheduler_names,
                 own_namespace=options.own_namespace,
                 beside=options.beside,
+                bind_guard=bool(options.bind_guard),
             ),
+            bind_guard=options.bind_guard,
+            bind_guard_secret=options.bind_guard_secret,
+            own_pod=options.own_pod,
         )
     )
 
@@ -57,7 +64,23 @@ def _controller(options: RemoteOptions) -> int:
     return 0
 
 
+async def beside(follow: Awaitable[None] | None, work: Awaitable[None]) -> None:
+    """Run ``work``, and ``follow`` as long as it runs. Raises what either raises."""
+    if follow is None:
+        return await work
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(follow)
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _control(options: RemoteOptions) -> None:
+    from windlass.app import companions
     from windlass.app.children import until_signal
     from windlass.client import kubeconfig
     from windlass.client.client import Client
@@ -68,7 +91,7 @@ async def _control(options: RemoteOptions) -> None:
     from windlass.kits.clock import SystemClock
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, parse_address
-    from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
+    from windlass.scheduler.leader import Election, LeaderLost
 
     clock, rng = SystemClock(), chance.system()
     path = str(options.kubeconfig) if options.kubeconfig else None
@@ -76,15 +99,23 @@ async def _control(options: RemoteOptions) -> None:
     client = Client(HttpTransport(connection), user_agent="windlass-controllers", clock=clock, rng=rng)
     registry = metrics.registry()
     manager = ControllerManager(
-        client, clock=clock, rng=rng, embedded=False, registry=registry, beside=bool(options.beside)
+        client,
+        clock=clock,
+        rng=rng,
+        embedded=False,
+        registry=registry,
+        beside=bool(options.beside),
+        workers=companions.workers_of(options.values),
     )
     identity = f"{socket.gethostname()}_{chance.uid(rng)}"
-    lease = LeaseOptions(name="windlass-controllers", namespace=options.own_namespace)
+    lease = companions.lease_of(options, companions.CONTROLLERS_LEASE)
     garbage.expect_long_lives()
     election = Election(client, identity, clock=clock, rng=rng, options=lease)
     endpoint = Endpoint(registry, lambda: manager.synced or election.standing_by)
     if options.metrics:
         await endpoint.start(*parse_address(options.metrics))
+
+    follow = companions.controllers_follower(options, manager, election, clock, registry)
 
     async def lead() -> None:
         await election.acquire()
@@ -98,7 +129,7 @@ async def _control(options: RemoteOptions) -> None:
             await election.release()
 
     try:
-        await until_signal(lead() if options.leader_elect else manager.run())
+        await until_signal(beside(follow, lead() if options.leader_elect else manager.run()))
     finally:
         await endpoint.stop()
         await client.close()

@@ -8,24 +8,49 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
 
 from windlass.client import kubeconfig
 from windlass.client.client import Client
 from windlass.client.http import HttpTransport
+from windlass.client.informers import SharedInformers
 from windlass.kits import garbage
 from windlass.kits import rng as randomness
-from windlass.kits.clock import SystemClock
+from windlass.kits.clock import Clock, SystemClock
+from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, parse_address
 from windlass.scheduler.configuration import ConfigFile
+from windlass.scheduler.guardserver import GuardServer, Mark
 from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
 log = logs.get("scheduler")
+
+
+@dataclass(frozen=True, slots=True)
+class Aboard:
+    """What the process has, for whoever rides along. ``leads``: set once this instance decides."""
+
+    client: Client
+    informers: SharedInformers
+    clock: Clock
+    rng: Random
+    registry: CollectorRegistry
+    service: SchedulerService
+    election: Election
+    leads: asyncio.Event
+
+
+Companion = Callable[[Aboard], Coroutine[Any, Any, None]]
+"""Work beside the scheduler's. Called before anything runs; what it returns runs as long as the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +67,13 @@ class ProcessOptions:
     otlp_endpoint: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Where OpenTelemetry's variables are read from."""
+    bind_guard: str = ""
+    """``HOST:PORT``, empty for none."""
+    bind_guard_secret: str = ""
+    """A folder with ``tls.crt``, ``tls.key`` and ``token``."""
+    own_pod: str = ""
+    """The pod in which this runs, in the lease's namespace: marked while it leads."""
+    companions: tuple[Companion, ...] = ()
     lease: LeaseOptions = field(default_factory=LeaseOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
 
@@ -67,25 +99,40 @@ async def serve(options: ProcessOptions) -> None:
     registry = metrics.registry()
     identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
     exporter = tracing.exporter(options.otlp_endpoint, options.environment, "windlass-scheduler", identity)
+    informers = SharedInformers(client, clock, rng)
     service = SchedulerService(
         client,
         clock=clock,
         rng=rng,
         options=scheduling,
+        informers=informers,
         registry=registry,
         stands_by=options.leader_elect,
         exporter=exporter,
     )
     election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
+    aboard = Aboard(client, informers, clock, rng, registry, service, election, asyncio.Event())
+    beside = [companion(aboard) for companion in options.companions]
     endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
     if options.metrics_bind:
         await endpoint.start(*parse_address(options.metrics_bind))
+    mark = Mark(client, options.own_pod, options.lease.namespace)
+    guard = (
+        GuardServer(service.questions().judge, Path(options.bind_guard_secret))
+        if options.bind_guard
+        else None
+    )
+    if guard is not None:
+        await mark.write(leads=False)
+        await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
     garbage.expect_long_lives()
     try:
-        await _until(stopped, _lead(service, election, options.leader_elect, file))
+        await _until(stopped, _lead(aboard, options.leader_elect, mark, file, beside))
     finally:
         await endpoint.stop()
+        if guard is not None:
+            await guard.stop()
         if options.leader_elect:
             with suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
@@ -95,18 +142,26 @@ async def serve(options: ProcessOptions) -> None:
             await asyncio.to_thread(exporter.close)
 
 
-async def _lead(service: SchedulerService, election: Election, elect: bool, file: ConfigFile | None) -> None:
+async def _lead(
+    aboard: Aboard, elect: bool, mark: Mark, file: ConfigFile | None, beside: list[Coroutine[Any, Any, None]]
+) -> None:
     """Follow the cluster from the start, so that whoever comes to lead need not read it first."""
+    service = aboard.service
     try:
         async with asyncio.TaskGroup() as group:
+            group.create_task(aboard.informers.run(), name="informers")
             group.create_task(service.run(), name="scheduler")
+            for work in beside:
+                group.create_task(work, name="companion")
             group.create_task(set_aside_once_read(service), name="memory")
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
-                group.create_task(_elected(service, election), name="lease")
+                group.create_task(_elected(aboard, mark), name="lease")
             else:
+                aboard.leads.set()
                 service.metrics.leader.set(1)
+                await mark.write(leads=True)
     except* LeaderLost as lost:
         raise lost.exceptions[0] from None
     finally:
@@ -119,11 +174,17 @@ async def set_aside_once_read(service: SchedulerService) -> None:
     garbage.expect_long_lives()
 
 
-async def _elected(service: SchedulerService, election: Election) -> None:
+async def _elected(aboard: Aboard, mark: Mark) -> None:
+    service, election = aboard.service, aboard.election
     await election.acquire()
     service.metrics.leader.set(1)
     service.lead()
-    await election.hold()
+    aboard.leads.set()
+    marking = asyncio.create_task(mark.write(leads=True), name="mark")
+    try:
+        await election.hold()
+    finally:
+        marking.cancel()
 
 
 async def _until(stopped: asyncio.Event, work: object) -> None:

@@ -74,8 +74,7 @@ containers:
       - --leader-elect=true
       - --own-namespace=$(POD_NAMESPACE)
       - --metrics-bind=:{{ .root.Values.metrics.port }}
-      - --log-format={{ .root.Values.logs.format }}
-      - --log-level={{ .root.Values.logs.level }}
+      - --settings=/etc/windlass-settings/settings.yaml
       {{- range .args }}
       - {{ . }}
       {{- end }}
@@ -83,9 +82,24 @@ containers:
       - name: POD_NAMESPACE
         valueFrom:
           fieldRef: {fieldPath: metadata.namespace}
+      - name: POD_NAME
+        valueFrom:
+          fieldRef: {fieldPath: metadata.name}
+      - name: POD_UID
+        valueFrom:
+          fieldRef: {fieldPath: metadata.uid}
+      {{- if .config }}
+      {{- with .root.Values.traces.env }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      {{- end }}
     ports:
       - name: metrics
         containerPort: {{ .root.Values.metrics.port }}
+      {{- if .guard.enabled }}
+      - name: bind-guard
+        containerPort: {{ .guard.port }}
+      {{- end }}
     startupProbe:
       httpGet: {path: /healthz, port: metrics}
       periodSeconds: 2
@@ -105,16 +119,52 @@ containers:
       capabilities: {drop: [ALL]}
     resources:
       {{- toYaml .values.resources | nindent 6 }}
-    {{- if .config }}
     volumeMounts:
+      - name: settings
+        mountPath: /etc/windlass-settings
+        readOnly: true
+    {{- if .config }}
       - name: configuration
         mountPath: /etc/windlass
         readOnly: true
+      {{- if .guard.enabled }}
+      - name: bind-guard
+        mountPath: /etc/windlass-bind-guard
+        readOnly: true
+      {{- end }}
     {{- end }}
-{{- if .config }}
 volumes:
+  - name: settings
+    configMap:
+      name: {{ include "windlass.name" (dict "root" .root "part" "settings") }}
+{{- if .config }}
   - name: configuration
     configMap:
       name: {{ include "windlass.name" . }}
+  {{- if .guard.enabled }}
+  - name: bind-guard
+    secret:
+      secretName: {{ include "windlass.name" (dict "root" .root "part" "bind-guard") }}
+  {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* What the bind guard proves itself with: made once, and kept as long as the Secret is there. */}}
+{{- define "windlass.guard" -}}
+{{- $name := include "windlass.name" (dict "root" . "part" "bind-guard") }}
+{{- if not (hasKey .Values.bindGuard "made") }}
+{{- $found := lookup "v1" "Secret" .Release.Namespace $name }}
+{{- $made := dict }}
+{{- if and $found $found.data }}
+{{- $made = pick $found.data "ca.crt" "tls.crt" "tls.key" "token" }}
+{{- else }}
+{{- $host := printf "%s.%s.svc" $name .Release.Namespace }}
+{{- $ca := genCA "windlass-bind-guard" 3650 }}
+{{- $pair := genSignedCert $host nil (list $host) 3650 $ca }}
+{{- $made = dict "ca.crt" (b64enc $ca.Cert) "tls.crt" (b64enc $pair.Cert) "tls.key" (b64enc $pair.Key) "token" (randAlphaNum 40 | b64enc) }}
+{{- end }}
+{{- $_ := set $made "mark" (get $made "tls.crt" | sha256sum) }}
+{{- $_ := set .Values.bindGuard "made" $made }}
+{{- end }}
+{{- toYaml .Values.bindGuard.made }}
 {{- end }}
