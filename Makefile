@@ -44,6 +44,8 @@ chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluste
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --report docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --nodes 400 --report docs/operations/chaos.md
 
 cards: $(STAMP)  ## a random walk of a million steps over the books of cards: none above one, none both shared and whole
 	@cd tests/support && ../../$(BIN)/python card_walk.py --steps 1000000

@@ -57,7 +57,8 @@ def main() -> int:
     print(text)
     if options.report:
         if options.guard:
-            write_section(options.report, GUARDED_TITLE, GUARDED_HEADER + text)
+            title = f"{GUARDED_TITLE}, {options.nodes} nodes"
+            write_section(options.report, title, GUARDED_HEADER + text)
         else:
             write_section(options.report, TITLE, HEADER + text)
     exact = options.guard and result.excesses

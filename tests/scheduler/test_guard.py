@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from kubeobjects import node, pod, queue
 from schedapi import Running, SchedulerApi
@@ -33,7 +34,7 @@ def theirs(name: str, count: int = 1, **fields: Any) -> dict[str, Any]:
 async def ask(running: Running, name: str, where: str, *, dry_run: bool = False, uid: str = "") -> str | None:
     """The API server asks whether a pod may be bound."""
     binding = {"metadata": {"name": name, "uid": uid or f"uid-default-{name}"}, "target": {"name": where}}
-    asked = Asked("1", "default", name, dry_run, json.dumps({"kind": "Binding", **binding}).encode())
+    asked = Asked("1", "default", name, dry_run, msgspec.Raw(json.dumps({"kind": "Binding", **binding})))
     return await running.service.questions().judge(asked)
 
 
@@ -141,7 +142,7 @@ async def test_a_pod_that_is_created_on_a_node(api: SchedulerApi) -> None:
         async def created(name: str, **spec: Any) -> str | None:
             made = {"kind": "Pod", **theirs(name, 1, node="n1", **spec)}
             return await running.service.questions().judge(
-                Asked("1", "default", name, False, json.dumps(made).encode())
+                Asked("1", "default", name, False, msgspec.Raw(json.dumps(made)))
             )
 
         assert await created("a") == ""

@@ -144,7 +144,7 @@ class BindGuard:
                 continue
             _take(left, amounts_held(pod))
             if pod.shape.speaks_of_parts and not any(map(is_device, amounts_held(pod))):
-                shared |= {(GPU, index) for index in assumed.indices}
+                shared |= {(GPU, index) for index in assumed.devices}
         for other, hold in self._nodes.get(node.name, {}).items():
             if other != uid:
                 _take(left, amounts_held(hold.pod))
