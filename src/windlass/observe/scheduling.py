@@ -48,6 +48,18 @@ class SchedulerMetrics:
             "One question to the extender in the middle of a decision, or word to it",
             ["matter", "result"],
         )
+        self.start_estimates = family.counter(
+            "start_estimates_total",
+            "Groups that started after a start had been estimated for them, by where that fell in the band that they"
+            " were told first: within, early, late",
+            ["result"],
+        )
+        self.start_hits = family.gauge(
+            "start_estimate_hit_ratio", "The part of those starts that fell within the band, since the process began"
+        )
+        self.start_estimate_seconds = family.histogram(
+            "start_estimate_duration_seconds", "One round of estimates, rests included", buckets=SLOW
+        )
         self.leader = family.gauge("leader", "1 on the instance that decides")
         self.queue_resource = family.gauge(
             "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]

@@ -31,7 +31,9 @@ class SchedulerOptions:
     ``own_namespace``: where what is learned is kept. ``await_volumes``: whether a pod waits for the volumes that
     its claims are given when it is placed; not in a box, where nobody makes any. ``turn_seconds``: so long has a pod
     of another scheduler that waits precedence on nodes where it would not fit beside ours
-    (:mod:`windlass.scheduler.courtesy`), together not longer than ``turn_most_seconds``.
+    (:mod:`windlass.scheduler.courtesy`), together not longer than ``turn_most_seconds``. ``estimate_seconds``: so long
+    lies between two estimates of starts by simulation (:mod:`windlass.scheduler.starts`), 0 for none;
+    ``estimate_samples``: how often each plays the cluster forward.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -54,3 +56,5 @@ class SchedulerOptions:
     turn_most_seconds: float = 40.0
     bind_guard: bool = False
     sync_warning_seconds: float = 30.0
+    estimate_seconds: float = 0.0
+    estimate_samples: int = 10

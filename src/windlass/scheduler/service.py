@@ -63,6 +63,7 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.runtimes import RunTimes, learns
+from windlass.scheduler.starts import StartEstimates
 from windlass.scheduler.waiting import Keeper, wait_for
 from windlass.spi.configuration import SchedulerConfig, foreign_queue
 
@@ -186,6 +187,16 @@ class SchedulerService:
         )
         told = (self.recorder, self.metrics, options, self.explain)
         self._publisher = Publisher(client, model, *told, clock=clock, rng=rng)
+        self._starts = StartEstimates(
+            model,
+            self._run_times,
+            lambda: self.options,
+            self.metrics,
+            clock=clock,
+            now=self._time,
+            waits=lambda: [key for key, said in self._said.items() if said.explanation is not None],
+            changed=lambda key: self._show_group(key, clock.monotonic()),
+        )
 
     def _guarded(self) -> bool:
         """Whether the API server asks here before it lets others bind."""
@@ -250,6 +261,7 @@ class SchedulerService:
         keeper.start(self._announcer.run(), "announcer")
         keeper.start(self._loads.run(), "measured loads")
         keeper.start(self._run_times.run(), "learned run times")
+        keeper.start(self._starts.run(), "start estimates")
         self._judges.serve(self._policies(), keeper.start)
         self._consultants.serve(self._policies())
         pause: float | None = 0.0
@@ -299,6 +311,8 @@ class SchedulerService:
                 told = self.engine.explain(group, self._time())
             except KeyError:
                 return None
+        if told is not None:
+            told = self._starts.told(group, told)
         if told is not None and group in self._refused:
             told = replace(told, extra={**told.extra, "no eviction": self._refused[group]})
         return None if told is None else self.model.readable().explanation(told)
@@ -332,6 +346,7 @@ class SchedulerService:
             )
             self._loads.use(policy.metrics)
             self._run_times.enabled = learns(policy)
+            self._starts.policy = policy
             self.model.resend()
             self._inbox.clear()
             garbage.look_anew()  # the former engine
@@ -359,6 +374,7 @@ class SchedulerService:
         decided = self._clock.monotonic()
         for bind in decision.binds:
             self.model.assume_bind(bind)
+        self._starts.bound(decision.binds)
         self._show(decision)
         shown = self._clock.monotonic()
         self._carry_out(decision)
@@ -440,6 +456,7 @@ class SchedulerService:
             self._said.pop(key, None)
             self._refused.pop(key, None)
             self._gangs.forget(key)
+            self._starts.forget(key)
             self._publisher.gone(key)
             if self._journeys is not None:
                 self._journeys.gone(key, self._time())
@@ -447,6 +464,7 @@ class SchedulerService:
         said = self._said.get(key)
         explanation = model.explanation(key) or (said.explanation if said else None)
         if explanation is not None:
+            explanation = self._starts.told(key, explanation)
             explanation = model.readable().explanation(explanation)
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)

@@ -41,6 +41,8 @@ ROUNDS = 1000
 """So many cycles may one moment take: more would never end."""
 MOMENTS = 100_000
 """So many moments are looked at."""
+AT_ONCE = 200
+"""So many nouns of the beginning are entered between two pauses."""
 PATIENCE_SECONDS = 86_400.0
 """So long is waited for what time alone may change, where nothing ends any more."""
 
@@ -163,6 +165,10 @@ class Forward:
     def run(self) -> Mapping[str, Course]:
         """Until all that wait have started, nothing happens any more, or the end. Raises :class:`ForwardError`."""
         now = self._state.now
+        for at in range(0, len(self._deltas), AT_ONCE):
+            self._pause()
+            self._engine.apply(self._deltas[at : at + AT_ONCE])
+        self._deltas.clear()
         wake = self._decide(now)
         for _ in range(MOMENTS):
             if not self._waiting:

@@ -1,0 +1,244 @@
+"""When what waits will start: the cluster played forward by the simulator, aside and at a small part of one core.
+
+Every so often, as long as something waits, what the engine was told is handed to a thread, which plays it forward a
+number of times with run times drawn from what is known (:mod:`windlass.sim.forward`). The middle of the starts is what
+is told, with the band that holds eight of ten of them, widened a little for what no simulation knows. What was told of
+a group first is held against its true start, and counted.
+
+Invariants: nothing is played while nothing waits; the thread works on a copy, shares nothing that changes, and rests
+nine times as long as it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from windlass.api.reasons import Explanation
+from windlass.engine.config import EngineConfig
+from windlass.engine.decision import Bind
+from windlass.kits import durations
+from windlass.kits.clock import Clock
+from windlass.model.cluster import ClusterModel
+from windlass.model.engines import make_engine
+from windlass.observe import logs
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.options import SchedulerOptions
+from windlass.scheduler.runtimes import RunTimes
+from windlass.sim import runtimes
+from windlass.sim.forward import ForwardError, State, state_of
+from windlass.sim.whatif import Band, Draws, World, plays
+from windlass.spi.configuration import SchedulerConfig
+
+log = logs.get("scheduler")
+AHEAD_SECONDS = 7 * 86_400.0
+"""What starts later is not told."""
+OFF_SECONDS = 30.0
+"""How often is looked whether estimates are wanted again."""
+REST = 9.0
+"""So many times as long as it works the thread rests."""
+LONGEST_SECONDS = 120.0
+"""After so long what is found counts; the rest of the samples is left."""
+MOST_PODS = 50_000
+"""Of more, copying alone would hold up the scheduler."""
+SLACK, LEAST_SLACK_SECONDS = 0.1, 15.0
+"""A band is widened by this part of the wait, and by so much at least."""
+MOVED = 0.2
+"""An estimate is told anew once the start has moved by more than this part of the wait."""
+
+Starts = Mapping[str, Band]
+Aside = Callable[[Callable[[], Starts]], Awaitable[Starts]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Unix seconds. ``basis``: for people."""
+
+    at: float
+    start: float
+    low: float
+    high: float
+    basis: str
+
+    @property
+    def seconds(self) -> float:
+        """From when it was told to the start."""
+        return self.start - self.at
+
+
+class StartEstimates:
+    """``options``: those in force. ``waits``: the groups that wait. ``changed`` is called with each group of which there is something new.
+    ``aside``: how work is done beside the event loop."""
+
+    def __init__(
+        self,
+        model: ClusterModel,
+        run_times: RunTimes,
+        options: Callable[[], SchedulerOptions],
+        metrics: SchedulerMetrics,
+        *,
+        clock: Clock,
+        now: Callable[[], float],
+        waits: Callable[[], Iterable[str]],
+        changed: Callable[[str], None],
+        aside: Aside = asyncio.to_thread,
+    ) -> None:
+        self.policy: SchedulerConfig = options().policy
+        self._model = model
+        self._run_times = run_times
+        self._options = options
+        self._metrics = metrics
+        self._clock = clock
+        self._now = now
+        self._waits = waits
+        self._changed = changed
+        self._aside = aside
+        self._told: dict[str, Told] = {}
+        self._first: dict[str, Told] = {}
+        self._hits = self._starts = 0
+
+    # ------------------------------------------------------------------ telling
+
+    def told(self, group: str, explanation: Explanation) -> Explanation:
+        """The explanation with the estimate, where there is one."""
+        found = self._told.get(group)
+        if found is None:
+            return explanation
+        return replace(explanation, estimate_seconds=found.seconds, estimate_basis=found.basis)
+
+    def bound(self, binds: Iterable[Bind]) -> None:
+        """Groups start: how true was what they were told?"""
+        if not self._first:
+            return
+        now = self._now()
+        for group in dict.fromkeys(bind.group for bind in binds):
+            first = self._first.pop(group, None)
+            self._told.pop(group, None)
+            if first is None:
+                continue
+            word = "early" if now < first.low else "late" if now > first.high else "within"
+            self._starts += 1
+            self._hits += word == "within"
+            self._metrics.start_estimates.labels(word).inc()
+            self._metrics.start_hits.set(self._hits / self._starts)
+
+    def forget(self, group: str) -> None:
+        """The group is gone."""
+        self._told.pop(group, None)
+        self._first.pop(group, None)
+
+    # ------------------------------------------------------------------ estimating
+
+    async def run(self) -> None:
+        """Estimate again and again, until cancelled."""
+        stop = threading.Event()
+        try:
+            while True:
+                seconds = self._options().estimate_seconds
+                await self._clock.sleep(seconds or OFF_SECONDS)
+                if seconds:
+                    await self._round(stop)
+        finally:
+            stop.set()
+
+    async def _round(self, stop: threading.Event) -> None:
+        waiting = set(self._waits())
+        if not waiting or len(self._model.pods) > MOST_PODS:
+            return
+        now = self._now()
+        told = self._run_times.filled(self._model.told())
+        state = state_of(told, now)
+        # A snapshot: the history goes on learning meanwhile.
+        history = type(self._run_times.history).of_record(self._run_times.history.as_record())
+        draws = runtimes.RunTimes(history)
+        play = _Play(state, self.policy, Draws(draws, self._options().estimate_samples, 0, AHEAD_SECONDS))
+        pace = _Pace(self._clock, stop)
+        begun = self._clock.monotonic()
+        try:
+            found = await self._aside(lambda: play.run(pace, waiting))
+        except ForwardError as error:
+            log.warning("no estimates of starts", why=str(error))
+            return
+        self._metrics.start_estimate_seconds.observe(self._clock.monotonic() - begun)
+        self._take(found, waiting, now)
+
+    def _take(self, found: Starts, waiting: Iterable[str], now: float) -> None:
+        still = set(self._waits())
+        for group in waiting:
+            if group not in still:
+                continue
+            before, band = self._told.get(group), found.get(group)
+            if band is None or band.middle == float("inf"):
+                if before is not None:
+                    del self._told[group]
+                    self._changed(group)
+                continue
+            told = _told(band, now)
+            if before is not None and not _moved(before, told):
+                continue
+            self._told[group] = told
+            self._first.setdefault(group, told)
+            self._changed(group)
+
+
+def _told(band: Band, now: float) -> Told:
+    slack = max(LEAST_SLACK_SECONDS, SLACK * band.middle)
+    low, high = max(0.0, band.low - slack), band.high + slack
+    late = "later" if high == float("inf") else durations.write(high)
+    basis = f"{durations.write(low)} to {late} in 8 of 10 simulated courses"
+    return Told(now, now + band.middle, now + low, now + high, basis)
+
+
+def _moved(before: Told, after: Told) -> bool:
+    wait = max(after.seconds, LEAST_SLACK_SECONDS)
+    return any(
+        abs(one - other) > MOVED * wait
+        for one, other in ((before.start, after.start), (before.low, after.low), (before.high, after.high))
+        if one != other
+    )
+
+
+class Stopped(Exception):  # noqa: N818 - no error: the thread is to end, or has had its time
+    """No further cycle."""
+
+
+class _Pace:
+    """Keeps a thread to its part of a core. Called before every piece of work."""
+
+    def __init__(self, clock: Clock, stop: threading.Event) -> None:
+        self._clock = clock
+        self._stop = stop
+        self._begun = self._since = clock.monotonic()
+
+    def __call__(self) -> None:
+        now = self._clock.monotonic()
+        if self._stop.wait(REST * (now - self._since)) or now - self._begun > LONGEST_SECONDS:
+            raise Stopped
+        self._since = self._clock.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """What the thread does."""
+
+    state: State
+    policy: SchedulerConfig
+    draws: Draws
+
+    def run(self, pace: Callable[[], None], waiting: Iterable[str]) -> Starts:
+        """The bands of starts, in seconds from the state's moment, by the samples that there was time for."""
+        base = EngineConfig(reports=False)
+        world = World(self.state, lambda: make_engine(self.policy, lambda _: None, base=base))
+        found: dict[str, list[float]] = {group: [] for group in waiting}
+        try:
+            for number in range(self.draws.samples):
+                courses = plays(world, self.draws, number, pace)
+                for group, seconds in found.items():
+                    course = courses.get(group)
+                    start = course.started if course is not None else None
+                    seconds.append(start - self.state.now if start is not None else float("inf"))
+        except Stopped:
+            pass
+        return {group: Band.of(seconds) for group, seconds in found.items() if seconds}
