@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
 
 from windlass.app import settings
 from windlass.app.options import parser, remote_options
-from windlass.cli import installing
+from windlass.cli import guarding, installing
 from windlass.controllers.priorityclasses.controller import SHIPPED
 from windlass.model.scheduler_config import parse
 
@@ -22,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tools" / "chart"))
 import render  # noqa: E402
 
 Json = dict[str, Any]
+NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 needs_helm = pytest.mark.skipif(
     render.helm() is None, reason="no helm: build it with tools/kubernetes/build.sh"
 )
@@ -174,6 +177,45 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
         namespace="second",
     )
     assert ours == {installing.title(obj): obj for obj in map(render.plain, helms)}
+
+
+@pytest.mark.real
+@needs_helm
+def test_the_bind_guard_of_install_is_that_of_the_chart() -> None:
+    """In another namespace, too; but for the certificate and the token, which each makes for itself."""
+    proof = guarding.make_proof("second", NOW)
+    wishes = installing.Wishes(namespace="second", crds=False, proof=proof)
+    ours = {installing.title(obj): obj for obj in installing.objects(wishes) if obj["kind"] != "Namespace"}
+    path = f"/bind/{proof.token}"
+    for hook in ours[
+        "validatingwebhookconfiguration.admissionregistration.k8s.io/windlass-bind-guard.second"
+    ]["webhooks"]:
+        assert hook["clientConfig"]["service"]["path"] == path
+        assert hook["clientConfig"]["caBundle"] == proof.data["ca.crt"]
+    assert ours["secret/windlass-bind-guard"]["data"] == proof.data
+    helms = render.template("--set", "bindGuard.enabled=true", namespace="second")
+    theirs = {installing.title(obj): render.without_proof(render.plain(obj)) for obj in helms}
+    assert {name: render.without_proof(obj) for name, obj in ours.items()} == theirs
+
+
+def test_nothing_of_the_bind_guard_is_there_unless_it_is_asked_for() -> None:
+    assert "bind-guard" not in render.INSTALL.read_text()
+    names = {obj["kind"] for obj in installing.guard_objects("n")}
+    assert names == {"Secret", "Service", "ValidatingWebhookConfiguration"}
+
+
+def test_the_certificate_is_for_the_service_and_for_ten_years() -> None:
+    proof = guarding.make_proof("windlass-system", NOW)
+    assert guarding.kept_proof({"data": proof.data}) == proof
+    assert guarding.kept_proof({"data": {**proof.data, "token": ""}}) is None
+    assert guarding.kept_proof(None) is None
+    assert guarding.lasts(proof, NOW)
+    assert not guarding.lasts(proof, NOW + datetime.timedelta(days=9.5 * 365))
+    authority = x509.load_pem_x509_certificate(proof.authority.encode())
+    leaf = x509.load_pem_x509_certificate(proof.certificate.encode())
+    leaf.verify_directly_issued_by(authority)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["windlass-bind-guard.windlass-system.svc"]
 
 
 def test_every_value_is_in_the_schema_and_has_words() -> None:

@@ -117,6 +117,37 @@ def test_the_guide_tells_the_truth(kube: RealKube, tmp_path: Path) -> None:
         assert fault is None, f"{page.name} {fault}"
 
 
+def test_the_bind_guard_comes_is_kept_and_goes(kube: RealKube, api: Cluster) -> None:
+    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/windlass-bind-guard"
+    first = windlass(kube, "install", "--bind-guard")
+    assert first.returncode == 0, first.stderr
+    secret = api.get(f"/api/v1/namespaces/{SPACE}/secrets/windlass-bind-guard").ok()["data"]
+    bundles = {hook["clientConfig"]["caBundle"] for hook in api.get(hooks).ok()["webhooks"]}
+    assert bundles == {secret["ca.crt"]}
+    second = windlass(kube, "install", "--bind-guard")
+    assert {line.rpartition(" ")[2] for line in second.stdout.splitlines()} == {"unchanged"}, second.stdout
+    # Nobody answers: pods are bound all the same.
+    api.post("/api/v1/nodes", {"metadata": {"name": "unguarded"}}).ok(201)
+    pods = "/api/v1/namespaces/default/pods"
+    container = {"name": "c", "image": "i"}
+    api.post(pods, {"metadata": {"name": "p"}, "spec": {"containers": [container]}}).ok(201)
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "unguarded"}}
+    api.post(f"{pods}/p/binding", {"apiVersion": "v1", "kind": "Binding", **binding}).ok(201)
+    api.delete(f"{pods}/p")
+    api.delete("/api/v1/nodes/unguarded")
+
+    without = windlass(kube, "install")
+    gone = [line for line in without.stdout.splitlines() if line.endswith(" deleted")]
+    assert len(gone) == 3, without.stdout
+    assert gone[0].startswith("validatingwebhookconfiguration")  # nobody is asked from then on
+    assert api.get(hooks).status == 404
+    assert windlass(kube, "install", "--bind-guard").returncode == 0
+    removed = windlass(kube, "uninstall")
+    assert removed.returncode == 0, removed.stderr
+    assert api.get(hooks).status == 404
+    assert api.get(f"/api/v1/namespaces/{SPACE}/secrets/windlass-bind-guard").status == 404
+
+
 def test_install_may_be_repeated_and_a_dry_run_writes_nothing(kube: RealKube, api: Cluster) -> None:
     for word in ours(api):
         api.delete(f"{CRDS}/{word}")
