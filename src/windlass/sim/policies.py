@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -23,6 +24,7 @@ from windlass.plugins.spread import Spread
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.learned import LearnedSharing
 from windlass.plugins.timeshare.sharing import TIME_SHARE
+from windlass.sim.estimates import ORACLE, Estimates
 from windlass.sim.jobs import TraceJob
 from windlass.sim.progress import RestartCost
 from windlass.spi.objects import Dialect, Group, Node
@@ -58,27 +60,50 @@ def _as_it_is(group: Group, job: TraceJob) -> Group:
     return group
 
 
+def _nothing_learned(key: str, job: TraceJob, seconds: float) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """An engine, and how it is told of jobs. ``singly``: ``None`` for gangs. ``dialect``: whose rules queues, groups
     and pods follow. ``confirms``: the engine is told when pods run, for policies that look at that.
-    ``dress``: what else the policy says of a job's group (a run time, an annotation)."""
+    ``dress``: what else the policy says of a job's group as it comes (a run time, an annotation); ``ended`` is told
+    which job has ended (its key among ``Setting.keys`` before it), and how many seconds after its first start."""
 
     engine: Engine
     singly: Singly | None = None
     dialect: Dialect = Dialect.WINDLASS
     confirms: bool = False
     dress: Callable[[Group, TraceJob], Group] = _as_it_is
+    ended: Callable[[str, TraceJob, float], None] = _nothing_learned
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """``oracle``: it knows run times that nobody knows in life."""
+    """``timed``: how it is made to go by other run times than those that nobody knows in life, by their kind
+    (:data:`~windlass.sim.estimates.RUN_TIMES`); ``None`` where it goes by none."""
 
     name: str
     summary: str
     make: Callable[[Setting], Made]
-    oracle: bool = False
+    timed: Callable[[str, Setting], Made] | None = None
+
+    @property
+    def oracle(self) -> bool:
+        """Whether it knows run times that nobody knows in life."""
+        return self.timed is not None
+
+    def by(self, run_times: str) -> Policy:
+        """The same by run times of one kind; itself where it goes by none."""
+        if self.timed is None:
+            return self
+        return Policy(f"{self.name} ({run_times})", self.summary, partial(self.timed, run_times))
+
+
+def _timed(name: str, summary: str, make: Callable[[str, Setting], Made]) -> Policy:
+    """Unless told otherwise it knows the truth."""
+    return Policy(name, summary, partial(make, ORACLE), make)
 
 
 QUIET = EngineConfig(actions=("allocate",), backfill="none", reports=False)
@@ -97,25 +122,23 @@ def _spread() -> Engine:
 
 
 class Shortest:
-    """Whoever runs shortest goes first: an oracle."""
+    """Whoever is expected to run shortest goes first; of whom nothing is known, last."""
 
     name = "shortest"
 
-    def __init__(self, setting: Setting) -> None:
-        jobs = zip(setting.keys, setting.jobs, strict=True)
-        self._seconds = {key: job.duration_seconds for key, job in jobs}
-
     def group_key(self, group: GroupView) -> float:
-        return self._seconds[group.spec.key]
+        seconds = group.spec.run_estimate
+        return inf if seconds is None else seconds
 
 
-def _timed(group: Group, job: TraceJob) -> Group:
-    """With the run time as its owner would state it if he knew."""
-    return replace(group, run_estimate=job.duration_seconds)
+def _reserving(backfill: str, run_times: str, setting: Setting) -> Made:
+    known = Estimates(run_times, setting.keys, setting.jobs)
+    return Made(_packed(backfill=backfill), confirms=True, dress=known.dress, ended=known.ended)
 
 
-def _reserving(backfill: str) -> Callable[[Setting], Made]:
-    return lambda _: Made(_packed(backfill=backfill), confirms=True, dress=_timed)
+def _shortest(run_times: str, setting: Setting) -> Made:
+    known = Estimates(run_times, setting.keys, setting.jobs)
+    return Made(_packed(Shortest()), dress=known.dress, ended=known.ended)
 
 
 def shared(policy: Callable[[Setting], TimeSharing]) -> Callable[[Setting], Made]:
@@ -142,12 +165,14 @@ def _with_model(group: Group, job: TraceJob) -> Group:
     return replace(group, annotations={MODEL: job.model}) if job.model else group
 
 
-def _remaining(setting: Setting, *, weighed: bool) -> TimeSharing:
-    seconds = {key: job.duration_seconds for key, job in zip(setting.keys, setting.jobs, strict=True)}
-    return ShortestRemaining(lambda group: seconds[group.key], weighed=weighed)
+def _remaining(run_times: str, setting: Setting, *, weighed: bool) -> Made:
+    known = Estimates(run_times, setting.keys, setting.jobs)
+    made = shared(lambda _: ShortestRemaining(weighed=weighed))(setting)
+    consent = made.dress
+    return replace(made, dress=lambda group, job: known.dress(consent(group, job), job), ended=known.ended)
 
 
-def _configured(text: str, dialect: Dialect) -> Callable[[Setting], Made]:
+def configured(text: str, dialect: Dialect) -> Callable[[Setting], Made]:
     """The engine of a scheduler configuration."""
 
     def make(setting: Setting) -> Made:
@@ -193,24 +218,17 @@ _ALL = (
         "gangs by age; who does not fit is passed by whoever does",
         lambda _: Made(_packed()),
     ),
-    Policy(
+    _timed(
         "easy",
         "gangs by age; nobody delays the first that waits (exact run times)",
-        _reserving("easy"),
-        oracle=True,
+        partial(_reserving, "easy"),
     ),
-    Policy(
+    _timed(
         "conservative",
         "the same for the first sixteen (exact run times)",
-        _reserving("conservative"),
-        oracle=True,
+        partial(_reserving, "conservative"),
     ),
-    Policy(
-        "sjf",
-        "gangs, the shortest first; who does not fit is passed (exact run times)",
-        lambda setting: Made(_packed(Shortest(setting))),
-        oracle=True,
-    ),
+    _timed("sjf", "gangs, the shortest first; who does not fit is passed (exact run times)", _shortest),
     Policy(
         "model-grouping",
         "fifo-backfill, but jobs that came within an hour go by their AI model, so that cards load it seldom",
@@ -226,18 +244,12 @@ _ALL = (
         "gangs that opted in share time: who has had least goes first, in two queues",
         shared(lambda _: LeastAttained()),
     ),
-    Policy(
+    _timed(
         "srtf",
         "gangs that opted in share time, the shortest remaining time first (exact run times)",
-        shared(partial(_remaining, weighed=False)),
-        oracle=True,
+        partial(_remaining, weighed=False),
     ),
-    Policy(
-        "srsf",
-        "the same by remaining GPU time (exact run times)",
-        shared(partial(_remaining, weighed=True)),
-        oracle=True,
-    ),
+    _timed("srsf", "the same by remaining GPU time (exact run times)", partial(_remaining, weighed=True)),
     Policy(
         "kube",
         "pods one by one, up to a node's GPUs each, on the emptiest node; a job in part is given up after 30 min",
@@ -248,9 +260,9 @@ _ALL = (
     Policy(
         "volcano-like",
         "Volcano's configuration as installed",
-        _configured(VOLCANO, Dialect.VOLCANO),
+        configured(VOLCANO, Dialect.VOLCANO),
     ),
-    Policy("kai-like", "KAI's actions and orders", _configured(KAI, Dialect.KAI)),
+    Policy("kai-like", "KAI's actions and orders", configured(KAI, Dialect.KAI)),
 )
 
 POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}

@@ -12,8 +12,8 @@ no other books are kept; equal inputs and seeds give equal outcomes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.engine.decision import Bind, Decision, Eviction
@@ -30,7 +30,7 @@ from windlass.engine.deltas import (
 from windlass.kits.rng import seeded
 from windlass.sim.clock import Agenda, Kind
 from windlass.sim.cluster import capacity, gpus_of, model_of
-from windlass.sim.failures import NodeFailures
+from windlass.sim.failures import Breakdowns, NodeFailures
 from windlass.sim.jobs import TraceJob, in_order
 from windlass.sim.loads import Loads
 from windlass.sim.outcome import Moment, Outcome, Span
@@ -58,7 +58,8 @@ class ReplayError(RuntimeError):
 class Options:
     """``effort``: how jobs run. ``pod_gpus``: the most GPUs of one pod (0: as many as the largest node has).
     ``time_share``: jobs that say nothing of it opted in to being suspended for their equals. ``queues``: jobs stand
-    in the queues of the trace, of equal weight; else all in one. ``timeline``: whether the outcome has ``moments``.
+    in the queues of the trace, of equal weight unless ``terms`` says of one what it has; else all in one.
+    ``timeline``: whether the outcome has ``moments``.
     """
 
     effort: Effort = field(default_factory=Effort)
@@ -67,6 +68,7 @@ class Options:
     seed: int = 0
     time_share: bool = True
     queues: bool = False
+    terms: Mapping[str, Queue] = field(default_factory=dict)
     timeline: bool = True
 
 
@@ -94,7 +96,7 @@ class Replay:
         self.runs = [
             JobRun(index, key, job) for index, (key, job) in enumerate(zip(keys, ordered, strict=True))
         ]
-        self._random = seeded(f"failures {options.seed}")
+        self._breakdowns = Breakdowns(options.failures, seeded(f"failures {options.seed}"))
         self._jitter = seeded(f"pauses {options.seed}")
         setting = Setting(
             ordered, keys, nodes, seeded(options.seed), options.time_share, options.effort.restart
@@ -130,13 +132,14 @@ class Replay:
 
     def _begin(self, jobs: Sequence[TraceJob]) -> None:
         queues = sorted({self._teller.queue(job) for job in jobs})
-        self.engine.apply([QueueUpserted(Queue(name, dialect=self.made.dialect)) for name in queues])
+        terms, dialect = self.options.terms, self.made.dialect
+        told = [replace(terms.get(name, Queue(name)), name=name, dialect=dialect) for name in queues]
+        self.engine.apply([QueueUpserted(queue) for queue in told])
         self.engine.apply([NodeUpserted(node) for node in self._nodes.values()])
         for run in self.runs:
             self.agenda.add(run.job.submit_seconds, Kind.ARRIVAL, run)
-        if self.options.failures.mean_seconds > 0:
-            for name in self._nodes:
-                self._plan_failure(name, 0.0)
+        for name in self._breakdowns.begin(self._nodes):
+            self._plan_failure(name, 0.0)
 
     # ------------------------------------------------------------------ the loop
 
@@ -210,6 +213,7 @@ class Replay:
         self._close_span(run, now)
         self._loads.end(run)
         run.ended.ended = now
+        self.made.ended(run.key, run.job, now - (run.ended.started or 0.0))
         run.rate = 0.0
         run.epoch += 1
         self._used -= run.gpus()
@@ -259,7 +263,7 @@ class Replay:
     # ------------------------------------------------------------------ nodes fail and come back
 
     def _plan_failure(self, name: str, now: float) -> None:
-        self.agenda.add(self.options.failures.next(self._random, now), Kind.FAILURE, name)
+        self.agenda.add(self._breakdowns.next(name, now), Kind.FAILURE, name)
 
     def _failed(self, name: str, now: float) -> None:
         """The node is gone. Whoever has a pod on it loses that pod; a gang stops and comes again as a whole."""
@@ -273,7 +277,7 @@ class Replay:
             self._vacate(run, now)
             self._enter(run, now)
         self._deltas.append(NodeRemoved(name))
-        self.agenda.add(now + self.options.failures.repair_seconds, Kind.REPAIR, name)
+        self.agenda.add(now + self._breakdowns.away(name, now), Kind.REPAIR, name)
 
     def _repaired(self, name: str, now: float) -> None:
         self._deltas.append(NodeUpserted(self._nodes[name]))

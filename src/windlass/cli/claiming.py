@@ -1,0 +1,146 @@
+"""What ``windlass sim claims`` reads and prints: a folder of traces → experiments → a table, a document or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.api.errors import WindlassError
+from windlass.cli import tables
+from windlass.cli.invocation import Invocation
+from windlass.cli.simulating import INPUT_ERROR, progress, read_lines
+from windlass.kits import garbage
+from windlass.kits.clock import SystemClock
+from windlass.kits.pool import in_processes
+from windlass.sim.claims.claim import Experiment, Result
+from windlass.sim.claims.lab import Lab, Tell
+from windlass.sim.claims.page import sides
+from windlass.sim.claims.registry import EXPERIMENTS, attempt
+from windlass.sim.traces.rows import TraceError
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One experiment for a process of its own."""
+
+    folder: str
+    id: str
+
+
+def chosen(given: Sequence[str]) -> list[Experiment]:
+    """The experiments of ``--only``; all for none. Raises :class:`WindlassError`."""
+    names = [name.strip().upper() for text in given for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in EXPERIMENTS:
+            raise WindlassError(
+                "WL-USE-400",
+                f'there is no experiment "{name}"',
+                evidence="experiments: " + ", ".join(EXPERIMENTS),
+            )
+    return [tried for key, tried in EXPERIMENTS.items() if not names or key in names]
+
+
+def check_folder(folder: str) -> None:
+    """Raises :class:`WindlassError` where there is none."""
+    if not Path(folder).is_dir():
+        raise WindlassError(
+            "WL-USE-400",
+            f"{folder} is no folder",
+            evidence=f"looked in {Path.cwd()}",
+            remedies=("windlass sim claims --traces FOLDER",),
+        )
+
+
+def missing(folder: str, tried: Experiment) -> tuple[str, ...]:
+    """The traces of an experiment that the folder does not have."""
+    return tuple(name for name in tried.files if not (Path(folder) / name).is_file())
+
+
+def laboratory(folder: str, *, brief: bool = False) -> Lab:
+    """With the traces of a folder."""
+    garbage.expect_long_lives()
+    return Lab(lambda name: read_lines(str(Path(folder) / name)), SystemClock(), brief=brief)
+
+
+def one(tried: Experiment, lab: Lab, folder: str) -> Result:
+    """One experiment. Raises :class:`WindlassError`."""
+    try:
+        return attempt(tried, lab, missing(folder, tried))
+    except TraceError as error:
+        raise WindlassError(
+            INPUT_ERROR,
+            str(error),
+            evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
+        ) from None
+
+
+def alone(work: Work) -> Result:
+    """One experiment, in a process that makes nothing else."""
+    return one(EXPERIMENTS[work.id], laboratory(work.folder), work.folder)
+
+
+def run(invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int) -> list[Result]:
+    """All of them; says on standard error how far it is. Raises :class:`WindlassError`."""
+    done: dict[str, Result] = {}
+    for result in _each(invocation, folder, experiments, jobs):
+        done[result.experiment.id] = result
+        told = f"{result.experiment.id}: {result.verdict}, {result.seconds:.0f} s"
+        invocation.err.line(f"{len(done)}/{len(experiments)} {told}")
+    return [done[tried.id] for tried in experiments]
+
+
+def _each(
+    invocation: Invocation, folder: str, experiments: Sequence[Experiment], jobs: int
+) -> Iterator[Result]:
+    if jobs > 1:
+        for _, result in in_processes(alone, [Work(folder, tried.id) for tried in experiments], jobs):
+            yield result
+        return
+    lab = laboratory(folder)
+    for tried in experiments:
+        with _bars(invocation, tried.id) as lab.tell:
+            result = one(tried, lab, folder)
+        yield result
+
+
+@contextmanager
+def _bars(invocation: Invocation, title: str) -> Iterator[Tell]:
+    """A bar for each part of an experiment in turn, as long as somebody watches."""
+    with ExitStack() as stack:
+        shown: dict[str, Callable[[int], None] | None] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in shown:
+                stack.close()
+                shown.clear()
+                shown[what] = stack.enter_context(progress(invocation, f"{title} {what}", total))
+            bar = shown[what]
+            if bar is not None:
+                bar(done)
+
+        yield tell
+
+
+# ---------------------------------------------------------------------- printing
+
+
+def as_table(results: Sequence[Result]) -> str:
+    """One line per figure."""
+    rows: list[list[str]] = []
+    for result in results:
+        head = [result.experiment.id, result.verdict]
+        if result.answer is None:
+            rows.append([*head, "not found: " + ", ".join(result.missing), "", ""])
+            continue
+        for figure in result.document["figures"]:
+            rows.append([*head, figure["name"], *sides(figure)])
+            head = ["", ""]
+    return tables.render(["ID", "VERDICT", "FIGURE", "BASELINE", "WINDLASS"], rows, right=frozenset((3, 4)))
+
+
+def document(results: Sequence[Result]) -> dict[str, Any]:
+    """What ``-o json`` prints."""
+    return {"claims": [result.document for result in results]}
