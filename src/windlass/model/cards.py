@@ -1,8 +1,9 @@
 """The cards of a node, from what it says of itself: the agent's record, Volcano's registration, or labels.
 
 The most exact word counts: :mod:`windlass.api.cards` (annotation ``windlass.dev/cards``) tells cards apart; Volcano's
-``volcano.sh/node-vgpu-register`` tells UUID, memory and health; the labels of feature discovery tell of all
-cards of a resource together (``<resource>.product``, ``<resource>.memory``).
+``volcano.sh/node-vgpu-register`` and HAMi's ``hami.io/node-nvidia-register`` tell UUID, memory and health; the labels
+of feature discovery tell of all cards of a resource together (``<resource>.product``, ``<resource>.memory``; AMD's
+node labeller says ``amd.com/gpu.product-name`` and ``amd.com/gpu.vram``).
 
 Replicas of a card (time-slicing, MPS) and the slices of strategy ``single`` are units that the device plug-in
 hands out by itself: each is a device of its own and is given whole only.
@@ -20,6 +21,7 @@ from windlass.api import views
 from windlass.api.deviceasks import GPU, MIG, WHOLE
 from windlass.api.devicefamilies import VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.quantities import is_device
+from windlass.model import hamicards
 from windlass.model.claimdevices import DRIVER
 from windlass.spi.devices import CardMode, SliceProfile
 from windlass.spi.objects import Device
@@ -29,7 +31,9 @@ MAX_DEVICES = 1024
 REGISTERED = VOLCANO_VGPU.number
 """The resource of cards that Volcano's vGPU device plug-in hands out."""
 HAMI_REGISTER = "hami.io/node-nvidia-register"
-"""On a node: HAMi's device plug-in has registered its cards. What it says of each is not read."""
+"""On a node: the cards that HAMi's device plug-in has registered, as JSON or, by older ones, as text."""
+HAMI_HANDSHAKES = ("hami.io/node-handshake", "hami.io/node-handshake-nvidia")
+"""On a node: ``Reported …`` by HAMi's device plug-in; ``Deleted…`` once nobody has heard of it any more."""
 UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
 """On a node: cards that Volcano's older device plug-in found unhealthy, by index."""
 RENAMED = "nvidia.com/gpu.shared"
@@ -79,9 +83,17 @@ def amounts_of(view: views.Node) -> Mapping[str, int]:
 
 def _hami_cards(view: views.Node) -> int:
     """How many cards a node of HAMi's device plug-in has; 0 for other nodes."""
-    if HAMI_REGISTER not in view.annotations:
+    text = view.annotations.get(HAMI_REGISTER)
+    if text is None:
         return 0
-    return _number(view.labels.get("nvidia.com/gpu.count", ""))
+    return len(hamicards.read(text)) or _number(view.labels.get("nvidia.com/gpu.count", ""))
+
+
+def _hami_registered(view: views.Node) -> tuple[Device, ...]:
+    """The cards that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
+    found = hamicards.read(view.annotations.get(HAMI_REGISTER, ""))
+    gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
+    return tuple(replace(card, healthy=False) for card in found) if gone else found
 
 
 def whole(devices: Iterable[Device]) -> dict[str, int]:
@@ -120,6 +132,8 @@ def _records(view: views.Node) -> dict[str, tuple[Device, ...]]:
         if card.mig and not card.dynamic:
             continue  # its slices are amounts of their own
         found[card.resource] = (*found.get(card.resource, ()), _device(card))
+    if GPU not in found and (registered_by_hami := _hami_registered(view)):
+        found[GPU] = registered_by_hami
     return found
 
 
@@ -200,10 +214,13 @@ def _labelled(view: views.Node, resource: str, count: int) -> tuple[Device, ...]
             labels.get(names.MIG_MODE, ""), mode
         )
     described = GPU if resource == RENAMED else resource
+    product = labels.get(f"{described}.product", "") or labels.get(f"{described}.product-name", "")
     memory = _number(labels.get(f"{described}.memory", "")) or _ASCEND_MIB.get(resource, 0)
+    if not memory:
+        memory = 1024 * _number(labels.get(f"{described}.vram", "").removesuffix("G"))
     if mode is CardMode.WHOLE and labels.get(_STRATEGY) == "mps":
         memory //= max(1, _number(labels.get("nvidia.com/gpu.replicas", "")))
-    found = _devices(resource, count, labels.get(f"{described}.product", ""), memory, compute, mode)
+    found = _devices(resource, count, product, memory, compute, mode)
     sick = view.annotations.get(UNHEALTHY_VOLCANO, "") if resource == GPU else ""
     return _without(found, sick) if sick else found
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Sequence
 
 from opentelemetry import trace as api
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
@@ -134,5 +135,5 @@ def _identity(trace: int, span: int) -> api.SpanContext:
     return api.SpanContext(trace, span, is_remote=True, trace_flags=_SAMPLED)
 
 
-def _context(trace: int, span: int) -> api.Context:
+def _context(trace: int, span: int) -> Context:
     return api.set_span_in_context(api.NonRecordingSpan(_identity(trace, span)))
