@@ -17,7 +17,7 @@ FORMATS = ("json", "yaml", "csv", "table")
 
 @click.group("sim", cls=NounGroup)
 def command() -> None:
-    """Simulate: run, record, pack, generate, formats, policies."""
+    """Simulate: run, record, pack, claims, generate, formats, policies."""
 
 
 @command.command("run")
@@ -214,6 +214,36 @@ def pack(
         invocation.out.write(packing.as_table(results, most))
     else:
         emit(invocation, packing.document(results, most))
+    return 0
+
+
+@command.command("claims")
+@click.option(
+    "--traces",
+    "folder",
+    default=".",
+    metavar="DIR",
+    help="The folder of published traces (default: this one).",
+)
+@click.option("--only", "ids", multiple=True, metavar="IDS", help="Such as E2,E5 (default: all).")
+@click.option(
+    "--jobs", type=click.IntRange(1, 256), default=1, metavar="N", help="Processes at once (default: 1)."
+)
+@standard(namespace=False, formats=("json", "yaml", "table", "markdown"))
+def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int) -> int:
+    """Try claims of the field on published traces: claim, baseline, Windlass. All of them take an hour."""
+    from windlass.cli import claiming
+    from windlass.sim.claims import page
+
+    experiments = claiming.chosen(ids)
+    claiming.check_folder(folder)
+    results = claiming.run(invocation, folder, experiments, jobs)
+    if invocation.output == "markdown":
+        invocation.out.write(page.markdown([result.document for result in results]))
+    elif invocation.output in ("", "table"):
+        invocation.out.write(claiming.as_table(results))
+    else:
+        emit(invocation, claiming.document(results))
     return 0
 
 
