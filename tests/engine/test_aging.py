@@ -154,3 +154,17 @@ def test_as_few_nodes_are_chosen_as_hold_the_gang(pods: int) -> None:
     c.cycle(HOUR)
     (slot,) = c.engine.reservations.slots.values()
     assert len(slot.rows) == pods
+
+
+def test_two_that_have_waited_for_too_long_let_the_engine_rest(scene: Cluster) -> None:
+    scene.gang("other", 3, "gpu=4")
+    scene.cycle()
+    for _ in range(4):
+        decision = scene.cycle(HOUR)
+        for _ in range(3):
+            decision = scene.cycle(0.0)
+        assert decision.wake_at is None or decision.wake_at > scene.now
+    scene.remove("first0")
+    scene.gang("small", 1, "gpu=1")
+    scene.cycle()
+    assert len(scene.engine.reservations.slots) == 1

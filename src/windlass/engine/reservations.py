@@ -58,6 +58,14 @@ class Reservation:
     kept: dict[int, Amounts] = field(default_factory=dict)
     kept_parts: dict[int, Cuts] = field(default_factory=dict)
 
+    def same(self, other: Reservation | None) -> bool:
+        """Whether the other keeps the same, from the same moment on, so that nobody else may come for it."""
+        return (
+            other is not None
+            and (self.start, self.nodes, self.parts) == (other.start, other.nodes, other.parts)
+            and all(np.array_equal(amounts, other.rows[row]) for row, amounts in self.rows.items())
+        )
+
 
 class Reservations:
     def __init__(self, world: World, allocation: Allocation) -> None:
@@ -206,7 +214,7 @@ class Reservations:
         waiting = next((one for one in ranked if one.key in aged and one.key not in forecasts), None)
         if waiting is not None:
             self._empty(statement, waiting, before.get(waiting.key))
-        freed = {row for r in before.values() for row in r.rows}
+        freed = {row for key, r in before.items() if not r.same(self.slots.get(key)) for row in r.rows}
         if freed:
             self._world.table.improved |= freed & set(self._world.table.rows.values())
 
