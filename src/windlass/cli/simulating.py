@@ -22,6 +22,7 @@ from windlass.cli.invocation import Invocation
 from windlass.kits import durations, garbage, memory
 from windlass.sim import cluster
 from windlass.sim.batches import batches
+from windlass.sim.estimates import RUN_TIMES
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import Metrics, measure
@@ -86,8 +87,9 @@ def wrong_trace(error: TraceError) -> WindlassError:
     )
 
 
-def chosen_policies(given: Sequence[str]) -> list[Policy]:
-    """The policies of ``--policy``, by comma or repeated. Raises :class:`WindlassError`."""
+def chosen_policies(given: Sequence[str], run_times: str = "") -> list[Policy]:
+    """The policies of ``--policy``, by comma or repeated; those that go by run times, by each kind of ``run_times``
+    (by comma; empty: by the truth, as they are). Raises :class:`WindlassError`."""
     names = [name.strip() for text in given for name in text.split(",") if name.strip()]
     for name in names:
         if name not in POLICIES:
@@ -97,7 +99,19 @@ def chosen_policies(given: Sequence[str]) -> list[Policy]:
                 evidence="policies: " + ", ".join(POLICIES),
                 remedies=("windlass sim policies",),
             )
-    return [POLICIES[name] for name in dict.fromkeys(names)]
+    chosen = [POLICIES[name] for name in dict.fromkeys(names)]
+    kinds = list(dict.fromkeys(kind.strip() for kind in run_times.split(",") if kind.strip()))
+    for kind in kinds:
+        if kind not in RUN_TIMES:
+            raise WindlassError(
+                "WL-USE-400",
+                f'there are no run times "{kind}"',
+                evidence="run times: " + ", ".join(RUN_TIMES),
+                remedies=("windlass sim run --help",),
+            )
+    if not kinds:
+        return chosen
+    return [made for one in chosen for made in dict.fromkeys(one.by(kind) for kind in kinds)]
 
 
 def check_format(name: str | None) -> None:

@@ -41,4 +41,4 @@ class Stated:
 
 
 def _certain(seconds: float, basis: str) -> Prediction:
-    return Prediction(seconds, dict.fromkeys(QUANTILES, seconds), basis)
+    return Prediction(seconds, dict.fromkeys(QUANTILES, seconds), basis, stated=True)

@@ -41,11 +41,13 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """``seconds``: what to reckon with, rather too long than too short. ``quantiles``: probability → seconds, of
-    :data:`QUANTILES`, none less than one of a smaller probability. ``basis``: on what it rests, for people."""
+    :data:`QUANTILES`, none less than one of a smaller probability. ``basis``: on what it rests, for people.
+    ``stated``: somebody answers for it; else it was learned."""
 
     seconds: float
     quantiles: Mapping[float, float] = field(default_factory=dict)
     basis: str = ""
+    stated: bool = False
 
     @property
     def at_most(self) -> float:

@@ -51,6 +51,13 @@ def command() -> None:
     default=True,
     help="Whether jobs opted in to being suspended for others of equal priority (default: yes).",
 )
+@click.option(
+    "--run-times",
+    default="",
+    metavar="KINDS",
+    help="For policies that go by run times: oracle, user, learned; by comma, each in a column of its own"
+    " (default: oracle).",
+)
 @click.option("--by-queue", is_flag=True, help="Jobs stand in the queues of the trace, else all in one.")
 @click.option("--pod-gpus", type=click.IntRange(0), default=0, metavar="N", help="Most GPUs of one pod.")
 @click.option(
@@ -89,6 +96,7 @@ def run(
     trace: str,
     form: str | None,
     policies: tuple[str, ...],
+    run_times: str,
     report: str | None,
     plots: str | None,
     **given: Any,
@@ -96,7 +104,7 @@ def run(
     """Replay a trace of jobs under one policy or several, and compare them."""
     from windlass.cli import reporting, simulating
 
-    chosen = simulating.chosen_policies(policies)
+    chosen = simulating.chosen_policies(policies, run_times)
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots)
@@ -176,7 +184,11 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     metavar="PERCENT",
     help="Also with moves, of up to so much of the GPUs that run (default: 0).",
 )
-@click.option("--bound", is_flag=True, help="Also the most that any policy could allocate (needs SciPy).")
+@click.option(
+    "--bound",
+    is_flag=True,
+    help="Also the most that any policy, and that moves, could allocate (needs SciPy).",
+)
 @standard(namespace=False, formats=FORMATS)
 def pack(
     invocation: Invocation,
@@ -204,6 +216,7 @@ def pack(
                 tell(len(results))
     order = packing.in_order(chosen)
     results.sort(key=lambda result: (order.index(result.policy), result.seed))
+    kept = packing.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
     if invocation.output == "csv":
         invocation.out.write(packing.as_csv(results))
     elif invocation.output in ("", "table"):
@@ -211,9 +224,9 @@ def pack(
         invocation.out.line(
             f"{len(cluster.nodes)} nodes, {gpus} GPUs, {len(cluster.pods)} pods; percent of the GPUs, mean of the seeds"
         )
-        invocation.out.write(packing.as_table(results, most))
+        invocation.out.write(packing.as_table(results, most, kept))
     else:
-        emit(invocation, packing.document(results, most))
+        emit(invocation, packing.document(results, most, kept))
     return 0
 
 
