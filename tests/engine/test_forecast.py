@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cluster_dsl import Cluster
 
-from windlass.engine.forecast import end_of
+from windlass.engine.ends import end_of
 from windlass.spi.objects import TaskState
 
 

@@ -144,6 +144,10 @@ class TaskClass:
         """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
         return self.fit.future(rows)
 
+    def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first of :meth:`future` alone."""
+        return self.fit.future_count(rows)
+
     def future_total(self) -> int:
         """``total`` as it will be once all that terminates is gone."""
         return self.fit.future_total()

@@ -161,7 +161,7 @@ class Tree:
         rows = self._table.vacating()
         if not len(rows):
             return now
-        count, _ = cls.future(rows)
+        count = cls.future_count(rows)
         more = np.maximum(count - cls.count[rows], 0)
         return now + _sums(self.codes[level][rows], more, len(now))
 

@@ -252,6 +252,11 @@ class NodeFit:
 
     def _evaluate(self, view: TableView) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Count and weighted row score, the static mask left out."""
+        count = self._counted(view)
+        return count, self._row_score(view, count)
+
+    def _counted(self, view: TableView) -> NDArray[np.int64]:
+        """How many tasks each row takes, the static mask left out."""
         if self._policies.amounts_decide:
             asked = self._asked
             count = (view.free(asked) // self.vector[asked]).min(axis=1)
@@ -268,7 +273,7 @@ class NodeFit:
         np.maximum(count, 0, out=count)
         if self.needs.devices:
             self.seats.limit(count, view, self.needs)
-        return count, self._row_score(view, count)
+        return count
 
     def _row_score(self, view: TableView, count: NDArray[np.int64]) -> NDArray[np.float64]:
         """The weighted row score. Where scores look at cards, and most rows take no task anyway, 0 for those."""
@@ -475,10 +480,21 @@ class NodeFit:
 
     def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        count = self.future_count(rows)
+        key = np.full(len(rows), -1, dtype=np.int64)
+        open_ = count.nonzero()[0]
+        if len(open_):
+            some = rows[open_]
+            score = self._scored(TableView(self._table, some, future=True))
+            key[open_] = self._keys(some, count[open_], score)
+        return count, key
+
+    def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The first of :meth:`future` alone."""
         self.refresh()
-        count, score = self._evaluate(TableView(self._table, rows, future=True))
+        count = self._counted(TableView(self._table, rows, future=True))
         count[~self.static[rows]] = 0
-        return count, self._keys(rows, count, score)
+        return count
 
     def future_total(self) -> int:
         """``total`` as it will be once all that terminates is gone."""
@@ -486,7 +502,7 @@ class NodeFit:
         rows = self._table.vacating()
         if not len(rows):
             return self.total
-        count, _ = self.future(rows)
+        count = self.future_count(rows)
         return self.total + int(np.maximum(count - self.count[rows], 0).sum())
 
     def best(self) -> int:

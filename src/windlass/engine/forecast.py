@@ -4,10 +4,6 @@ The groups that wait are placed in their order on what is free, then on what is 
 that runs has ended, and so on, with the code that places groups for real; nothing of it stays. What has
 no known end never ends here. So a forecast is what happens if everybody keeps to his estimate, nobody
 new comes first, and nobody behind is let pass.
-
-A group that has outlived its estimate is taken to run on for as long as it was estimated, again and
-again doubled (as predicted run times are corrected in backfilling schedulers: Tsafrir, Etsion, Feitelson,
-"Backfilling Using System-Generated Predictions", IEEE TPDS 18(6), 2007).
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ from itertools import count
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.cards import Cuts
+from windlass.engine.ends import End
 from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry, run_time
 from windlass.engine.keptcards import parts_by_row
 from windlass.engine.statement import Statement
@@ -27,6 +24,9 @@ from windlass.spi.objects import TaskState
 
 MOST_EVENTS = 4096
 """Ends looked at for one forecast; beyond them nothing is said."""
+_Own = tuple[float, int, str, list[TaskEntry]]
+"""Moment, a number that no other has, group, and its tasks."""
+_State = tuple[int, float, int, int, list[_Own]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,36 +43,6 @@ class Forecast:
     """Row → what they would have of cards there."""
 
 
-def end_of(entry: TaskEntry, now: float) -> float | None:
-    """When a task that holds resources is expected to end, in Unix seconds; ``None`` if nothing is known."""
-    if entry.state is TaskState.RELEASING:
-        return now
-    if entry.state is TaskState.STUCK:
-        return None
-    started = entry.task.started if entry.task.started is not None else now
-    limit = entry.task.run_limit
-    hard = max(started + limit, now) if limit is not None else None
-    group = entry.group.group if entry.group is not None else None
-    estimate = group.run_estimate if group is not None else None
-    if not estimate or estimate <= 0:
-        return hard
-    end = started + estimate
-    while end <= now:
-        estimate *= 2
-        end = started + estimate
-    return end if hard is None else min(end, hard)
-
-
-@dataclass(order=True, slots=True)
-class _End:
-    """``entries`` let go of what they hold at ``moment``."""
-
-    moment: float
-    number: int
-    group: str = field(compare=False)
-    entries: list[TaskEntry] = field(compare=False)
-
-
 class Forecaster:
     """``allocation``: the code that places. A forecast leaves the statement as it was."""
 
@@ -83,7 +53,7 @@ class Forecaster:
     def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
         """The starts of ``groups``, which wait, in the order given; up to the first of which nothing is known."""
         mark = statement.checkpoint()
-        planning = _Planning(statement, self._ends(now), now)
+        planning = _Planning(statement, self._world.ledger.ends.at(now), now)
         found: dict[str, Forecast] = {}
         for group in groups:
             forecast = self._next(planning, group)
@@ -128,50 +98,52 @@ class Forecaster:
         planning.statement.rollback(mark)
         return done
 
-    def _ends(self, now: float) -> list[_End]:
-        """The known ends of what runs, a heap. Tasks of one group that end together are one."""
-        ends: dict[tuple[float, str], list[TaskEntry]] = {}
-        for key, group in self._world.timed.items():
-            for entry in group.tasks.values():
-                if entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
-                    moment = end_of(entry, now)
-                    if moment is not None:
-                        ends.setdefault((moment, key), []).append(entry)
-        numbers = count()
-        found = [_End(moment, next(numbers), key, entries) for (moment, key), entries in sorted(ends.items())]
-        return found[:MOST_EVENTS]
-
 
 class _Planning:
-    """The moment up to which a plan has come, and what has ended by then."""
+    """The moment up to which a plan has come, and what has ended by then: the first ``_past`` of ``_ends``, and
+    what has left ``_own``, the ends of those who got their places in this plan."""
 
-    def __init__(self, statement: Statement, ends: list[_End], now: float) -> None:
+    def __init__(self, statement: Statement, ends: Sequence[End], now: float) -> None:
         self.statement = statement
         self.now = now
         self.gone: list[str] = []
         self._ends = ends
-        self._numbers = count(len(ends))
+        self._last = min(len(ends), MOST_EVENTS)
+        self._past = 0
+        self._own: list[_Own] = []
+        self._numbers = count()
 
     def let_go(self, n: int) -> bool:
         """Let the next ``n`` moments pass at which something ends; false if there is none left at all."""
-        if n and not self._ends:
+        if n and self._next() is None:
             return False
         for _ in range(n):
-            if not self._ends:
+            moment = self._next()
+            if moment is None:
                 break
-            self.now = self._ends[0].moment
-            while self._ends and self._ends[0].moment == self.now:
-                end = heapq.heappop(self._ends)
-                self.gone.append(end.group)
-                self._free(end.entries)
+            self.now = moment
+            while self._past < self._last and self._ends[self._past][0] == moment:
+                _, key, entries = self._ends[self._past]
+                self._past += 1
+                self._free(key, entries)
+            while self._own and self._own[0][0] == moment:
+                _, _, key, entries = heapq.heappop(self._own)
+                self._free(key, entries)
         return True
 
-    def state(self) -> tuple[int, float, int, list[_End]]:
-        return self.statement.checkpoint(), self.now, len(self.gone), list(self._ends)
+    def _next(self) -> float | None:
+        """When something ends next."""
+        first = self._ends[self._past][0] if self._past < self._last else None
+        if self._own and (first is None or self._own[0][0] < first):
+            return self._own[0][0]
+        return first
 
-    def restore(self, state: tuple[int, float, int, list[_End]]) -> None:
-        mark, self.now, gone, ends = state
-        self._ends = list(ends)
+    def state(self) -> _State:
+        return self.statement.checkpoint(), self.now, len(self.gone), self._past, list(self._own)
+
+    def restore(self, state: _State) -> None:
+        mark, self.now, gone, self._past, own = state
+        self._own = list(own)
         self.statement.rollback(mark)
         del self.gone[gone:]
 
@@ -180,9 +152,10 @@ class _Planning:
         estimate = run_time(group)
         entries = [entry for entry, _ in placements]
         if estimate and entries:
-            heapq.heappush(self._ends, _End(self.now + estimate, next(self._numbers), group.key, entries))
+            heapq.heappush(self._own, (self.now + estimate, next(self._numbers), group.key, entries))
 
-    def _free(self, entries: Iterable[TaskEntry]) -> None:
+    def _free(self, key: str, entries: Iterable[TaskEntry]) -> None:
+        self.gone.append(key)
         for entry in entries:
             if entry.promised >= 0:
                 self.statement.unpromise(entry)

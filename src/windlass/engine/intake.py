@@ -159,6 +159,8 @@ class Intake:
             self._replace(entry, task)
             return
         entry.task = task
+        if known.started != task.started and entry.group is not None and entry.group.timed:
+            self._ledger.ends.stir(entry.group)
         if (known.preemptible, known.critical, known.budgets) != (
             task.preemptible,
             task.critical,

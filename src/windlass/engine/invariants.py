@@ -15,8 +15,9 @@ from windlass.engine.classes import TaskClass, request_of
 from windlass.engine.core import Core
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.devices import bits
+from windlass.engine.ends import end_of
 from windlass.engine.enrolment import signature_of
-from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, promised
+from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry, promised
 from windlass.engine.ledger import is_firm
 from windlass.engine.parking import Bucket, Signature, line_of
 from windlass.engine.parts import PartTree
@@ -41,6 +42,7 @@ def check(engine: Core, *, overcommitted: bool = False) -> None:
         *_groups(engine),
         *_parking(engine),
         *_classes(engine),
+        *_ends(engine),
     ]
     if not overcommitted:
         problems += _capacity(engine)
@@ -359,6 +361,20 @@ def _parking(engine: Core) -> list[str]:
             if not bucket.parked or lot.buckets.get(bucket.signature) is not bucket
         ]
     return problems
+
+
+def _ends(engine: Core) -> list[str]:
+    """What is kept of when things end, against all tasks, at the moment for which it was kept last."""
+    ends = engine.world.ledger.ends
+    wanted: dict[tuple[float, str], list[TaskEntry]] = {}
+    for key, group in engine.world.groups.items():
+        for entry in group.tasks.values() if key in engine.world.timed else ():
+            if entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
+                moment = end_of(entry, ends.now)
+                if moment is not None:
+                    wanted.setdefault((moment, key), []).append(entry)
+    expected = [(*at, entries) for at, entries in sorted(wanted.items(), key=lambda item: item[0])]
+    return [] if ends.at(ends.now) == expected else ["the ends of what runs are not as kept"]
 
 
 def _classes(engine: Core) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from windlass.engine.cards import HELD, KEPT, LEAVING, UNSEEN, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.devices import Masks
+from windlass.engine.ends import Ends
 from windlass.engine.flavors import flavored, labels_at, wished
 from windlass.engine.groups import ACTIVE, ASSUMED, OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.holds import Holds
@@ -43,6 +44,8 @@ class Ledger:
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
         self.zones = Zones(table, policies, self.leaving)
+        self.ends = Ends()
+        """When what runs will end; told of every change here."""
 
     # ------------------------------------------------------------------ decided placements
 
@@ -71,6 +74,8 @@ class Ledger:
                 models = self.by_model(cls, row), self.wished_models(cls)
                 self.queues.start_flavored(queue, models[0].items(), models[1].items(), n)
         group.active += n
+        if group.timed:
+            self.ends.stir(group)
         on_row = table.tasks[row]
         tallies = group.tallies
         for entry in entries:
@@ -152,6 +157,8 @@ class Ledger:
                 models = self.by_model(cls, row), self.wished_models(cls)
                 self.queues.start_flavored(group.queue, models[0].items(), models[1].items(), -n)
         group.active -= n
+        if group.timed:
+            self.ends.stir(group)
         for entry in entries:
             entry.state = PENDING
             entry.row = -1
@@ -256,7 +263,8 @@ class Ledger:
             plugin.add(cls.number, row, sign)
         if group is not None and group.queue is not None:
             self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
-            self.queues.promise(group.queue, self.by_model(cls, row).items(), sign)
+            if self.queues.flavors:
+                self.queues.promise(group.queue, self.by_model(cls, row).items(), sign)
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -421,10 +429,13 @@ class Ledger:
                 del self.leaving[entry.key]
             if group is not None and group.queue is not None:
                 self.queues.release(group.queue, entry.cls.items, sign, firm=is_firm(group))
-                self.queues.release(group.queue, self.by_model(entry.cls, entry.row).items(), sign)
+                if self.queues.flavors:
+                    self.queues.release(group.queue, self.by_model(entry.cls, entry.row).items(), sign)
         if group is not None:
             group.count(entry, before, -1)
             group.count(entry, state, 1)
+            if group.timed:
+                self.ends.stir(group)
         entry.state = state
 
     def _count_group(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
@@ -436,6 +447,8 @@ class Ledger:
                 self.queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), sign)
             return
         group.count(entry, state, sign)
+        if group.timed and state in OCCUPYING:
+            self.ends.stir(group)
         if state is PENDING and not entry.task.gated:
             if sign > 0:
                 group.add_pending(entry)
@@ -450,12 +463,14 @@ class Ledger:
         state = state or entry.state
         firm = entry.group is not None and is_firm(entry.group)
         if state in OCCUPYING:
-            by_model = self.by_model(entry.cls, entry.row).items()
             self.queues.allocate(queue, entry.cls.items, sign, firm=firm)
-            self.queues.allocate(queue, by_model, sign)
             if state is TERMINATING:
                 self.queues.release(queue, entry.cls.items, sign, firm=firm)
-                self.queues.release(queue, by_model, sign)
+            if self.queues.flavors:
+                by_model = self.by_model(entry.cls, entry.row).items()
+                self.queues.allocate(queue, by_model, sign)
+                if state is TERMINATING:
+                    self.queues.release(queue, by_model, sign)
         elif state is PENDING and not entry.task.gated:
             self.queues.ask(queue, entry.cls.items, sign)
             if self.queues.flavors:

@@ -245,7 +245,7 @@ class ParkingLot:
         for cls in self._candidates(rows):
             if cls.fit not in here:
                 cls.refresh()
-                fits = bool((cls.count[rows] > 0).any()) or bool((cls.future(rows)[0] > 0).any())
+                fits = bool((cls.count[rows] > 0).any()) or bool((cls.future_count(rows) > 0).any())
                 here[cls.fit] = fits
             if not here[cls.fit]:
                 continue

@@ -287,7 +287,7 @@ class Placer:
         """Whether what a task is promised will still be there once all that terminates is gone."""
         cls, row = entry.cls, entry.promised
         with statement.withheld(entry):
-            count, _ = cls.future(np.array([row], dtype=np.int64))
+            count = cls.future_count(np.array([row], dtype=np.int64))
             if count[0] <= 0:
                 return False
             if not self.constraints(cls):

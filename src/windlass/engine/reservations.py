@@ -27,7 +27,8 @@ from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.cards import KEPT, Cut, Cuts
 from windlass.engine.devices import WHOLE
-from windlass.engine.forecast import Forecaster, end_of
+from windlass.engine.ends import end_of
+from windlass.engine.forecast import Forecaster
 from windlass.engine.groups import GroupEntry, TaskEntry, passing_time
 from windlass.engine.keptcards import CardKeeper
 from windlass.engine.statement import Statement

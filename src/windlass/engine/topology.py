@@ -172,7 +172,7 @@ class Nearness:
             leaving = self._table.vacating()
             leaving = leaving[outer.mask[leaving]]
             if len(leaving):
-                more = np.maximum(cls.future(leaving)[0] - cls.count[leaving], 0)
+                more = np.maximum(cls.future_count(leaving) - cls.count[leaving], 0)
                 found = found + tree.sums(level, more, leaving)
         return found
 

@@ -70,6 +70,7 @@ class World:
             self.timed[entry.key] = entry
         else:
             self.timed.pop(entry.key, None)
+        self.ledger.ends.stir(entry)
 
     def apart(self, group: Group) -> bool:
         """Whether the group's pods that ask for nothing are placed outside of the gang."""
