@@ -214,47 +214,52 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
         help="this scheduler still runs: only what it has handed over is touched (windlass install --adopt)",
     )
     if role == "scheduler":
-        remote.add_argument(
-            "--scheduler-name",
-            action="append",
-            default=[],
-            metavar="NAME",
-            help="schedule pods that name it; may be repeated (default: windlass)",
-        )
-        remote.add_argument(
-            "--with-controllers",
-            type=_boolean,
-            metavar="BOOL",
-            help="do the work of `windlass controller` in this process, too (default: false)",
-        )
-        remote.add_argument(
-            "--config",
-            metavar="FILE",
-            help="scheduler configuration in Volcano's format; followed while running",
-        )
-        remote.add_argument(
-            "--bind-guard",
-            default="",
-            metavar="ADDR",
-            help="HOST:PORT where the API server asks before others bind (HTTPS)",
-        )
-        remote.add_argument(
-            "--bind-guard-secret",
-            default="",
-            metavar="FOLDER",
-            help="tls.crt, tls.key and token of the bind guard",
-        )
-        remote.add_argument(
-            "--own-pod",
-            default="",
-            metavar="NAME",
-            help="this pod: labelled windlass.dev/leads while it leads",
-        )
-        remote.add_argument(
-            "--otlp-endpoint",
-            metavar="URL",
-            help="send traces to this OTLP/HTTP collector (default: OTEL_EXPORTER_OTLP_ENDPOINT)",
-        )
+        _scheduler_arguments(remote)
+
+
+def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
+    """What only the scheduler is told."""
+    remote.add_argument(
+        "--scheduler-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="schedule pods that name it; may be repeated (default: windlass)",
+    )
+    remote.add_argument(
+        "--with-controllers",
+        type=_boolean,
+        metavar="BOOL",
+        help="do the work of `windlass controller` in this process, too (default: false)",
+    )
+    remote.add_argument(
+        "--config",
+        metavar="FILE",
+        help="scheduler configuration in Volcano's format; followed while running",
+    )
+    remote.add_argument(
+        "--bind-guard",
+        default="",
+        metavar="ADDR",
+        help="HOST:PORT where the API server asks before others bind (HTTPS)",
+    )
+    remote.add_argument(
+        "--bind-guard-secret",
+        default="",
+        metavar="FOLDER",
+        help="tls.crt, tls.key and token of the bind guard",
+    )
+    remote.add_argument(
+        "--own-pod",
+        default="",
+        metavar="NAME",
+        help="this pod: labelled windlass.dev/leads while it leads",
+    )
+    remote.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="send traces to this OTLP/HTTP collector (default: OTEL_EXPORTER_OTLP_ENDPOINT)",
+    )
 
 
 def up_options(parsed: argparse.Namespace) -> UpOptions:

@@ -55,23 +55,33 @@ class SchedulerMetrics:
             ["result"],
         )
         self.start_hits = family.gauge(
-            "start_estimate_hit_ratio", "The part of those starts that fell within the band, since the process began"
+            "start_estimate_hit_ratio",
+            "The part of those starts that fell within the band, since the process began",
         )
         self.start_estimate_seconds = family.histogram(
             "start_estimate_duration_seconds", "One round of estimates, rests included", buckets=SLOW
+        )
+        self.run_time_estimates = family.counter(
+            "run_time_estimates_total",
+            "Groups that ended well, by what was expected of their run time (by the owner's word, by what was learned,"
+            " none) and how it was: within, early (below p10), late (above p90 or the owner's word), unknown",
+            ["source", "result"],
         )
         self.leader = family.gauge("leader", "1 on the instance that decides")
         self.queue_resource = family.gauge(
             "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]
         )
-        self._reasons: dict[str, int] = {}
+        self.reasons: dict[str, int] = {}
+        """How many groups wait, by reason."""
+        self.figures: dict[str, dict[str, dict[str, float]]] = {}
+        """Queue → state → resource → amount in base units, as last told."""
         self._queues: dict[str, set[tuple[str, str]]] = {}
 
     def waiting(self, reasons: Mapping[str, int]) -> None:
         """How many groups wait now, by reason. What was reported once must be in it again, if with 0."""
         for reason, number in reasons.items():
-            if self._reasons.get(reason) != number:
-                self._reasons[reason] = number
+            if self.reasons.get(reason) != number:
+                self.reasons[reason] = number
                 self.pending_groups.labels(reason).set(number)
 
     def queue(self, name: str, figures: Mapping[str, Mapping[str, int]]) -> None:
@@ -83,11 +93,20 @@ class SchedulerMetrics:
             for resource, units in amounts.items():
                 self.queue_resource.labels(name, resource, state).set(units / scale(resource))
         self._queues[name] = self._queues.get(name, set()) | current
+        self.figures[name] = {
+            state: {resource: units / scale(resource) for resource, units in amounts.items()}
+            for state, amounts in figures.items()
+        }
 
     def extender_asked(self, matter: str, result: str, seconds: float) -> None:
         """``result``: ``answered`` or ``failed``."""
         self.extender_seconds.labels(matter, result).observe(seconds)
 
+    def run_time_ended(self, source: str, result: str) -> None:
+        """``source``: ``owner``, ``learned`` or ``none``; ``result``: ``within``, ``early``, ``late``, ``unknown``."""
+        self.run_time_estimates.labels(source, result).inc()
+
     def queue_gone(self, name: str) -> None:
+        self.figures.pop(name, None)
         for resource, state in self._queues.pop(name, ()):
             self.queue_resource.remove(name, resource, state)

@@ -27,6 +27,7 @@ from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
 from windlass.observe.endpoint import Endpoint, parse_address
 from windlass.scheduler.configuration import ConfigFile
+from windlass.scheduler.fieldmetrics import FieldMetrics
 from windlass.scheduler.guardserver import GuardServer, Mark
 from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
 from windlass.scheduler.options import SchedulerOptions
@@ -113,6 +114,7 @@ async def serve(options: ProcessOptions) -> None:
     election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
     aboard = Aboard(client, informers, clock, rng, registry, service, election, asyncio.Event())
     beside = [companion(aboard) for companion in options.companions]
+    FieldMetrics(registry, service.metrics, service.model)
     endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
     if options.metrics_bind:
         await endpoint.start(*parse_address(options.metrics_bind))

@@ -126,7 +126,12 @@ class SchedulerService:
         self._keeper = Keeper()
         self._ledger = Ledger()
         self._run_times = RunTimes(
-            client, self.model, clock=clock, enabled=learns(policy), namespace=self.options.own_namespace
+            client,
+            self.model,
+            clock=clock,
+            enabled=learns(policy),
+            namespace=self.options.own_namespace,
+            ended=self.metrics.run_time_ended,
         )
         self._gangs = GangWatch(self.options.gang_seconds)
         self._inbox: list[deltas.Delta] = []
@@ -137,7 +142,6 @@ class SchedulerService:
         self._refused: dict[str, str] = {}
         self._carriers(client, bind_client, rng)
         self.model.claims.generated = True
-        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
         self._consultants = Consultants(self.model, clock=clock, observe=self.metrics.extender_asked)
@@ -185,6 +189,7 @@ class SchedulerService:
         self._evictor = Evictor(
             client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
         )
+        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         told = (self.recorder, self.metrics, options, self.explain)
         self._publisher = Publisher(client, model, *told, clock=clock, rng=rng)
         self._starts = StartEstimates(
