@@ -29,6 +29,7 @@ PROSE = {
     "docs/concepts/queues.md",
     "docs/concepts/reasons.md",
     "docs/concepts/volcano-differences.md",
+    "docs/guides/adopt.md",  # ``test_adopt.py`` plays it
     "docs/guides/extender.md",
     "docs/guides/scheduler-configuration.md",
     "docs/guides/volcano.md",
