@@ -65,6 +65,33 @@ async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> No
         assert (estimate(running, "said").run_estimate, estimate(running, "said").learned) == (5, "")
 
 
+async def test_how_true_they_were_is_counted(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await running.settle(1)
+
+        def counted() -> dict[tuple[str, str], float]:
+            metric = running.service.metrics.run_time_estimates
+            return {
+                (sample.labels["source"], sample.labels["result"]): sample.value
+                for family in metric.collect()
+                for sample in family.samples
+                if sample.name.endswith("_total")
+            }
+
+        for number in range(3):
+            await one_run(api, running, f"train-{number}", 80 + 20 * number, size=2)
+        assert counted() == {("none", "unknown"): 3}
+        await one_run(api, running, "train-7", 100, size=2)
+        await one_run(api, running, "train-8", 500, size=2)
+        await one_run(api, running, "train-9", 10, size=2)
+        assert counted() == {
+            ("none", "unknown"): 3,
+            ("learned", "within"): 1,
+            ("learned", "late"): 1,
+            ("learned", "early"): 1,
+        }
+
+
 async def test_a_restart_remembers(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await running.settle(1)

@@ -89,6 +89,10 @@ class History:
         while len(self._runs) > KEYS:
             self._runs.popitem(last=False)
 
+    def knows(self, work: str) -> bool:
+        """Whether a run of this piece of work was observed, lately."""
+        return work in self._works
+
     def predict(self, traits: Traits) -> Prediction | None:
         """``None`` where too little is known."""
         for key, enough, words in _levels(traits):

@@ -7,7 +7,7 @@ scheduler goes without.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from windlass.predict.history import History, HistoryRecord
 from windlass.predict.model import Run
 from windlass.scheduler.options import OWN_NAMESPACE
 from windlass.spi.configuration import LEARNED, SchedulerConfig
+from windlass.spi.objects import Group
 
 NAME = "windlass-run-times"
 KEY = "history"
@@ -51,14 +52,17 @@ class RunTimes:
         clock: Clock,
         enabled: bool = True,
         namespace: str = OWN_NAMESPACE,
+        ended: Callable[[str, str], None] | None = None,
     ) -> None:
-        """``namespace``: where the ConfigMap lies."""
+        """``namespace``: where the ConfigMap lies. ``ended`` is told of every group that ends well: on whose word its
+        run time rested, and how true that was (see :meth:`_judge`)."""
         self.history = History()
         self.enabled = enabled
         self._client = client
         self._model = model
         self._clock = clock
         self._namespace = namespace
+        self._ended = ended
         self._saved = 0
         self._complained = False
 
@@ -73,8 +77,22 @@ class RunTimes:
         end = new.ended or self._clock.now()
         if group is None or not new.started or end <= new.started:
             return
-        work = group.uid or group.key
-        self.history.observe(Run(work, traits_of(group), end - new.started))
+        work, seconds = group.uid or group.key, end - new.started
+        if self._ended is not None and not self.history.knows(work):
+            self._ended(*self._judge(group, seconds))
+        self.history.observe(Run(work, traits_of(group), seconds))
+
+    def _judge(self, group: Group, seconds: float) -> tuple[str, str]:
+        """What was expected, just before the first of its pods has ended: by whom, and ``within`` its bounds, ``early``
+        (shorter than the 0.1-quantile), ``late`` (longer than what is reckoned with), or ``unknown``."""
+        if group.run_estimate is not None:
+            return "owner", "within" if seconds <= group.run_estimate else "late"
+        found = self.history.predict(traits_of(group))
+        if found is None:
+            return "none", "unknown"
+        if seconds > found.seconds:
+            return "learned", "late"
+        return "learned", "early" if seconds < found.quantiles[0.1] else "within"
 
     # ------------------------------------------------------------------ telling
 
