@@ -2,11 +2,12 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock sim-tables clean cards chart
+.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock sim-tables sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
 OPENB ?= ../shared/traces/openb
+PHILLY ?= ../shared/traces/philly/philly_oct.csv.gz
 SEEDS ?= 42-51
 JOBS ?= 2
 BIN := $(VENV)/bin
@@ -68,6 +69,9 @@ docs: $(STAMP)  ## write the generated reference pages anew
 
 sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2; hours)
 	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) --out docs/operations/packing.md
+
+sim-months: $(STAMP)  ## a month of Philly through every policy: processor seconds, do all jobs end (PHILLY=FILE, POLICIES=easy,…)
+	@$(BIN)/python -m benchmarks.months "$(PHILLY)" $(if $(POLICIES),--policies $(POLICIES))
 
 lock: $(STAMP)  ## resolve requirements-dev.lock anew
 	@tools/lock.sh

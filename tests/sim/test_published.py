@@ -2,7 +2,9 @@
 
 The reference figures come from simulators that share no code with this one (``reference.csv`` beside the trace;
 Muri's own for its traces). Gangs by age and by shortest job agree to the digit; pod by pod the order in which jobs
-in part are given up and come again is not said in full, so a few percent are allowed.
+in part are given up and come again is not said in full, so a few percent are allowed. A month takes a core some
+ten seconds: three of them are played here, each policy's is by ``make sim-months``; the strict order, and what is
+reserved, are held on Muri's smaller trace.
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ from simulated import TRACES, play, published
 
 from windlass.sim.metrics import measure
 
-NAMES = {"fifo": "fifo", "fifo-backfill": "fifobf", "sjf": "sjf", "kube": "kube"}
+NAMES = {"fifo-backfill": "fifobf", "sjf": "sjf", "kube": "kube"}
 TOLERANCES = {
-    "fifo": (0.001, 0.001),
     "fifo-backfill": (0.001, 0.001),
     "sjf": (0.001, 0.001),
     "kube": (0.03, 0.12),
@@ -35,9 +36,7 @@ def reference() -> dict[tuple[str, str], dict[str, str]]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("policy", "nodes"), [("fifo", 60), ("fifo-backfill", 60), ("sjf", 72), ("kube", 60)]
-)
+@pytest.mark.parametrize(("policy", "nodes"), [("fifo-backfill", 60), ("sjf", 72), ("kube", 60)])
 def test_a_month_of_philly(policy: str, nodes: int) -> None:
     row = reference()[str(nodes), NAMES[policy]]
     outcome = play(published("philly/philly_oct.csv.gz"), f"{nodes}x8", policy)
@@ -53,6 +52,7 @@ def test_a_month_of_philly(policy: str, nodes: int) -> None:
         assert figures["partial_gang_gpu_seconds"] == 0.0
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("policy", "mean"), [("fifo", 991_215), ("fifo-backfill", 480_913)])
 def test_muris_third_trace(policy: str, mean: float) -> None:
     figures = measure(policy, play(published("muri/trace3.csv.gz"), "8x8", policy)).figures
