@@ -42,7 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("Cluster", "Show what the scheduler would do with a cluster."),
     "what-if": ("Cluster", "Show who would start sooner or later if the cluster were different."),
     "defrag": ("Cluster", "Show which idle GPUs nobody can use, and which moves would help."),
-    "sim": ("Cluster", "Simulate: run, record, pack, generate, formats, policies."),
+    "sim": ("Cluster", "Simulate: run, record, pack, claims, generate, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
     "install": ("Cluster", "Put Windlass into a cluster, or bring it up to date."),
