@@ -6,7 +6,8 @@
 
 PYTHON ?= python3
 VENV := .venv
-OPENB ?= ../shared/traces/openb
+TRACES ?= ../shared/traces
+OPENB ?= $(TRACES)/openb
 PHILLY ?= ../shared/traces/philly/philly_oct.csv.gz
 SEEDS ?= 42-51
 JOBS ?= 2
@@ -72,6 +73,9 @@ sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OP
 
 sim-months: $(STAMP)  ## a month of Philly through every policy: processor seconds, do all jobs end (PHILLY=FILE, POLICIES=easy,…)
 	@$(BIN)/python -m benchmarks.months "$(PHILLY)" $(if $(POLICIES),--policies $(POLICIES))
+
+claims: $(STAMP)  ## docs/operations/claims.md from published traces (TRACES=FOLDER, ONLY=E2,E5, JOBS=2; an hour)
+	@$(BIN)/python tools/claims.py "$(TRACES)" --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 lock: $(STAMP)  ## resolve requirements-dev.lock anew
 	@tools/lock.sh

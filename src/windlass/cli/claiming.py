@@ -13,7 +13,7 @@ from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.simulating import INPUT_ERROR, progress, read_lines
 from windlass.kits import garbage
-from windlass.kits.clock import SystemClock
+from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.pool import in_processes
 from windlass.sim.claims.claim import Experiment, Result
 from windlass.sim.claims.lab import Lab, Tell
@@ -62,7 +62,11 @@ def missing(folder: str, tried: Experiment) -> tuple[str, ...]:
 def laboratory(folder: str, *, brief: bool = False) -> Lab:
     """With the traces of a folder."""
     garbage.expect_long_lives()
-    return Lab(lambda name: read_lines(str(Path(folder) / name)), SystemClock(), brief=brief)
+
+    def read(name: str) -> list[str]:
+        return read_lines(str(Path(folder) / name))
+
+    return Lab(read, SystemClock(), brief=brief, processor=ProcessorClock())
 
 
 def one(tried: Experiment, lab: Lab, folder: str) -> Result:

@@ -45,6 +45,14 @@ class SystemClock:
         time.sleep(seconds)
 
 
+class ProcessorClock(SystemClock):
+    """``monotonic`` is the time that this process has had of processors: what speed is measured by on a machine that
+    others use, too."""
+
+    def monotonic(self) -> float:
+        return time.process_time()
+
+
 class FakeClock:
     """A clock that stands still until :meth:`advance` is called. For tests and simulation."""
 

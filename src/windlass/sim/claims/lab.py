@@ -43,9 +43,9 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 class Lab:
-    """``read``: the lines of a trace by its name. ``clock`` measures what depends on the machine. ``tell`` hears of
-    progress. ``brief``: experiments that repeat themselves with several seeds make do with one. One experiment
-    after the other uses it; equal replays are made once."""
+    """``read``: the lines of a trace by its name. ``clock`` tells how long experiments take. ``tell`` hears of
+    progress. ``brief``: experiments that repeat themselves with several seeds make do with one. ``processor``: the
+    clock that speed is measured by. One experiment after the other uses it; equal replays are made once."""
 
     def __init__(
         self,
@@ -54,11 +54,13 @@ class Lab:
         tell: Tell = silent,
         *,
         brief: bool = False,
+        processor: Clock | None = None,
     ) -> None:
         self.read = read
         self.clock = clock
         self.tell = tell
         self.brief = brief
+        self.processor = processor or clock
         self._jobs: dict[str, list[TraceJob]] = {}
         self._figures: dict[tuple[str, str, str, int], Figures] = {}
         self._packed: dict[tuple[str, str, int], Packed] = {}

@@ -136,7 +136,7 @@ def speed(lab: Lab) -> Answer:
     )
     jobs = lab.jobs(OPENB_PODS)
     run = Replay(jobs, nodes, POLICIES["windlass"], Options(timeline=False))
-    timed = Timed(run.engine, lab.clock)
+    timed = Timed(run.engine, lab.processor)
     run.engine = cast(Engine, timed)
     garbage.expect_long_lives()
     run.run(lambda done: lab.tell("windlass by time of creation", done, len(jobs)))
@@ -155,7 +155,7 @@ def speed(lab: Lab) -> Answer:
                 each >= LEAST_DECISIONS and percentile(ordered, 99) <= 1.0,
             ),
         ),
-        note="One core of the machine that made this page. A decision: what is told of one moment and a cycle.",
+        note="Processor time of the machine that made this page. A decision: what is told of one moment and a cycle.",
     )
 
 

@@ -51,8 +51,8 @@ def completion(lab: Lab) -> Answer:
         backfill, kube, ours = (
             lab.usual(trace, "8x8", policy) for policy in ("fifo-backfill", "kube", "windlass")
         )
-        tiresias = float(published["Tiresias-L", "avg_jct"][name])
-        themis = float(published["Themis", "avg_jct"][name])
+        tiresias = float(published["Tiresias_L", "avg_jct"][name])
+        themis = float(published["themis", "avg_jct"][name])
         mean = _completion(ours)
         figures += [
             Figure(f"{name}: mean completion, fifo-backfill", _completion(backfill), mean, "s"),
