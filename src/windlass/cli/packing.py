@@ -78,6 +78,16 @@ def bounds(cluster: Cluster, seeds: Sequence[int]) -> dict[int, float]:
         raise WindlassError("WL-USE-400", str(error), evidence="import scipy", remedies=(INSTALL,)) from None
 
 
+def kept_bounds(cluster: Cluster, results: Iterable[Packed]) -> dict[tuple[str, int], float]:
+    """(policy, seed) → the most that moves alone could make of the run, in percent: what it let in runs on."""
+    found: dict[tuple[str, int], float] = {}
+    for result in results:
+        coming = sequence(cluster.pods, cluster.capacity, seeded(result.seed), cluster.tune)
+        running = [coming[number] for number in result.placed]
+        found[result.policy, result.seed] = packing_bound(cluster.nodes, coming, running).percent
+    return found
+
+
 # ---------------------------------------------------------------------- what is given
 
 
@@ -142,10 +152,15 @@ def chosen_seeds(text: str) -> list[int]:
 # ---------------------------------------------------------------------- printing
 
 
-def as_table(results: Sequence[Packed], most: Mapping[int, float] | None = None) -> str:
-    """One line per policy, the mean over its seeds. ``most``: of :func:`bounds`."""
+def as_table(
+    results: Sequence[Packed],
+    most: Mapping[int, float] | None = None,
+    kept: Mapping[tuple[str, int], float] | None = None,
+) -> str:
+    """One line per policy, the mean over its seeds. ``most``: of :func:`bounds`; ``kept``: of :func:`kept_bounds`."""
     header = ["POLICY", "SEEDS", *[f"ALLOC@{p}" for p in POINTS], *[f"FRAG@{p}" for p in POINTS]]
     header += ["BOUND", "TO BOUND"] if most else []
+    header += ["BOUND BY MOVES"] if kept else []
     header += ["MOVED", "SECONDS"]
     by_policy: dict[str, list[Packed]] = {}
     for result in results:
@@ -158,6 +173,8 @@ def as_table(results: Sequence[Packed], most: Mapping[int, float] | None = None)
         if most:
             left = [most[run.seed] - run.allocation_percent.get(POINTS[-1], 0.0) for run in some]
             row += [f"{fmean(most[run.seed] for run in some):.2f}", f"{fmean(left):.2f}"]
+        if kept:
+            row.append(f"{fmean(kept[run.policy, run.seed] for run in some):.2f}")
         row += [f"{fmean(run.migrated_percent for run in some):.2f}%"]
         row += [f"{fmean(run.seconds for run in some):.1f}"]
         rows.append(row)
@@ -169,14 +186,21 @@ def _mean(values: Sequence[float | None]) -> str:
     return f"{fmean(known):.2f}" if known else "-"
 
 
-def document(results: Sequence[Packed], most: Mapping[int, float] | None = None) -> dict[str, Any]:
+def document(
+    results: Sequence[Packed],
+    most: Mapping[int, float] | None = None,
+    kept: Mapping[tuple[str, int], float] | None = None,
+) -> dict[str, Any]:
     """What ``-o json`` prints."""
-    return {
-        "results": [
-            {**run.figures, **({"bound_percent": round(most[run.seed], 3)} if most else {})}
-            for run in results
-        ]
-    }
+    found: list[dict[str, object]] = []
+    for run in results:
+        figures = run.figures
+        if most:
+            figures["bound_percent"] = round(most[run.seed], 3)
+        if kept:
+            figures["kept_bound_percent"] = round(kept[run.policy, run.seed], 3)
+        found.append(figures)
+    return {"results": found}
 
 
 def as_csv(results: Sequence[Packed]) -> str:

@@ -8,6 +8,9 @@ in fractions: whatever a policy does fits into that, so the optimum is an upper 
 The patterns are too many to be listed. They are generated: solve, ask which pattern is worth most at the prices
 of the solution (a knapsack over thousandths of a card), enter it, until none is worth more than its card costs.
 
+Whoever turns nothing away that fits, and ends nothing that runs, is bound by less: what has been let in stays, on
+however good a pattern it is put by moves. That bound takes the pods that run as a least number of each kind.
+
 Needs SciPy (HiGHS), an optional extra: ``pip install 'windlass[optimal]'``.
 """
 
@@ -26,6 +29,8 @@ EXTRA = "optimal"
 INSTALL = "pip install 'windlass[optimal]'"
 TINY = 1e-7
 ROUNDS = 2000
+DEAR = 100.0 * WHOLE
+"""What it costs the solver to leave one card's worth of what runs without a place, in milli."""
 Pattern = tuple[tuple[int, int], ...]
 """Number of the kind → how many of it, on one card."""
 
@@ -50,6 +55,8 @@ class _Kind:
     cpu: float
     limit: int
     """How many cards' worth of them come: pods times cards."""
+    least: int = 0
+    """How many cards' worth of them run already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +68,39 @@ class Bound:
     rounds: int
 
 
-def packing_bound(nodes: Sequence[OpenbNode], coming: Iterable[OpenbPod]) -> Bound:
-    """The bound for these pods on these nodes. Raises :class:`OptimalMissing`, :class:`BoundFailed`."""
+def packing_bound(
+    nodes: Sequence[OpenbNode], coming: Iterable[OpenbPod], running: Iterable[OpenbPod] = ()
+) -> Bound:
+    """The bound for these pods on these nodes. ``running``: those of ``coming`` that are to be kept: what moves alone
+    could make of a run that let them in. Raises :class:`OptimalMissing`, :class:`BoundFailed`, the latter
+    also if there is no room for what runs."""
     solve = _solver()
     cards, cpu = sum(node.gpus for node in nodes), sum(node.cpu_milli for node in nodes)
-    kinds = _kinds(coming)
+    kinds = _kinds(coming, running)
     if not kinds or not cards:
         return Bound(0.0, 0, 0)
     patterns: dict[Pattern, None] = dict.fromkeys(
         ((at, WHOLE // kind.milli),) for at, kind in enumerate(kinds)
     )
     for rounds in range(1, ROUNDS):
-        value, card_price, cpu_price, prices = solve(kinds, list(patterns), cards, cpu)
+        value, card_price, cpu_price, prices, homeless = solve(kinds, list(patterns), cards, cpu)
         worth = [kind.milli - kind.cpu * cpu_price - prices[at] for at, kind in enumerate(kinds)]
         found = [pattern for pattern in _best(kinds, worth, card_price) if pattern not in patterns]
         if not found:
+            if homeless > TINY:
+                raise BoundFailed("there is no room for all that runs")
             return Bound(100.0 * value / (WHOLE * cards), len(patterns), rounds)
         patterns |= dict.fromkeys(found)
     raise BoundFailed(f"no end after {ROUNDS} rounds")
 
 
-def _kinds(coming: Iterable[OpenbPod]) -> list[_Kind]:
-    counted = Counter((pod.gpus, pod.gpu_milli, pod.cpu_milli) for pod in coming if pod.demand)
+def _kinds(coming: Iterable[OpenbPod], running: Iterable[OpenbPod]) -> list[_Kind]:
+    counted, kept = (
+        Counter((pod.gpus, pod.gpu_milli, pod.cpu_milli) for pod in pods if pod.demand)
+        for pods in (coming, running)
+    )
     return [
-        _Kind(gpus, milli, cpu / gpus, number * gpus)
+        _Kind(gpus, milli, cpu / gpus, number * gpus, kept[gpus, milli, cpu] * gpus)
         for (gpus, milli, cpu), number in sorted(counted.items())
     ]
 
@@ -120,8 +136,9 @@ def _best(kinds: Sequence[_Kind], worth: Sequence[float], card_price: float) -> 
     return found
 
 
-_Solved = tuple[float, float, float, Sequence[float]]
-"""What is allocated (milli), and the prices of a card, of a milli of CPU, of one card's worth of each kind."""
+_Solved = tuple[float, float, float, Sequence[float], float]
+"""What is allocated (milli), the prices of a card, of a milli of CPU, of one card's worth of each kind, and how
+many cards' worth of what runs found no place."""
 
 
 def _solver() -> Callable[[Sequence[_Kind], Sequence[Pattern], int, int], _Solved]:
@@ -144,11 +161,29 @@ def _solver() -> Callable[[Sequence[_Kind], Sequence[Pattern], int, int], _Solve
                 entry.append(units)
         gained = [float(sum(n * kinds[kind].milli for kind, n in pattern)) for pattern in patterns]
         limits = [float(cards), cpu / WHOLE, *(float(kind.limit) for kind in kinds)]
-        matrix = csr_matrix((entry, (row, column)), shape=(len(limits), len(patterns)))
-        found: Any = linprog(-np.array(gained), A_ub=matrix, b_ub=limits, method="highs")
+        kept = [at for at, kind in enumerate(kinds) if kind.least]
+        rows_of = {kind: len(limits) + at for at, kind in enumerate(kept)}
+        for at, pattern in enumerate(patterns):
+            for kind, n in pattern:
+                if kind in rows_of:
+                    row.append(rows_of[kind])
+                    column.append(at)
+                    entry.append(-float(n))
+        for at, kind in enumerate(kept):  # homeless: dear, so that none is in the end if there is any way
+            row.append(rows_of[kind])
+            column.append(len(patterns) + at)
+            entry.append(-1.0)
+        limits += [-float(kinds[kind].least) for kind in kept]
+        costs = np.array([-value for value in gained] + [DEAR] * len(kept))
+        matrix = csr_matrix((entry, (row, column)), shape=(len(limits), len(costs)))
+        found: Any = linprog(costs, A_ub=matrix, b_ub=limits, method="highs")
         if found.status != 0:
             raise BoundFailed(str(found.message))
         prices = (-found.ineqlin.marginals).tolist()
-        return -float(found.fun), prices[0], prices[1] / WHOLE, prices[2:]
+        of_kinds = prices[2 : 2 + len(kinds)]
+        for kind in kept:
+            of_kinds[kind] -= prices[rows_of[kind]]
+        homeless = float(found.x[len(patterns) :].sum())
+        return -float(found.fun) + DEAR * homeless, prices[0], prices[1] / WHOLE, of_kinds, homeless
 
     return solve
