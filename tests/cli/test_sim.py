@@ -110,6 +110,16 @@ def test_a_file_that_is_not_there_is_a_matter_of_the_command_line(windlass: Run)
     assert (done.code, "does not exist" in done.err) == (2, True)
 
 
+def test_policies_by_learned_run_times_stand_beside_the_exact(windlass: Run, trace: str) -> None:
+    args = ("sim", "run", "--trace", trace, "--nodes", "2x8", "--policy", "fifo,easy", "-o", "json")
+    done = windlass(*args, "--run-times", "oracle,learned")
+    names = [result["policy"] for result in json.loads(done.out)["results"]]
+    assert names == ["fifo", "easy (oracle)", "easy (learned)"]
+    wrong = windlass(*args, "--run-times", "guess")
+    assert wrong.code == 2
+    assert "run times: oracle, user, learned" in wrong.err
+
+
 def test_policies_and_formats_are_listed(windlass: Run) -> None:
     policies = windlass("sim", "policies")
     assert all(name in policies.out for name in ("fifo", "kube", "easy", "sjf", "windlass", "las"))
