@@ -37,6 +37,8 @@ AHEAD_SECONDS = 7 * 86_400.0
 """What starts later is not told."""
 OFF_SECONDS = 30.0
 """How often is looked whether estimates are wanted again."""
+STALE = 10
+"""After so many times as long it is played again though nothing has changed."""
 REST = 9.0
 """So many times as long as it works the thread rests."""
 LONGEST_SECONDS = 120.0
@@ -69,8 +71,8 @@ class Told:
 
 
 class StartEstimates:
-    """``options``: those in force. ``waits``: the groups that wait. ``changed`` is called with each group of which there is something new.
-    ``aside``: how work is done beside the event loop."""
+    """``options``: those in force, asked each time. ``waits``: the groups that wait. ``changed`` is called with each
+    group of which there is something new. ``aside``: how work is done beside the event loop."""
 
     def __init__(
         self,
@@ -98,6 +100,8 @@ class StartEstimates:
         self._told: dict[str, Told] = {}
         self._first: dict[str, Told] = {}
         self._hits = self._starts = 0
+        self._last: State | None = None
+        """What was played last."""
 
     # ------------------------------------------------------------------ telling
 
@@ -150,6 +154,11 @@ class StartEstimates:
         now = self._now()
         told = self._run_times.filled(self._model.told())
         state = state_of(told, now)
+        last = self._last
+        fresh = last is not None and now - last.now < STALE * self._options().estimate_seconds
+        if fresh and last is not None and replace(last, now=now) == state:
+            return
+        self._last = state
         # A snapshot: the history goes on learning meanwhile.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
         draws = runtimes.RunTimes(history)
@@ -200,7 +209,7 @@ def _moved(before: Told, after: Told) -> bool:
     )
 
 
-class Stopped(Exception):  # noqa: N818 - no error: the thread is to end, or has had its time
+class Stopped(Exception):
     """No further cycle."""
 
 
