@@ -142,6 +142,16 @@ class SchedulerService:
         self._refused: dict[str, str] = {}
         self._carriers(client, bind_client, rng)
         self.model.claims.generated = True
+        self._sources(client)
+        self._config_map = (
+            ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
+        )
+        self._start_monotonic = clock.monotonic()
+        self._start_time = clock.now()
+
+    def _sources(self, client: Client) -> None:
+        """Who tells of the world, and who is asked."""
+        clock = self._clock
         self._feed = Feed(self._informers, self.model, self._pod_changed, self._queue_gone, self._wake.set)
         self._feed.probe_with(client, clock)
         self._consultants = Consultants(self.model, clock=clock, observe=self.metrics.extender_asked)
@@ -149,12 +159,7 @@ class SchedulerService:
             self.model.nodes, self._wake.set, clock=clock, session=self._consultants.session
         )
         self._loads = LoadFeed(client, self.model.nodes, self._policies, self._wake.set, clock=clock)
-        self._loads.use(policy.metrics)
-        self._config_map = (
-            ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
-        )
-        self._start_monotonic = clock.monotonic()
-        self._start_time = clock.now()
+        self._loads.use(self.options.policy.metrics)
 
     def _carriers(self, client: Client, bind_client: Client | None, rng: Random) -> None:
         """Who carries out and shows what is decided."""
