@@ -47,7 +47,7 @@ def commands() -> str:
         if group != section:
             section = group
             lines.append(f"## {section}\n")
-        command = import_module(f"windlass.cli.commands.{name}").command
+        command = import_module(f"windlass.cli.commands.{name.replace('-', '_')}").command
         lines += _command(f"windlass {name}", command, summary)
     return "\n".join(lines)
 
