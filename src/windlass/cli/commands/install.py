@@ -100,8 +100,17 @@ def command(
         return failures.OK
     need_cluster(invocation)
     installing.refuse_helms(invocation.client, wishes)
+    return _apply(invocation, wishes, wanted, wait=wait, dry_run=dry_run)
+
+
+def _apply(
+    invocation: Invocation, wishes: Wishes, wanted: list[dict[str, Any]], *, wait: int | None, dry_run: bool
+) -> int:
+    """Apply all, take away what is not wanted any more, and wait where that is asked for."""
+    from windlass.cli import installing
+
     apply_all(invocation, wanted, dry_run=dry_run)
-    if not bind_guard:
+    if wishes.proof is None:
         for title in installing.remove_guard(invocation.client, wishes.namespace, dry_run=dry_run):
             invocation.out.line(f"{title} deleted{' (dry run)' if dry_run else ''}")
     if wait is not None and not dry_run:
