@@ -160,7 +160,7 @@ class Running:
             api,  # type: ignore[arg-type]
             clock=api.clock,
             rng=Random(1),
-            options=SchedulerOptions(**options),
+            options=SchedulerOptions(**{"estimate_seconds": 0.0, **options}),
             informers=api,  # type: ignore[arg-type]
             bind_client=api,  # type: ignore[arg-type]
             recorder=self.recorder,  # type: ignore[arg-type]

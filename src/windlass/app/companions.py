@@ -33,6 +33,7 @@ _TIMES = {
     "scheduler.quietSeconds": "quiet_seconds",
     "scheduler.rewriteSeconds": "rewrite_seconds",
     "scheduler.podRewriteSeconds": "pod_rewrite_seconds",
+    "scheduler.estimateSeconds": "estimate_seconds",
 }
 log = logs.get("settings")
 

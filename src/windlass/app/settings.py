@@ -145,6 +145,15 @@ FIELDS: tuple[Field, ...] = (
         most=3600,
     ),
     Field(
+        "scheduler.estimateSeconds",
+        15.0,
+        "between two estimates of starts by simulation, as long as something waits; 0: none",
+        live=True,
+        roles=SCHEDULER,
+        least=0,
+        most=3600,
+    ),
+    Field(
         "controllers.workers",
         4,
         "keys that one controller looks at side by side",

@@ -56,5 +56,5 @@ class SchedulerOptions:
     turn_most_seconds: float = 40.0
     bind_guard: bool = False
     sync_warning_seconds: float = 30.0
-    estimate_seconds: float = 0.0
+    estimate_seconds: float = 15.0
     estimate_samples: int = 10

@@ -228,7 +228,10 @@ class Forward:
         work.done = now - work.since if opted_in(work.group, ()) else 0.0
         work.since = None
         work.plan += 1
-        self.courses[work.group.key].stops += 1
+        course = self.courses[work.group.key]
+        course.stops += 1
+        course.ended = None
+        self._waiting.add(work.group.key)
 
     def _look(self, work: _Work, now: float) -> None:
         """Whether it runs from now on, and until when."""
@@ -240,7 +243,7 @@ class Forward:
         course = self.courses[key]
         if course.started is None:
             course.started = now
-            self._waiting.discard(key)
+        self._waiting.discard(key)
         work.plan += 1
         limits = [task.run_limit for task in work.tasks.values() if task.run_limit is not None]
         seconds = self._run_time(work.group, now - work.since, min(limits, default=None))

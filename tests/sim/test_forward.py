@@ -1,0 +1,197 @@
+"""A state played forward: what runs ends, what waits starts, who is evicted comes again; draws of run times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from windlass.engine.config import EngineConfig
+from windlass.engine.engine import Engine
+from windlass.engine.invariants import check
+from windlass.model.engines import make_engine
+from windlass.predict.history import History
+from windlass.predict.model import Run, Traits
+from windlass.sim.cluster import GPU, make_nodes, parse
+from windlass.sim.forward import Course, Forward, State, displaced
+from windlass.sim.runtimes import RunTimes
+from windlass.spi.configuration import SchedulerConfig
+from windlass.spi.objects import Group, Needs, Queue, Task, TaskState
+
+NOW = 1000.0
+
+
+def state(nodes: str = "2x8") -> State:
+    found = State(NOW)
+    found.nodes = {node.name: node for node in make_nodes(parse(nodes))}
+    found.queues = {"default": Queue("default")}
+    return found
+
+
+def work(
+    found: State,
+    name: str,
+    gpus: int,
+    seconds: float | None,
+    *,
+    pods: int = 1,
+    node: str = "",
+    began: float = NOW,
+    **more: object,
+) -> None:
+    """Runs on ``node``, or waits. The later it is added the younger it is."""
+    created = 0.0 + len(found.groups)
+    key = f"ns/{name}"
+    found.groups[key] = Group(
+        key,
+        min_member=pods,
+        created=created,
+        admitted=True,
+        run_estimate=seconds,
+        **more,  # type: ignore[arg-type]
+    )
+    for at in range(pods):
+        place = (
+            {"state": TaskState.RUNNING, "node": node, "started": began}
+            if node
+            else {"state": TaskState.PENDING}
+        )
+        needs = Needs(((GPU, gpus * 1000),))
+        found.tasks[f"{key}-{at}"] = Task(
+            f"{key}-{at}", f"u-{name}-{at}", key, needs, created=created, **place
+        )  # type: ignore[arg-type]
+
+
+def engine() -> Engine:
+    return make_engine(SchedulerConfig(), base=EngineConfig(reports=False))
+
+
+def play(found: State, **more: float) -> dict[str, Course]:
+    run_times = RunTimes(History())
+    forward = Forward(
+        found, engine(), lambda group, elapsed, limit: run_times.draw(group, "s", elapsed, limit), **more
+    )
+    return {key.partition("/")[2]: course for key, course in forward.run().items()}
+
+
+def test_what_waits_starts_when_enough_has_ended() -> None:
+    found = state()
+    work(found, "a", 8, 600.0, node="node-0000", began=NOW - 100)
+    work(found, "b", 8, 900.0, node="node-0001", began=NOW - 100)
+    work(found, "gang", 8, 50.0, pods=2)
+    courses = play(found)
+    assert courses["a"] == Course(NOW, NOW + 500)
+    assert courses["gang"] == Course(NOW + 800, NOW + 850)
+
+
+def test_what_has_outlived_its_estimate_runs_on_for_as_long_again() -> None:
+    found = state("1x8")
+    work(found, "a", 8, 100.0, node="node-0000", began=NOW - 150)
+    work(found, "b", 8, 10.0)
+    assert play(found)["b"].started == NOW + 50
+
+
+def test_of_what_nobody_knows_an_end_there_is_none() -> None:
+    found = state("1x8")
+    work(found, "a", 8, None, node="node-0000")
+    work(found, "b", 8, 10.0)
+    assert play(found)["b"].started is None
+
+
+def test_a_run_limit_is_an_end() -> None:
+    found = state("1x8")
+    work(found, "a", 8, None, node="node-0000", began=NOW - 10)
+    found.tasks["ns/a-0"] = replace(found.tasks["ns/a-0"], run_limit=60.0)
+    work(found, "b", 8, 10.0)
+    assert play(found)["b"].started == NOW + 50
+
+
+def test_who_is_evicted_begins_anew_and_one_that_shares_time_goes_on() -> None:
+    for share, ends in (("false", 100.0 + 1000.0), ("true", 100.0 + 600.0)):
+        found = state("1x8")
+        notes = {"windlass.dev/time-share": share}
+        work(found, "low", 8, 1000.0, node="node-0000", began=NOW - 400, annotations=notes)
+        work(found, "high", 8, 100.0, priority=10)
+        courses = play(found)
+        assert courses["high"].started == NOW
+        assert courses["low"].stops == 1
+        assert courses["low"].ended == NOW + ends
+
+
+def test_a_displaced_gang_waits_as_a_whole_for_what_it_lost() -> None:
+    found = state("3x8")
+    work(found, "gang", 8, 500.0, pods=1, node="node-0000", began=NOW - 100)
+    work(found, "other", 8, 300.0, node="node-0001", began=NOW)
+    work(found, "last", 8, 900.0, node="node-0002", began=NOW)
+    displaced(found, "node-0000")
+    courses = play(found)
+    assert courses["gang"].started == NOW + 300
+
+
+def test_a_state_is_not_changed_by_a_play() -> None:
+    found = state("1x8")
+    work(found, "a", 8, 100.0, node="node-0000")
+    work(found, "b", 8, 10.0)
+    before = found.copy()
+    play(found)
+    assert found == before
+
+
+def test_what_starts_after_the_end_of_the_look_ahead_is_not_told() -> None:
+    found = state("1x8")
+    work(found, "a", 8, 1000.0, node="node-0000")
+    work(found, "b", 8, 10.0)
+    assert play(found, until=500.0)["b"].started is None
+
+
+def test_draws_are_of_earlier_runs_that_were_longer() -> None:
+    history = History()
+    for number in range(20):
+        history.observe(Run(f"w{number}", Traits("ns", "default", "a"), 100.0 * (number + 1)))
+    run_times, group = RunTimes(history), Group("ns/a", created=0.0)
+    drawn = {run_times.draw(group, str(n)) for n in range(200)}
+    assert drawn <= {100.0 * (n + 1) for n in range(20)}
+    assert len(drawn) > 10
+    assert min(run_times.draw(group, str(n), 1500.0) or 0.0 for n in range(50)) > 1500.0
+    assert run_times.draw(group, "0", 2000.0) == 4000.0
+    assert run_times.draw(group, "0", 0.0, 50.0) == 50.0
+    assert run_times.draw(group, "7") == run_times.draw(group, "7")
+    said = replace(group, run_estimate=7.0)
+    assert run_times.draw(said, "0") == 7.0
+    assert RunTimes(History()).draw(group, "0") is None
+    assert RunTimes(History(), 60.0).draw(group, "0") == 60.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 4, 8]), st.integers(1, 500), st.integers(1, 3)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_everybody_who_fits_starts_and_the_books_are_right(jobs: list[tuple[int, int, int]]) -> None:
+    found = state("3x8")
+    for at, (gpus, seconds, pods) in enumerate(jobs):
+        work(found, f"j{at}", gpus, float(seconds), pods=pods)
+    made = engine()
+    forward = Forward(found, made, lambda group, elapsed, limit: group.run_estimate)
+    courses = forward.run()
+    assert all(course.started is not None for course in courses.values())
+    check(made)
+
+
+def test_equal_states_have_equal_courses() -> None:
+    found = state()
+    for at in range(6):
+        work(found, f"j{at}", 4 + at % 5, 100.0 + at, pods=1 + at % 2)
+    assert play(found) == play(found)
+
+
+@pytest.mark.parametrize("nodes", ["1x8", "4x8"])
+def test_nothing_waits_nothing_is_played(nodes: str) -> None:
+    found = state(nodes)
+    work(found, "a", 8, 100.0, node="node-0000")
+    assert play(found)["a"].started == NOW
