@@ -61,19 +61,6 @@ class SchedulerMetrics:
 
     def _forecasts(self, family: Family) -> None:
         """How good what was foretold turned out to be."""
-        self._estimates(family)
-        self.leader = family.gauge("leader", "1 on the instance that decides")
-        self.queue_resource = family.gauge(
-            "queue_resource", "A queue's figures, by state", ["queue", "resource", "state"]
-        )
-        self.reasons: dict[str, int] = {}
-        """How many groups wait, by reason."""
-        self.figures: dict[str, dict[str, dict[str, float]]] = {}
-        """Queue → state → resource → amount in base units, as last told."""
-        self._queues: dict[str, set[tuple[str, str]]] = {}
-
-    def _forecasts(self, family: Family) -> None:
-        """How good what was foretold turned out to be."""
         self.start_estimates = family.counter(
             "start_estimates_total",
             "Groups that started after a start had been estimated for them, by where that fell in the band that they"
@@ -93,9 +80,6 @@ class SchedulerMetrics:
             " none) and how it was: within, early (below p10), late (above p90 or the owner's word), unknown",
             ["source", "result"],
         )
-
-    def _estimates(self, family: Family) -> None:
-        """How good what was foretold turned out to be."""
 
     def waiting(self, reasons: Mapping[str, int]) -> None:
         """How many groups wait now, by reason. What was reported once must be in it again, if with 0."""
