@@ -30,6 +30,8 @@ class _Row:
 
     row: int
     free: list[int]
+    most: list[int]
+    """What would be free if all of ``there`` went."""
     there: list[tuple[Account, list[int]]] = field(default_factory=list)
 
 
@@ -89,8 +91,10 @@ class Clearing:
         for at, amounts in by_row.items():
             row = self._rows.get(at)
             if row is None:
-                row = self._rows[at] = _Row(at, self._left[at].tolist())
+                free = self._left[at].tolist()
+                row = self._rows[at] = _Row(at, free, free)
             row.there.append((account, amounts))
+            row.most = _sum(row.most, amounts)
             found.append(row)
         return found
 
@@ -145,20 +149,25 @@ class Clearing:
     def _needed(self, row: _Row, gone: Collection[Account], more: int = 1) -> list[Account] | None:
         """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now: the worst ranks,
         or the smallest groups if fewer accelerators stop then."""
-        worst = self._first(row, row.there, gone, more)
+        fits = min(max(have, 0) // units for have, units in zip(row.free, self._asked, strict=True))
+        goal = [(fits + more) * units for units in self._asked]
+        if not _covers(row.most, goal):
+            return None
+        worst = self._first(row, row.there, gone, goal)
         if worst is None or _cost(worst)[0] <= self._least:
             return worst
         by_size = sorted(row.there, key=lambda one: one[0].stint.devices)
-        smallest = self._first(row, by_size, gone, more)
+        smallest = self._first(row, by_size, gone, goal)
         return worst if smallest is None or _cost(worst) <= _cost(smallest) else smallest
 
     def _first(
-        self, row: _Row, order: Sequence[tuple[Account, list[int]]], gone: Collection[Account], more: int
+        self,
+        row: _Row,
+        order: Sequence[tuple[Account, list[int]]],
+        gone: Collection[Account],
+        goal: Sequence[int],
     ) -> list[Account] | None:
         """The first of an order that make room, without those that need not go."""
-        asked = self._asked
-        fits = min(max(have, 0) // units for have, units in zip(row.free, asked, strict=True))
-        goal = [(fits + more) * units for units in asked]
         left = list(row.free)
         going: list[tuple[Account, list[int]]] = []
         for account, amounts in order if gone else ():

@@ -249,6 +249,7 @@ class Core:
             for key in sorted(queue.groups):
                 world.dirty[key] = queue.groups[key]
         world.ledger.holds.expire(now, self.config.move_hold_seconds)
+        world.sharing.catch_up(now)
         touched, world.ledger.dirty = world.dirty, {}
         for group in touched.values():
             self.enrolment.settle(group, now)

@@ -14,6 +14,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 
 from windlass.engine.groups import GroupEntry
+from windlass.engine.stakes import Stakes
 from windlass.spi.quantities import is_device
 from windlass.spi.timeshare import Stint, TimeSharing
 
@@ -58,24 +59,44 @@ class Runners:
         self._sorted: list[tuple[float, str]] = []
         self._accounts: dict[str, Account] = {}
         self._paces: dict[float, int] = {}
+        self.stakes = Stakes()
 
     def __len__(self) -> int:
         return len(self._accounts)
 
     def add(self, account: Account) -> None:
-        insort(self._sorted, account.place)
         self._accounts[account.group.key] = account
-        self._paces[account.falls] = self._paces.get(account.falls, 0) + 1
+        self._enter(account)
+        self.stakes.add(account.group, account.base, account.falls)
 
     def discard(self, account: Account) -> None:
+        self.pull(account)
+        del self._accounts[account.group.key]
+        self.stakes.discard(account.group)
+
+    def look(self, account: Account) -> None:
+        """What the group holds may have changed."""
+        if self.stakes.changed(account.group):
+            self.stakes.discard(account.group)
+            self.stakes.add(account.group, account.base, account.falls)
+
+    def pull(self, account: Account) -> None:
+        """Its rank is about to change: :meth:`put` follows."""
         at = bisect_left(self._sorted, account.place)
         if self._sorted[at] != account.place:
             raise RuntimeError(f"{account.group.key} does not stand where it should")
         del self._sorted[at]
-        del self._accounts[account.group.key]
         self._paces[account.falls] -= 1
         if not self._paces[account.falls]:
             del self._paces[account.falls]
+
+    def put(self, account: Account) -> None:
+        self._enter(account)
+        self.stakes.rerank(account.group, account.base, account.falls)
+
+    def _enter(self, account: Account) -> None:
+        insort(self._sorted, account.place)
+        self._paces[account.falls] = self._paces.get(account.falls, 0) + 1
 
     def next_asked(self) -> float | None:
         """When the policy is asked next about one of them."""
@@ -105,6 +126,7 @@ class Sharing:
         self.accounts: dict[str, Account] = {}
         self.runners: dict[str, Runners] = {}
         self._moments: list[tuple[float, str, int]] = []
+        self._late: list[GroupEntry] = []
         self.risen: list[tuple[Account, float, float]] = []
         """Who runs and ranks worse than before, with both ranks, since somebody took this list."""
 
@@ -165,8 +187,10 @@ class Sharing:
                     self._end(account, now)
                 else:
                     self.stop(account, now)
-            elif account.started is not None and group.queue is not None and group.queue.name != account.home:
-                self._rehome(account, group.queue.name)
+            elif account.started is not None:
+                if group.queue is not None and group.queue.name != account.home:
+                    self._rehome(account, group.queue.name)
+                self.runners[account.home].look(account)
 
     def start(self, account: Account, now: float) -> None:
         """The group has its room."""
@@ -188,23 +212,34 @@ class Sharing:
         account.started = None
         self._rank(account)
 
+    def catch_up(self, now: float) -> None:
+        """Rank anew whoever was due before ``now``, when no cycle ran as nobody waited: before anybody else is
+        asked about, so that all is as if one had."""
+        if self._moments and self._moments[0][0] < now:
+            self._late += self._renew(now, missed=True)
+
     def due(self, now: float) -> list[GroupEntry]:
-        """Rank anew whoever is due; those of them that wait."""
+        """Rank anew whoever is due, as of the moment when that was; those of them that wait."""
+        late, self._late = self._late, []
+        return late + self._renew(now, missed=False)
+
+    def _renew(self, now: float, *, missed: bool) -> list[GroupEntry]:
         found: list[GroupEntry] = []
-        while self._moments and self._moments[0][0] <= now:
-            _, key, epoch = heapq.heappop(self._moments)
+        moments = self._moments
+        while moments and (moments[0][0] < now or (not missed and moments[0][0] == now)):
+            moment, key, epoch = heapq.heappop(moments)
             account = self.accounts.get(key)
             if account is None or account.epoch != epoch:
                 continue
-            self._settle(account, now)
+            self._settle(account, moment)
             if account.started is None:
                 self._rank(account)
                 found.append(account.group)
             else:
                 runners, before = self.runners[account.home], account.base
-                runners.discard(account)
+                runners.pull(account)
                 self._rank(account)
-                runners.add(account)
+                runners.put(account)
                 if account.base > before:
                     self.risen.append((account, before, account.base))
         return found

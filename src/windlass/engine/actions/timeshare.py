@@ -7,16 +7,20 @@ proven to fit then, and the room is kept for it. Who was suspended ranks worse t
 from it until ranks have changed: that takes as long as the policy says.
 
 A group that got nothing is not tried again until something moved that could matter to it, and then on the nodes
-where it did: room was given back there, or somebody there ranks worse than the group from now on. Everywhere it is
-tried again when a time ends for which somebody is spared.
+where it did: room was given back there, somebody there ranks worse than the group from now on, or may be stopped
+as the time has ended for which he was spared. Where rules may answer otherwise than before, all are tried again.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from windlass.engine.actions.evicting import is_promised, keep_waiting
+from windlass.engine.classes import TaskClass
 from windlass.engine.clearing import Clearing
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry
@@ -52,8 +56,16 @@ class TimeShare:
         """Group → its rank when it got nothing, and how long the news were then."""
         self._news: list[tuple[int, float, float]] = []
         """Row, and of which rank a group must be for what happened there to matter to it: from, below."""
-        self._until: float | None = None
-        """The next end of a time for which somebody is spared who was asked for."""
+        self._spared_until: list[tuple[float, str, float]] = []
+        """Ends of times for which somebody is left alone whom somebody could use: his group, when it was started.
+        Or until when a group may claim nothing: the group, -1."""
+        self._waits: set[tuple[float, str, float]] = set()
+        """The same, those of groups that are spared."""
+        self._unconfirmed: set[str] = set()
+        """Groups that could be used, but for pods of which it is not known yet that they were bound."""
+        self._seen_budgets = 0
+        self._seen_nodes: dict[TaskClass, tuple[int, int, int]] = {}
+        """Of which state of the nodes a class knows where it may be at all."""
 
     def run(self, ctx: CycleContext) -> None:
         sharing, m = self._sharing, self._machinery
@@ -63,25 +75,45 @@ class TimeShare:
         for group in sharing.due(ctx.now):
             ctx.touched[group.key] = group
             m.enrolment.settle(group, ctx.now)
-        if self._until is not None and self._until <= ctx.now:
-            self._until = None
-            self._failed.clear()
         self._hear(ctx)
         if sharing.runners:
             self._serve(ctx)
-        ctx.wake(sharing.next_due())
-        ctx.wake(self._until)
+        if m.lot.buckets:  # while nobody waits, ranks are reckoned once somebody does
+            ctx.wake(sharing.next_due())
+            if self._spared_until:
+                ctx.wake(self._spared_until[0][0])
 
     def _hear(self, ctx: CycleContext) -> None:
         """Note where something may have become possible."""
-        if len(self._news) > NEWS:
+        budgets = self._machinery.world.budgets.version
+        if len(self._news) > NEWS or ctx.varied or budgets != self._seen_budgets:
+            self._seen_budgets = budgets
             self._news.clear()
             self._failed.clear()
         news = self._news
+        if self._unconfirmed:
+            for key in sorted(self._unconfirmed & ctx.touched.keys()):
+                if not _unconfirmed(ctx.touched[key]):
+                    self._unconfirmed.discard(key)
+                    self._may_go(key)
+        while self._spared_until and self._spared_until[0][0] <= ctx.now:
+            wait = heapq.heappop(self._spared_until)
+            self._waits.discard(wait)
+            _, key, started = wait
+            if started < 0:
+                self._failed.pop(key, None)
+            else:
+                self._may_go(key, started)
         news += [(row, BEFORE_ALL, AFTER_ALL) for row in ctx.improved]
         for account, before, after in self._sharing.risen:
             news += [(row, before, after) for row in _rows(account)]
         self._sharing.risen.clear()
+
+    def _may_go(self, key: str, started: float | None = None) -> None:
+        """A group is spared no longer, unless it was started anew."""
+        account = self._sharing.accounts.get(key)
+        if account is not None and account.started is not None and started in (None, account.started):
+            self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in sorted(_rows(account))]
 
     def _serve(self, ctx: CycleContext) -> None:
         """Let whoever may get something claim it, best rank first; after each success all anew."""
@@ -116,13 +148,16 @@ class TimeShare:
         account, step, queue = sharing.accounts.get(group.key), group.step, group.queue
         if account is None or step is None or queue is None or step.extra or is_promised(group, step):
             return False
-        runners = sharing.runners.get(queue.name)
-        if runners is None or next(runners.worst_first(ctx.now, account.base), None) is None:
-            return False
         failed = self._failed.get(group.key)
         rank, heard = account.base, len(self._news)
+        again = failed is not None and failed[0] == rank
+        if again and failed[1] == heard:
+            return False
+        runners = sharing.runners.get(queue.name)
+        if runners is None or next(runners.worst_first(ctx.now, rank), None) is None:
+            return False
         rows: set[int] | None = None
-        if failed is not None and failed[0] == rank:
+        if again:
             rows = {row for row, least, below in self._news[failed[1] :] if least <= rank < below}
         done = (rows is None or bool(rows)) and self._claim(ctx, account, step, rows)
         if done:
@@ -134,15 +169,21 @@ class TimeShare:
     def _claim(self, ctx: CycleContext, account: Account, step: Step, rows: set[int] | None) -> bool:
         """``rows``: the only nodes on which something became possible since it got nothing; ``None``: any."""
         m, group = self._machinery, account.group
+        likely: set[int] | None = None
+        if self._plain(group, step):
+            likely = self._likely(account, step, rows, ctx.now)
+            if not likely and likely is not None:
+                return False
         view = whole_step(group, step)
         path = () if group.queue is None else group.queue.path
         claim = Claim(ACTION, group.spec, view.request, view.tasks, path, step.extra, ctx.now)
         for plugin in m.policies.claims:
             denied = plugin.claims(claim)
             if isinstance(denied, Denied):
-                self._note(denied.until)
+                if denied.until is not None:
+                    heapq.heappush(self._spared_until, (denied.until, group.key, -1.0))
                 return False
-        going = self._victims(claim, account, step, rows)
+        going = self._victims(claim, account, step, rows, likely)
         if going is None:
             return False
         if not ctx.commit(group):
@@ -156,14 +197,43 @@ class TimeShare:
         keep_waiting(m, ctx, group)
         return True
 
+    def _likely(self, account: Account, step: Step, rows: set[int] | None, now: float) -> set[int] | None:
+        """The nodes on which accelerators enough could be cleared if all went who rank worse, whoever is spared;
+        none where the whole gang would not find enough, or what has become possible on ``rows`` is not. ``None`` if
+        nothing is known of that."""
+        m, group, cls = self._machinery, account.group, step.runs[0].cls
+        name = next((name for name, _ in cls.items if is_device(name)), None)
+        if name is None or group.queue is None:
+            return None
+        table, runners = m.world.table, self._sharing.runners[group.queue.name]
+        worse = runners.stakes.worse(name, now, account.base, table.height)
+        if worse is None:
+            return set()
+        state = (table.epoch, table.statics.mark, table.height)
+        if self._seen_nodes.get(cls) != state:
+            if len(self._seen_nodes) > NEWS:
+                self._seen_nodes.clear()
+            cls.refresh()
+            self._seen_nodes[cls] = state
+        free = self._leftover.free()[:, table.resources.codes[name]]
+        fits = np.maximum(free + worse, 0) // cls.request[name]
+        fits[~cls.static[: table.height]] = 0
+        if int(fits.sum()) < step.members:
+            return set()
+        found = set(np.flatnonzero((fits > 0) & (worse > 0)).tolist())
+        if rows is not None and not m.policies.admissions and not any(fits[row] for row in rows):
+            return set()
+        return found
+
     def _victims(
-        self, claim: Claim, account: Account, step: Step, rows: set[int] | None
+        self, claim: Claim, account: Account, step: Step, rows: set[int] | None, likely: set[int] | None
     ) -> list[Account] | None:
         """Who goes, everything standing in the statement; ``None`` if nothing does."""
         m, group = self._machinery, account.group
-        bound = bool(m.allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
-        simple = len(step.runs) == 1 and not group.near and not step.roles and step.root is None
-        if bound or not simple or step.runs[0].cls.needs.devices or not self._countable(step):
+        bound = bool(m.policies.admissions) and bool(
+            m.allocation.refusals_of(group, replace(whole_step(group, step), future=True))
+        )
+        if bound or not self._plain(group, step):
             return self._searched(claim, account, step, bound=bound)
         cls = step.runs[0].cls
         free = self._leftover.free()
@@ -172,9 +242,9 @@ class TimeShare:
         device = next((codes[name] for name, _ in cls.items if is_device(name)), -1)
         found: list[Account] | None = []
         if rows is not None:  # as nothing else has changed, it must be possible to clear one of these
-            found = Clearing(cls, 1, free, device, rows).cheapest(self._runners(claim, account, rows))
+            found = Clearing(cls, 1, free, device, rows).cheapest(self._runners(claim, account, likely, rows))
         if found is not None and (rows is None or step.members > 1):
-            found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account))
+            found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account, likely))
         if found is None:
             return None
         units = [_unit(one) for one in found]
@@ -189,9 +259,13 @@ class TimeShare:
         statement.rollback()
         return None
 
-    def _countable(self, step: Step) -> bool:
+    def _plain(self, group: GroupEntry, step: Step) -> bool:
+        """Whether the group's room is a matter of amounts alone."""
         m = self._machinery
-        return m.policies.countable and not m.placer.constraints(step.runs[0].cls)
+        if len(step.runs) > 1 or group.near or step.roles or step.root is not None:
+            return False
+        cls = step.runs[0].cls
+        return not cls.needs.devices and m.policies.countable and not m.placer.constraints(cls)
 
     def _searched(self, claim: Claim, account: Account, step: Step, *, bound: bool) -> list[Account] | None:
         """The same for gangs whose room is not a matter of amounts alone, or that rules restrict: by trying."""
@@ -202,8 +276,11 @@ class TimeShare:
             return None
         return [self._sharing.accounts[unit.group.key] for unit in found]
 
-    def _runners(self, claim: Claim, account: Account, rows: set[int] | None = None) -> Iterator[Account]:
-        """Who may be suspended for the claim, worst rank first; ``rows``: only who is there."""
+    def _runners(
+        self, claim: Claim, account: Account, likely: set[int] | None = None, rows: set[int] | None = None
+    ) -> Iterator[Account]:
+        """Who may be suspended for the claim, worst rank first; only those of whom a part is on nodes in ``likely``
+        and in ``rows``, where these are given."""
         policy, runners = self._sharing.policy, self._sharing.runners.get(claim.path[0].name)
         filters = self._machinery.policies.victim_filters
         if policy is None or runners is None:
@@ -214,15 +291,18 @@ class TimeShare:
             worse = [one for one in there if one.value(claim.now) > account.base]
             worse.sort(key=lambda one: (one.value(claim.now), one.group.key), reverse=True)
         for one in worse:
+            if likely is not None and not any(entry.row in likely for entry in one.group.tasks.values()):
+                continue
             spec, started = one.group.spec, one.started
             if spec.priority > claim.group.priority or not spec.preemptible or started is None:
                 continue
             until = started + policy.spared_seconds(one.stint, account.stint)
             if until > claim.now:
-                self._note(until)
+                self._note(until, one)
                 continue
-            if any(entry.state is ASSUMED for entry in one.group.tasks.values()):
-                continue  # only just bound, and not confirmed yet
+            if _unconfirmed(one.group):
+                self._unconfirmed.add(one.group.key)
+                continue
             if filters and self._spared(claim, one):
                 continue
             yield one
@@ -245,7 +325,7 @@ class TimeShare:
         for plugin in self._machinery.policies.victim_filters:
             if plugin.spares(claim, unit.view):
                 until = getattr(plugin, "spared_until", None)
-                self._note(until(claim, unit.view) if until is not None else None)
+                self._note(until(claim, unit.view) if until is not None else None, one)
                 return True
         return False
 
@@ -260,9 +340,18 @@ class TimeShare:
         loot = Loot([unit.view for unit in units], taking.by_queue, [unit.view for unit in units])
         return all(rule.validates(claim, loot) for rule in rules)
 
-    def _note(self, until: float | None) -> None:
-        if until is not None and (self._until is None or until < self._until):
-            self._until = until
+    def _note(self, until: float | None, one: Account) -> None:
+        """Somebody would be of use who is left alone until then."""
+        if until is not None and one.started is not None:
+            wait = (until, one.group.key, one.started)
+            if wait not in self._waits:
+                self._waits.add(wait)
+                heapq.heappush(self._spared_until, wait)
+
+
+def _unconfirmed(group: GroupEntry) -> bool:
+    """Whether some pods were only just bound, and that is not confirmed yet."""
+    return any(entry.state is ASSUMED for entry in group.tasks.values())
 
 
 def _rows(account: Account) -> set[int]:
