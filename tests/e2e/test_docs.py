@@ -38,6 +38,9 @@ PROSE = {
     "docs/operations/benchmarks.md",
     "docs/operations/gpus.md",
     "docs/operations/fuzzing.md",
+    "docs/operations/gpu-nodes.md",
+    "docs/operations/metrics.md",
+    "docs/operations/tracing.md",
     "docs/operations/chaos.md",  # written by `make chaos`
     "docs/operations/mutants.md",  # written by `make mutate`
 }

@@ -226,6 +226,8 @@ CARD_POLICY_HAMI = "hami.io/gpu-scheduler-policy"
 """On a pod (HAMi): ``binpack`` takes the fullest card that fits, ``spread`` the emptiest."""
 VGPU_REGISTER_VOLCANO = "volcano.sh/node-vgpu-register"
 """On a node: its cards as Volcano's vGPU device plug-in registers them (UUID, slots, MiB, type, health, mode)."""
+LEADS = "windlass.dev/leads"
+"""Label on the pod of the scheduler that decides, while it does: the service of the bind guard selects it."""
 VGPU_IDS_VOLCANO = "volcano.sh/vgpu-ids-new"
 """On a bound pod (Volcano vGPU): its cards by UUID, as the device plug-in reads them; written with the binding."""
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import httptools
 import msgspec
 
+from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.errors import StatusError, WindlassError
 from windlass.client.client import Client
@@ -29,7 +30,6 @@ from windlass.scheduler.guard import BindGuard
 PATH = "/bind/"
 LARGEST = 4 << 20
 """Bytes of a question: a pod has at most 1.5 MiB."""
-LEADS = "windlass.dev/leads"
 ADDRESS = "WL-GUARD-400"
 log = logs.get("scheduler")
 
@@ -145,7 +145,7 @@ class Mark:
         """Never raises: who is not found is not asked, and the cluster goes on without the guard."""
         if not self._pod:
             return
-        patch = {"metadata": {"labels": {LEADS: "true" if leads else None}}}
+        patch = {"metadata": {"labels": {names.LEADS: "true" if leads else None}}}
         try:
             await self._client.patch(resources.PODS, self._pod, patch, self._namespace)
         except (StatusError, Unreachable) as error:
