@@ -124,7 +124,7 @@ def foretold(name: str, most: int) -> Score:
     [("philly/philly_oct.csv.gz", 0.40, 0.60), ("openb/pods_default.csv.gz", 0.50, 1.30)],
 )
 def test_published_traces_are_foretold_as_well_as_stated(trace: str, pinball: float, error: float) -> None:
-    found = foretold(trace, 3000)
+    found = foretold(trace, 8000)
     assert found.answered > 0.95
     assert found.pinball < pinball
     assert found.error < error
