@@ -69,25 +69,34 @@ class Forecaster:
         if step is None:
             return None
         state, stride = planning.state(), 0
-        while not self._fits(planning, group):
+        before = statement.checkpoint()
+        while not self._allocation.attempt(statement, group, step, future=True).done:
             state = planning.state()
             stride = 2 * stride or 1
             if not planning.let_go(stride):
                 return None
-        low, high = 0, stride
-        while high - low > 1:
-            middle = (low + high) // 2
-            planning.restore(state)
-            planning.let_go(middle)
-            low, high = (low, middle) if self._fits(planning, group) else (middle, high)
-        planning.restore(state)
-        planning.let_go(high)
-        before = statement.checkpoint()
-        self._allocation.attempt(statement, group, step, future=True)
+            before = statement.checkpoint()
+        if stride > 1:
+            self._nearest(planning, group, state, stride)
+            before = statement.checkpoint()
+            self._allocation.attempt(statement, group, step, future=True)
         placements = tuple(statement.placements(before))
         parts = parts_by_row(statement.seats(before))
         planning.note(group, placements)
         return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
+
+    def _nearest(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
+        """Let as few moments pass since ``state`` as the group needs: it does not fit there, but after ``stride``."""
+        low = passed = 0
+        high = stride
+        while high - low > 1:
+            passed = (low + high) // 2
+            planning.restore(state)
+            planning.let_go(passed)
+            low, high = (low, passed) if self._fits(planning, group) else (passed, high)
+        if passed != high:
+            planning.restore(state)
+            planning.let_go(high)
 
     def _fits(self, planning: _Planning, group: GroupEntry) -> bool:
         mark = planning.statement.checkpoint()

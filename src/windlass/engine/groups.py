@@ -112,6 +112,7 @@ class GroupEntry:
         "pending_classes",
         "promises",
         "queue",
+        "rank",
         "refusal",
         "releasing",
         "reported",
@@ -133,6 +134,8 @@ class GroupEntry:
         self.minimum = 0
         """How many members it needs; 0 while it is only named."""
         self.queue: QueueEntry | None = None
+        self.rank: tuple[Any, ...] = ()
+        """Priority, then age: its place among all groups. Of a group that is only named, none."""
         self.tasks: dict[str, TaskEntry] = {}
         self.timed = False
         """Whether anything may be known of how long it runs; kept by :meth:`World.note_time`."""
@@ -182,6 +185,7 @@ class GroupEntry:
         """``apart``: pods that ask for nothing are placed outside of the gang."""
         self.group = group
         self.minimum = group.min_member
+        self.rank = (-group.priority, group.created, group.uid, group.key)
         self.apart = apart
         self.near_parts = {part.name: part.topology for part in group.subgroups if part.topology is not None}
         self.near = group.topology is not None or bool(self.near_parts)

@@ -18,7 +18,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,7 @@ _PLANS_PER_CYCLE = DEPTH + 4
 UNKNOWN = float(1 << 60)
 """The start of a reservation of which nobody knows when it will be."""
 Amounts = NDArray[np.int64]
+_rank = attrgetter("rank")
 
 
 @dataclass(slots=True)
@@ -138,7 +139,7 @@ class Reservations:
         if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
             return
         kept = [r.group for r in self.slots.values()]
-        if len(kept) >= self._depth and _rank(group) > max(map(_rank, kept)):
+        if len(kept) >= self._depth and group.rank > max(map(_rank, kept)):
             return
         alike: Iterable[GroupEntry] = group.bucket.members.values() if group.bucket is not None else ()
         if len(kept) < self._depth:
@@ -239,7 +240,7 @@ class Reservations:
         return all(rows.get(name) == row for row, name in reservation.nodes.items())
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
-        if reservation.group is group or _rank(group) < _rank(reservation.group):
+        if reservation.group is group or group.rank < reservation.group.rank:
             return True
         estimate = passing_time(group) if group.timed and reservation.start < UNKNOWN else None
         return estimate is not None and now + estimate <= reservation.start
@@ -314,11 +315,6 @@ def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:
         entry.cls.fit_vector()
         sums += entry.cls.vector[:width]
     return sums
-
-
-def _rank(group: GroupEntry) -> tuple[Any, ...]:
-    spec = group.spec
-    return (-spec.priority, spec.created, spec.uid, spec.key)
 
 
 def _waits(world: World, group: GroupEntry) -> bool:
