@@ -12,6 +12,7 @@ import pytest
 from windlass.kits.clock import FakeClock
 from windlass.plugins.fragmentation import Demand, Mix
 from windlass.plugins.node_policies import packing
+from windlass.plugins.research.published import BestFit, TightestCard
 from windlass.sim import bounds
 from windlass.sim.defrag import Defrag
 from windlass.sim.packbook import PackBook
@@ -190,6 +191,43 @@ def test_what_costs_more_than_the_budget_is_not_moved():
         assert bool(run_.moved) is fits
 
 
+GAPS = (
+    OpenbPod("p0", 1000, 1024, 1, 480),
+    OpenbPod("p1", 1000, 1024, 1, 370),
+    OpenbPod("p2", 1000, 1024, 1, 500),
+    OpenbPod("p3", 1000, 1024, 1, 350),
+    OpenbPod("p4", 1000, 1024, 1, 280),
+)
+"""Two nodes of one card: 480 + 370 leave 150, 500 + 350 leave 150; what comes then needs 280."""
+
+
+@pytest.mark.parametrize(("price", "fits"), [(2.0, False), (4.0, True)])
+def test_two_pods_change_places_so_that_two_gaps_become_one(price: float, fits: bool):
+    nodes = tuple(OpenbNode(name, 16000, 65536, 1, "T4") for name in "ab")
+    run_ = DefragRun(nodes, [BestFit(), TightestCard()], Defrag(1.0, price))
+    run_.play(GAPS)
+    assert {0, 1, 2, 3} <= set(run_.placed)
+    assert (4 in run_.placed) is fits
+    if fits:
+        where = {number: at for number, (at, _) in run_.placed.items()}
+        assert where[0] == where[1] != where[2] == where[3]
+        moved = {number: at for number, (at, _) in run_.moved[4]}
+        assert len(moved) == 2
+        assert all(at != where[number] for number, at in moved.items())
+        where |= moved
+        load = [sum(GAPS[number].gpu_milli for number in where if where[number] == at) for at in (0, 1)]
+        assert max(load) <= 1000
+        assert sum(load) == 1980
+
+
+def test_pods_stay_where_an_exchange_lacks_cpu():
+    nodes = (OpenbNode("a", 2000, 65536, 1, "T4"), OpenbNode("b", 2000, 65536, 1, "T4"))
+    run_ = DefragRun(nodes, [BestFit(), TightestCard()], Defrag(1.0, 4.0))
+    run_.play(GAPS)
+    assert set(run_.placed) == {0, 1, 2, 3}
+    assert not run_.moved
+
+
 class Looser:
     """Parts of cards go where most is free."""
 
@@ -225,6 +263,32 @@ def test_the_bound_is_exact_where_it_can_be_worked_out_by_hand():
     heavy = [OpenbPod(f"p{at}", 6000, 1, 1, 1000) for at in range(2)]
     assert bounds.packing_bound(nodes, heavy).percent == pytest.approx(100 * 8 / 12)
     assert bounds.packing_bound(nodes, [OpenbPod("c", 1000, 1, 0, 0)]).percent == 0.0
+
+
+def test_what_runs_already_lowers_the_bound():
+    pytest.importorskip("scipy")
+    nodes = [OpenbNode("a", 8000, 8192, 2, "T4")]
+    coming = [
+        *(OpenbPod(f"p{at}", 1, 1, 1, 810) for at in range(3)),
+        *(OpenbPod(f"q{at}", 1, 1, 1, 500) for at in range(4)),
+    ]
+    assert bounds.packing_bound(nodes, coming).percent == pytest.approx(100.0)
+    assert bounds.packing_bound(nodes, coming, coming[:1]).percent == pytest.approx(90.5)
+    assert bounds.packing_bound(nodes, coming, coming[:2]).percent == pytest.approx(81.0)
+    with pytest.raises(bounds.BoundFailed, match="no room"):
+        bounds.packing_bound(nodes, coming, coming[:3])
+
+
+@pytest.mark.parametrize("policy", ["windlass", "fgd"])
+def test_no_run_exceeds_what_moves_could_make_of_it(policy: str):
+    pytest.importorskip("scipy")
+    for seed in (1, 2):
+        of = cluster(seed)
+        coming = sequence(of.pods, of.capacity, Random(42), of.tune)
+        found = run(policy, 42, of)
+        kept = bounds.packing_bound(of.nodes, coming, [coming[number] for number in found.placed]).percent
+        assert found.allocation_percent[130] <= kept + 1e-6
+        assert kept <= bounds.packing_bound(of.nodes, coming).percent + 1e-6
 
 
 @pytest.mark.parametrize("policy", ["windlass", "fgd", "bestfit"])

@@ -60,6 +60,11 @@ class Order:
             self.units.append(unit)
         return True
 
+    def rest(self, n: int) -> list[Unit]:
+        """All of them after the first ``n``."""
+        self.units.extend(self.source)
+        return self.units[n:]
+
 
 class Search:
     """The search for one claim."""
@@ -196,22 +201,29 @@ class Search:
         first = self._first_that_fits(order)
         if first is None:
             return None
+        named = self._terms.only is not None
         for n in range(first, first + tries):
             if not order.reach(n) or self._trials <= 0:
                 return None
-            units = order.units[:n]
-            for strategy in self._mover.strategies:
-                if not self._carry_out(units):
-                    break
-                stay, moved = self._mover.spare(
-                    units, move=True, strategy=strategy, needless=self._group.near
-                )
-                going = [unit for unit in units if unit not in stay]
-                charged = [unit for unit in going if unit not in moved]
-                taken_apart = charged and self._terms.move is Move.MUST
-                if going and not taken_apart and self._valid(charged, going):
-                    return going
-                self._statement.rollback()
+            found = self._moved(order.units[:n], order.rest(n) if named else [])
+            if found is not None:
+                return found
+        return None
+
+    def _moved(self, units: list[Unit], later: list[Unit]) -> list[Unit] | None:
+        """Those that go so that the step has room, all of which that must have a place having one. ``later``:
+        they go once the step is placed, for the others to have their places."""
+        everyone = [*units, *later]
+        for strategy in self._mover.strategies:
+            if not self._carry_out(units, later):
+                return None
+            stay, moved = self._mover.spare(everyone, move=True, strategy=strategy, needless=self._group.near)
+            going = [unit for unit in everyone if unit not in stay]
+            charged = [unit for unit in going if unit not in moved]
+            taken_apart = charged and self._terms.move is Move.MUST
+            if going and not taken_apart and self._valid(charged, going):
+                return going
+            self._statement.rollback()
         return None
 
     def _first_that_fits(self, order: Order) -> int | None:
@@ -237,17 +249,21 @@ class Search:
 
     # ------------------------------------------------------------------ parts
 
-    def _carry_out(self, units: Sequence[Unit]) -> bool:
-        """Evict the units and place the step. On failure the statement is empty."""
+    def _carry_out(self, units: Sequence[Unit], later: Sequence[Unit] = ()) -> bool:
+        """Evict the units, place the step, and evict the later ones. On failure the statement is empty."""
         self._trials -= 1
         statement = self._statement
-        for unit in units:
-            for entry in unit.entries:
-                statement.evict(entry, self._claim.action, self._group.key)
+        self._evict(units)
         if self._allocation.attempt(statement, self._group, self._step, future=True).done:
+            self._evict(later)
             return True
         statement.rollback()
         return False
+
+    def _evict(self, units: Sequence[Unit]) -> None:
+        for unit in units:
+            for entry in unit.entries:
+                self._statement.evict(entry, self._claim.action, self._group.key)
 
     def _valid(self, charged: Sequence[Unit], going: Sequence[Unit]) -> bool:
         """Whether the rules let these go, in this order, for good. ``going``: with those that are moved."""

@@ -88,6 +88,9 @@ class Solver:
         everyone = Order(_of_groups(candidates.in_order(only_allowed=False), terms.groups))
         if terms.move is Move.MUST:
             singly = candidates.one_by_one(everyone.source)
+            if terms.only is not None:
+                turn = {key: at for at, key in enumerate(terms.only)}
+                singly = iter(sorted(singly, key=lambda unit: turn.get(unit.group.key, len(turn))))
             return attempt.moving(Order(self._within_budgets(singly) if self._budgeted else singly), LONGER)
         found = attempt.moving(everyone, 1)
         if found is None:

@@ -14,7 +14,7 @@ is said by the group: only preemptible ones are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +23,9 @@ from windlass.engine.engine import Engine
 from windlass.engine.groups import BOUND, RUNNING, TaskEntry
 from windlass.engine.view import TableView
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
-from windlass.spi.devices import CardView, DeviceNeed
+from windlass.sim.exchange import Wanted, exchange
+from windlass.sim.spare import Free, asks, milli_of
+from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray
 from windlass.spi.objects import Needs
 from windlass.spi.victims import Claim, Denied, Move, Scope, Terms
@@ -36,6 +38,8 @@ WAYS = 8
 LOTS = 1 << 60
 MOVERS = 6
 """So many pods are moved for one, at most."""
+PRICE = 4.0
+"""So much GPU may be moved for each GPU that it brings, unless said otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,66 +52,6 @@ class Moves:
     milli: int
 
 
-@dataclass(slots=True)
-class _Free:
-    """What is free now, nodes (× slots)."""
-
-    cpu: IntArray
-    memory: IntArray
-    cards: IntArray
-    kinds: CardView
-    asked: dict[int, IntArray] = field(default_factory=dict)
-    """Number of a class → what it takes of each card."""
-    open: dict[int, BoolArray] = field(default_factory=dict)
-    """Number of a class → the nodes that would take one of it as they are."""
-
-    def milli(self, entry: TaskEntry) -> IntArray | None:
-        """What the pod takes of each card; ``None``: it asks for none."""
-        asked = asked_of(entry.cls.needs)
-        if not asked:
-            return None
-        number = entry.cls.number
-        if number not in self.asked:
-            self.asked[number] = asked_milli(asked[0], self.kinds)
-        return self.asked[number]
-
-    def fits(self, entry: TaskEntry) -> BoolArray:
-        """The nodes that would take the pod."""
-        found = (self.cpu >= _asks(entry, "cpu")) & (self.memory >= _asks(entry, "memory"))
-        milli = self.milli(entry)
-        if milli is not None:
-            found &= (self.cards >= milli).sum(axis=1) >= asked_of(entry.cls.needs)[0].count
-        return found
-
-    def hopeful(self, entry: TaskEntry, row: int) -> bool:
-        """Whether the pod, which is on that node, could find a place: elsewhere, or on another card."""
-        number = entry.cls.number
-        if number not in self.open:
-            self.open[number] = self.fits(entry)
-        found = self.open[number]
-        if int(found.sum()) > int(found[row]):
-            return True
-        milli = self.milli(entry)
-        held = {share.index for share in entry.devices}
-        return milli is not None and any(
-            free >= asked
-            for slot, (free, asked) in enumerate(
-                zip(self.cards[row].tolist(), milli[row].tolist(), strict=True)
-            )
-            if slot not in held
-        )
-
-    def without(self, row: int, movers: Sequence[TaskEntry]) -> _Free:
-        """A copy in which some pods of a node have left it."""
-        found = _Free(self.cpu.copy(), self.memory.copy(), self.cards.copy(), self.kinds, self.asked)
-        found.cpu[row] += sum(_asks(entry, "cpu") for entry in movers)
-        found.memory[row] += sum(_asks(entry, "memory") for entry in movers)
-        for entry in movers:
-            for share in entry.devices:
-                found.cards[row, share.index] += share.milli
-        return found
-
-
 class Defrag:
     """Grants claims of ``consolidation``, on the terms of the cheapest moves. Serves one engine, which it is given
     by :meth:`serve` before the first cycle.
@@ -118,7 +62,7 @@ class Defrag:
 
     name = "defrag"
 
-    def __init__(self, part: float, price: float = 1.0, stays: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, part: float, price: float = PRICE, stays: Callable[[str], bool] | None = None) -> None:
         """``stays``: pods (by key) that are not to be moved; none by default."""
         self.part = part
         self.price = price
@@ -130,6 +74,8 @@ class Defrag:
         self.claimer = ""
         """The group that may claim; empty: any."""
         self._engine: Engine | None = None
+        self._futile: dict[Needs, tuple[int, int]] = {}
+        """What pods asked for for which there were no moves → in which state of the nodes, for how much."""
 
     def serve(self, engine: Engine) -> None:
         self._engine = engine
@@ -159,36 +105,63 @@ class Defrag:
         if most < 0:
             return None
         table = self._engine.world.table
+        version, offered = self._futile.get(needs, (-1, 0))
+        if version == table.version and most <= offered:
+            return None
         view = TableView(table)
         cards = view.cards()
-        free = _Free(view.available("cpu"), view.available("memory"), free_milli(view, cards), cards)
+        free = Free(view.available("cpu"), view.available("memory"), free_milli(view, cards), cards)
         milli = asked_milli(asked[0], cards)
         best: Moves | None = None
-        for row in _nearest(needs, asked[0], free, milli, most):
-            found = self._on(row, needs, asked[0], free, milli, most)
+        limit = most
+        for row in _nearest(needs, asked[0], free, milli, limit):
+            found = self._on(row, needs, asked[0], free, milli, limit)
             if found is not None and (best is None or _cost(found) < _cost(best)):
                 best = found
-                most = min(most, found.milli)
+                limit = min(limit, found.milli)
                 if not best.milli and len(best.tasks) == 1:
-                    break
+                    return best
+        best = self._exchange(needs, asked[0], free, milli, limit if best is None else limit - 1) or best
+        if best is None:
+            self._futile[needs] = (table.version, most)
         return best
 
+    def _may_go(self, entry: TaskEntry) -> bool:
+        return _movable(entry) and not self._stays(entry.key)
+
+    def _exchange(
+        self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
+    ) -> Moves | None:
+        """The cheapest two pods that make room by changing places."""
+        if self._engine is None or need.count != 1 or most <= 0:
+            return None
+        table = self._engine.world.table
+        found = exchange(needs, milli, free, table.tasks, Wanted(most, self._may_go))
+        if found is None:
+            return None
+        return Moves(
+            table.names[found[0].row],
+            tuple(entry.group.key for entry in found if entry.group is not None),
+            tuple(entry.key for entry in found),
+            sum(map(milli_of, found)),
+        )
+
     def _on(
-        self, row: int, needs: Needs, need: DeviceNeed, free: _Free, milli: IntArray, most: int
+        self, row: int, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
     ) -> Moves | None:
         """The cheapest moves that make room on one node."""
         if self._engine is None:
             return None
         table = self._engine.world.table
         tasks = table.tasks[row].values()
-        there = [entry for entry in tasks if _movable(entry) and not self._stays(entry.key)]
+        there = [entry for entry in tasks if self._may_go(entry)]
         amounts = dict(needs.request)
         asked = (amounts.get("cpu", 0), amounts.get("memory", 0))
         for slots, off in _ways(there, need, free.cards[row].tolist(), milli[row].tolist(), most):
-            cpu = asked[0] - int(free.cpu[row]) - sum(_asks(e, "cpu") for e in off)
-            memory = asked[1] - int(free.memory[row]) - sum(_asks(e, "memory") for e in off)
+            cpu = asked[0] - int(free.cpu[row]) - sum(asks(e, "cpu") for e in off)
+            memory = asked[1] - int(free.memory[row]) - sum(asks(e, "memory") for e in off)
             movers = [*off, *_lightest([entry for entry in there if entry not in off], cpu, memory)]
-            cost = sum(map(_milli_of, movers))
+            cost = sum(map(milli_of, movers))
             if not movers or len(movers) > MOVERS or cost > most:
                 continue
             if not all(free.hopeful(entry, row) for entry in movers):
@@ -213,14 +186,6 @@ def _cost(moves: Moves) -> tuple[int, int]:
     return moves.milli, len(moves.tasks)
 
 
-def _asks(entry: TaskEntry, resource: str) -> int:
-    return entry.cls.request.get(resource, 0)
-
-
-def _milli_of(entry: TaskEntry) -> int:
-    return sum(need.count * max(need.milli, 1) for need in asked_of(entry.cls.needs))
-
-
 def _movable(entry: TaskEntry) -> bool:
     group = entry.group
     if group is None or entry.state not in (BOUND, RUNNING):
@@ -228,7 +193,7 @@ def _movable(entry: TaskEntry) -> bool:
     return group.group is not None and group.spec.preemptible and len(group.tasks) == 1
 
 
-def _nearest(needs: Needs, need: DeviceNeed, free: _Free, milli: IntArray, most: int) -> list[int]:
+def _nearest(needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int) -> list[int]:
     """The nodes on which least has to move, by what is lacking of cards, then of CPU."""
     amounts = dict(needs.request)
     usable: BoolArray = milli <= WHOLE
@@ -255,7 +220,7 @@ def _ways(
     for slot, (open_, wanted) in enumerate(zip(free, asked, strict=True)):
         if wanted <= WHOLE:
             some = [[]] if open_ >= wanted else _enough(on.get(slot, []), wanted - open_)
-            ways += [(cost, slot, way) for way in some if (cost := sum(map(_milli_of, way))) <= most]
+            ways += [(cost, slot, way) for way in some if (cost := sum(map(milli_of, way))) <= most]
     ways.sort(key=lambda way: (way[0], len(way[2]), way[1]))
     if need.count == 1:
         yield from (([slot], way) for _, slot, way in ways[:WAYS])
@@ -272,7 +237,7 @@ def _enough(entries: Sequence[TaskEntry], lacks: int) -> list[list[TaskEntry]]:
     """Sets of parts that together have at least so much, one for each amount that they come to."""
     sums: dict[int, list[TaskEntry]] = {0: []}
     for entry in entries:
-        size = _milli_of(entry)
+        size = milli_of(entry)
         for total, some in list(sums.items()):
             if total < lacks and (total + size not in sums or len(sums[total + size]) > len(some) + 1):
                 sums[total + size] = [*some, entry]
@@ -282,22 +247,22 @@ def _enough(entries: Sequence[TaskEntry], lacks: int) -> list[list[TaskEntry]]:
 def _lightest(entries: Sequence[TaskEntry], cpu: int, memory: int) -> list[TaskEntry]:
     """Pods that have least of cards and make up for what is lacking of CPU and memory; as few as possible."""
     found: list[TaskEntry] = []
-    left = sorted(entries, key=lambda e: (_milli_of(e), _asks(e, "cpu"), e.key))
+    left = sorted(entries, key=lambda e: (milli_of(e), asks(e, "cpu"), e.key))
     while (cpu > 0 or memory > 0) and left and len(found) < MOVERS:
-        lightest = [entry for entry in left if _milli_of(entry) == _milli_of(left[0])]
-        enough = [e for e in lightest if _asks(e, "cpu") >= cpu and _asks(e, "memory") >= memory]
+        lightest = [entry for entry in left if milli_of(entry) == milli_of(left[0])]
+        enough = [e for e in lightest if asks(e, "cpu") >= cpu and asks(e, "memory") >= memory]
         entry = enough[0] if enough else lightest[-1]
         left.remove(entry)
-        if (cpu > 0 and _asks(entry, "cpu")) or (memory > 0 and _asks(entry, "memory")):
+        if (cpu > 0 and asks(entry, "cpu")) or (memory > 0 and asks(entry, "memory")):
             found.append(entry)
-            cpu -= _asks(entry, "cpu")
-            memory -= _asks(entry, "memory")
+            cpu -= asks(entry, "cpu")
+            memory -= asks(entry, "memory")
     return found
 
 
-def _placed(movers: Sequence[TaskEntry], free: _Free) -> bool:
+def _placed(movers: Sequence[TaskEntry], free: Free) -> bool:
     """Whether every mover fits somewhere, one after the other where the gap is smallest."""
-    for entry in sorted(movers, key=_milli_of, reverse=True):
+    for entry in sorted(movers, key=milli_of, reverse=True):
         fits = free.fits(entry)
         if not fits.any():
             return False
@@ -309,8 +274,8 @@ def _placed(movers: Sequence[TaskEntry], free: _Free) -> bool:
             to = int(np.where(fits, gap, LOTS).argmin())
             for slot in _tightest(free.cards[to], asked_of(entry.cls.needs)[0], milli[to]):
                 free.cards[to, slot] -= milli[to, slot]
-        free.cpu[to] -= _asks(entry, "cpu")
-        free.memory[to] -= _asks(entry, "memory")
+        free.cpu[to] -= asks(entry, "cpu")
+        free.memory[to] -= asks(entry, "memory")
     return True
 
 

@@ -105,7 +105,8 @@ class VictimUnit:
 class Terms:
     """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
     only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
-    moved, of a policy that knows which; ``None``: those near the room that lacks least."""
+    moved, of a policy that knows which, in the order in which they go: the first ones make room for the claim, those
+    after them for the first ones. ``None``: those near the room that lacks least."""
 
     scope: Scope
     move: Move = Move.NEVER

@@ -1,0 +1,81 @@
+"""What is free on the nodes of an engine while moves are thought up, and what pods take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from windlass.engine.groups import TaskEntry
+from windlass.plugins.cards import asked_milli, asked_of
+from windlass.spi.devices import CardView
+from windlass.spi.nodes import BoolArray, IntArray
+
+
+def asks(entry: TaskEntry, resource: str) -> int:
+    """What a pod asks for of a resource, in the engine's units."""
+    return entry.cls.request.get(resource, 0)
+
+
+def milli_of(entry: TaskEntry) -> int:
+    """Thousandths of cards that a pod takes."""
+    return sum(need.count * max(need.milli, 1) for need in asked_of(entry.cls.needs))
+
+
+@dataclass(slots=True)
+class Free:
+    """What is free now, nodes (× slots)."""
+
+    cpu: IntArray
+    memory: IntArray
+    cards: IntArray
+    kinds: CardView
+    asked: dict[int, IntArray] = field(default_factory=dict)
+    """Number of a class → what it takes of each card."""
+    open: dict[int, BoolArray] = field(default_factory=dict)
+    """Number of a class → the nodes that would take one of it as they are."""
+
+    def milli(self, entry: TaskEntry) -> IntArray | None:
+        """What the pod takes of each card; ``None``: it asks for none."""
+        asked = asked_of(entry.cls.needs)
+        if not asked:
+            return None
+        number = entry.cls.number
+        if number not in self.asked:
+            self.asked[number] = asked_milli(asked[0], self.kinds)
+        return self.asked[number]
+
+    def fits(self, entry: TaskEntry) -> BoolArray:
+        """The nodes that would take the pod."""
+        found = (self.cpu >= asks(entry, "cpu")) & (self.memory >= asks(entry, "memory"))
+        milli = self.milli(entry)
+        if milli is not None:
+            found &= (self.cards >= milli).sum(axis=1) >= asked_of(entry.cls.needs)[0].count
+        return found
+
+    def hopeful(self, entry: TaskEntry, row: int) -> bool:
+        """Whether the pod, which is on that node, could find a place: elsewhere, or on another card."""
+        number = entry.cls.number
+        if number not in self.open:
+            self.open[number] = self.fits(entry)
+        found = self.open[number]
+        if int(found.sum()) > int(found[row]):
+            return True
+        milli = self.milli(entry)
+        held = {share.index for share in entry.devices}
+        return milli is not None and any(
+            free >= asked
+            for slot, (free, asked) in enumerate(
+                zip(self.cards[row].tolist(), milli[row].tolist(), strict=True)
+            )
+            if slot not in held
+        )
+
+    def without(self, row: int, movers: Sequence[TaskEntry]) -> Free:
+        """A copy in which some pods of a node have left it."""
+        found = Free(self.cpu.copy(), self.memory.copy(), self.cards.copy(), self.kinds, self.asked)
+        found.cpu[row] += sum(asks(entry, "cpu") for entry in movers)
+        found.memory[row] += sum(asks(entry, "memory") for entry in movers)
+        for entry in movers:
+            for share in entry.devices:
+                found.cards[row, share.index] += share.milli
+        return found
