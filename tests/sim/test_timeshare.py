@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,7 @@ def test_without_consent_it_is_plain_backfill(jobs: list[TraceJob]) -> None:
 # ---------------------------------------------------------------------- published traces
 
 
+@cache
 def trace(name: str) -> list[TraceJob]:
     path = TRACES / name
     if not path.exists():
@@ -99,6 +101,12 @@ def completion(jobs: list[TraceJob], policy: str, cost: RestartCost) -> float:
     return figures["completion_seconds"]["mean"]
 
 
+@cache
+def backfilled(name: str) -> float:
+    """Nobody is stopped, so what a restart costs does not matter."""
+    return completion(trace(f"muri/{name}.csv.gz"), "fifo-backfill", RestartCost())
+
+
 @pytest.mark.parametrize(
     ("name", "tiresias", "cost"),
     [("trace1", 3_330_371, COST), ("trace3", 347_213, COST), ("trace3", 347_213, RestartCost())],
@@ -109,7 +117,7 @@ def test_muri_s_traces_end_sooner_than_published_without_knowing_run_times(
     jobs = trace(f"muri/{name}.csv.gz")
     ours = completion(jobs, "windlass", cost)
     assert ours <= 1.1 * tiresias
-    assert ours <= 0.7 * completion(jobs, "fifo-backfill", cost)
+    assert ours <= 0.7 * backfilled(name)
 
 
 @pytest.mark.parametrize(("name", "published"), [("trace1", 980_141), ("trace3", 185_022)])

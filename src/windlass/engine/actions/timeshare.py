@@ -148,17 +148,17 @@ class TimeShare:
         account, step, queue = sharing.accounts.get(group.key), group.step, group.queue
         if account is None or step is None or queue is None or step.extra or is_promised(group, step):
             return False
-        failed = self._failed.get(group.key)
         rank, heard = account.base, len(self._news)
-        again = failed is not None and failed[0] == rank
-        if again and failed[1] == heard:
+        tried, told = self._failed.get(group.key, (rank, -1))
+        again = told >= 0 and tried == rank
+        if again and told == heard:
             return False
         runners = sharing.runners.get(queue.name)
         if runners is None or next(runners.worst_first(ctx.now, rank), None) is None:
             return False
         rows: set[int] | None = None
         if again:
-            rows = {row for row, least, below in self._news[failed[1] :] if least <= rank < below}
+            rows = {row for row, least, below in self._news[told:] if least <= rank < below}
         done = (rows is None or bool(rows)) and self._claim(ctx, account, step, rows)
         if done:
             self._failed.pop(group.key, None)
