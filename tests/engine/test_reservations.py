@@ -292,3 +292,22 @@ def test_conservative_backfill_keeps_room_for_the_first_sixteen() -> None:
     for _ in range(20):
         c.cycle(0.1)
     assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(16)]
+
+
+@pytest.mark.parametrize("action", ["consolidation", "reclaim", "preempt"])
+def test_no_claim_places_a_group_in_room_that_is_kept_from_it(action: str) -> None:
+    c = Cluster(EngineConfig(backfill="easy", actions=("allocate", action))).queues("default")
+    c.nodes("n1 gpu=8 cpu=64", "n2 gpu=8 cpu=64")
+    submit(c, "a", 6, 7200)
+    submit(c, "b", 8, 18000)
+    run(c)
+    submit(c, "head", 8, 3600)
+    run(c)
+    submit(c, "long", 2, 86400)
+    run(c)
+    run(c, 60.0)
+    assert c.placed("long") == 0
+    assert c.code("long") == "BehindInQueue"
+    submit(c, "urgent", 2, 86400, priority=5)
+    run(c)
+    assert c.placed("urgent") == 2

@@ -122,6 +122,19 @@ class Reservations:
             statement.rollback(mark)
         return attempt, self._first_kept(passed) if could else ""
 
+    @contextmanager
+    def kept_from(self, group: GroupEntry, now: float) -> Iterator[None]:
+        """Outside the action: whatever is looked for meanwhile leaves alone what is kept from the group."""
+        kept = [r for r in self.slots.values() if not self._may_pass(group, r, now) and self._stands(r)]
+        if not kept:
+            yield
+            return
+        self._book(kept, now)
+        try:
+            yield
+        finally:
+            self._unbook(kept)
+
     def limit(self, group: GroupEntry, now: float) -> float | None:
         """Within how many seconds another must end to pass a reservation that this one may not pass."""
         starts = [

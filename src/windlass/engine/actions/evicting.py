@@ -344,7 +344,8 @@ class Evicting:
         candidates = Candidates(
             self._machinery.world, self._machinery.running, self._machinery.policies, claim, terms
         )
-        self._solver.solve(claim, terms, candidates, group, step)
+        with self._machinery.reservations.kept_from(group, ctx.now):
+            self._solver.solve(claim, terms, candidates, group, step)
         return self._machinery.statement.deciding()[1]
 
     def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
@@ -354,7 +355,8 @@ class Evicting:
             return made
         claim, terms, step = made
         candidates = Candidates(m.world, m.running, m.policies, claim, terms, self._pool)
-        found = self._solver.solve(claim, terms, candidates, group, step)
+        with m.reservations.kept_from(group, ctx.now):
+            found = self._solver.solve(claim, terms, candidates, group, step)
         if found is None:
             if len(m.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
