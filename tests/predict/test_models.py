@@ -46,6 +46,17 @@ def test_the_owner_is_believed_and_history_speaks_for_those_who_say_nothing() ->
     assert learned(10, 20, 30, model=Stated()).predict(TRAITS) is None
 
 
+def test_equal_requests_are_nearer_than_equal_names() -> None:
+    small, large = replace(TRAITS, shape="1 cpu"), replace(TRAITS, shape="64 cpu")
+    model = History()
+    for number in range(3):
+        model.observe(Run(f"s{number}", small, 10.0))
+        model.observe(Run(f"l{number}", large, 1000.0))
+    said = [model.predict(one) for one in (small, large, replace(TRAITS, shape="8 cpu"), TRAITS)]
+    assert [one.quantiles[0.5] for one in said if one is not None] == [10.0, 1000.0, 10.0, 10.0]
+    assert [one.seconds for one in said if one is not None] == [10.0, 1000.0, 1000.0, 1000.0]
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.lists(SECONDS, min_size=3, max_size=60))
 def test_quantiles_never_fall(seconds: list[float]) -> None:

@@ -1,10 +1,10 @@
 """Run times by history: the quantiles of the last runs of the most similar work of which enough is known.
 
-Similar is, from the nearest: of this name by this owner in this queue, and of this size; the same of any
-size; of this size by this owner; of this size in this queue. A name counts without its numbers and
-generated parts (:mod:`windlass.predict.names`); sizes are told apart by powers of two. A level answers once
-it knows of enough runs, more the wider it is. The last :data:`WINDOW` runs of each count, so that what has
-changed is forgotten; of :data:`KEYS` kinds of work at most, those that ended last.
+Similar is, from the nearest: of this name by this owner in this queue, of this size and with equal requests,
+where those are known; the same with any; the same of any size; of this size by this owner; of this size in this
+queue. A name counts without its numbers and generated parts (:mod:`windlass.predict.names`); sizes are told apart
+by powers of two. A level answers once it knows of enough runs, more the wider it is. The last :data:`WINDOW` runs
+of each count, so that what has changed is forgotten; of :data:`KEYS` kinds of work at most, those that ended last.
 
 What to reckon with is the 0.9-quantile (of few runs, the longest): to be wrong by too much costs an idle
 moment, to be wrong by too little delays somebody. How good it is, and that gradient-boosted trees are no better,
@@ -135,7 +135,9 @@ def _levels(traits: Traits) -> list[tuple[Key, int, str]]:
     """From the nearest: the key of a level, how many runs it takes to answer, and its name for people."""
     name, size = pattern(traits.name), str(max(traits.size, 1).bit_length())
     owner, queue = traits.owner, traits.queue
+    shaped = ("shape", queue, owner, name, size, traits.shape)
     return [
+        *([(shaped, 3, "of this name, size and request")] if traits.shape else []),
         (("name+size", queue, owner, name, size), 3, "of this name and size"),
         (("name", queue, owner, name), 3, "of this name"),
         (("owner", queue, owner, size), 10, f"of this size by {owner}"),

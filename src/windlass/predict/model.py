@@ -18,7 +18,8 @@ QUANTILES = (0.1, 0.5, 0.9, 1.0)
 class Traits:
     """What is known of a piece of work before it runs. ``owner``: its user, or the namespace that stands for
     one; ``size``: how many pods it needs at the least; ``name`` without the namespace. An empty owner or name says
-    nothing. ``stated``: for how many seconds its owner says that it runs. ``work``: see :class:`Run`."""
+    nothing. ``stated``: for how many seconds its owner says that it runs. ``work``: see :class:`Run`.
+    ``shape``: what it asks for beside its size, in any words that are equal for equal requests; empty: not known."""
 
     owner: str
     queue: str
@@ -26,6 +27,7 @@ class Traits:
     size: int = 1
     stated: float | None = None
     work: str = ""
+    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)

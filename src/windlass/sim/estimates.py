@@ -12,7 +12,7 @@ from dataclasses import replace
 from windlass.predict.history import History
 from windlass.predict.known import Oracle, Stated
 from windlass.predict.model import Run, RunTimeModel, Traits
-from windlass.sim.jobs import TraceJob
+from windlass.sim.jobs import WHOLE, TraceJob
 from windlass.spi.objects import Group
 
 ORACLE, USER, LEARNED = "oracle", "user", "learned"
@@ -21,7 +21,9 @@ RUN_TIMES = (ORACLE, USER, LEARNED)
 
 def traits_of(job: TraceJob, key: str) -> Traits:
     """What is known of a job before it runs; its size counts GPUs. ``key``: one name of its own."""
-    return Traits(job.user, job.queue, job.name, max(job.gpus, 1), job.requested_seconds, key)
+    asked = (job.cpu_milli, job.memory_bytes, job.gpu_milli % WHOLE)
+    shape = " ".join(map(str, asked)) if any(asked) else ""
+    return Traits(job.user, job.queue, job.name, max(job.gpus, 1), job.requested_seconds, key, shape)
 
 
 class Estimates:
