@@ -28,6 +28,8 @@ PROSE = {
     "docs/concepts/placement.md",
     "docs/concepts/queues.md",
     "docs/concepts/reasons.md",
+    "docs/concepts/run-times.md",
+    "docs/concepts/time-sharing.md",
     "docs/concepts/volcano-differences.md",
     "docs/guides/adopt.md",  # ``test_adopt.py`` plays it
     "docs/guides/extender.md",
@@ -41,6 +43,7 @@ PROSE = {
     "docs/operations/gpu-nodes.md",
     "docs/operations/metrics.md",
     "docs/operations/tracing.md",
+    "docs/operations/upgrades.md",  # ``test_upgrade.py`` plays it
     "docs/operations/chaos.md",  # written by `make chaos`
     "docs/operations/mutants.md",  # written by `make mutate`
 }
