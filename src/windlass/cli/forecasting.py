@@ -42,10 +42,11 @@ SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``files``, ``config``: as ``windlass plan`` reads them. ``drain``, ``add``, ``quota``, ``remove``: as on the
-    command line. ``policy``: another configuration, a name of :data:`NAMED` or a file. ``run_time``: of work of which
-    nothing is known. ``horizon``: how far is looked ahead."""
+    """``now``: Unix seconds. ``files``, ``config``: as ``windlass plan`` reads them. ``drain``, ``add``, ``quota``,
+    ``remove``: as on the command line. ``policy``: another configuration, a name of :data:`NAMED` or a file.
+    ``run_time``: of work of which nothing is known. ``horizon``: how far is looked ahead."""
 
+    now: float
     files: Sequence[str] = ()
     config: str = ""
     drain: Sequence[str] = ()
@@ -76,7 +77,7 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     changed = _changes(question)
     unknown = _seconds(question.run_time) if question.run_time else None
     until = _seconds(question.horizon)
-    now = invocation.clock.now()
+    now = question.now
     request = planning.Request(question.files, question.config, now)
     if question.files:
         found = planning.loaded(request, invocation.warn)
@@ -238,6 +239,7 @@ def _record(shift: Shift, both: bool) -> dict[str, Any]:
         "job": name,
         "queue": shown(shift.queue, both),
         "gpus": shift.gpus,
+        "running": shift.runs,
         "change": kind_of(shift),
         "before": _band(shift.before),
         "after": _band(shift.after),
@@ -263,7 +265,7 @@ def as_text(found: Answer) -> str:
                 shown_key(shift.group),
                 shown(shift.queue, found.both),
                 f"{shift.gpus:g}",
-                _when(shift.before),
+                "runs" if shift.runs else _when(shift.before),
                 _when(shift.after),
                 _shift(shift),
             ]
@@ -286,8 +288,6 @@ def as_text(found: Answer) -> str:
 
 def _when(band: Band) -> str:
     """``~2h (1h to 3h)``; the band is left out where it is no wider than it is told."""
-    if not band.middle and not band.high:
-        return "runs"
     low, middle, high = map(_time, (band.low, band.middle, band.high))
     return middle if low == high else f"{middle} ({low} to {high})"
 

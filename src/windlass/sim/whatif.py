@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf, isinf
 
 from windlass.engine.engine import Engine
-from windlass.sim.forward import Course, Forward, State
+from windlass.sim.forward import RUNS, Course, Forward, State
 from windlass.sim.metrics import percentile
 from windlass.sim.runtimes import RunTimes
 from windlass.spi.quantities import is_device
@@ -46,7 +46,7 @@ class Band:
 class Shift:
     """One group that is there in both. ``before``, ``after``: seconds from now to its start, 0 for what runs.
     ``later``: after less before, sample by sample (less than nothing: sooner). ``stops``: how often more it is
-    stopped, on the mean."""
+    stopped, on the mean. ``runs``: whether it runs already."""
 
     group: str
     queue: str
@@ -55,6 +55,7 @@ class Shift:
     after: Band
     later: Band
     stops: float
+    runs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ def compare(
         if progress is not None:
             progress(len(pairs))
     gpus = _gpus(before.state)
+    running = {task.group for task in before.state.tasks.values() if task.state in RUNS}
     shifts: list[Shift] = []
     for key, group in after.state.groups.items():
         first = [_seconds(one.get(key), before.state.now) for one, _ in pairs]
@@ -119,7 +121,7 @@ def compare(
         later = [_difference(a, b) for a, b in zip(first, second, strict=True)]
         more = sum(_stops(two.get(key)) - _stops(one.get(key)) for one, two in pairs) / len(pairs)
         bands = Band.of(first), Band.of(second), Band.of(later)
-        shifts.append(Shift(key, group.queue, gpus[key], *bands, more))
+        shifts.append(Shift(key, group.queue, gpus[key], *bands, more, key in running))
     return Comparison(sorted(shifts, key=_order), draws.samples)
 
 

@@ -48,7 +48,7 @@ def command(
     With --context or --kubeconfig the cluster is read as it is now; nothing is written, and Windlass need not be
     installed there. With -f a dump is read.
     """
-    moment = _moment(invocation, now)
+    moment = moment_of(invocation, now)
     if cycles is not None and until_stable:
         raise WindlassError("WL-USE-400", "--cycles and --until-stable exclude one another")
     if batch is not None:
@@ -81,7 +81,8 @@ def command(
     return 0
 
 
-def _moment(invocation: Invocation, text: str | None) -> float:
+def moment_of(invocation: Invocation, text: str | None) -> float:
+    """Unix seconds of ``--now``. Raises :class:`WindlassError`."""
     from windlass.kits.timestamps import parse_rfc3339
 
     if text is None:

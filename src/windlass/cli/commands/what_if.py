@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from windlass.cli.commands.plan import moment_of
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
@@ -57,8 +58,9 @@ FORMATS = ("json", "yaml", "table")
 @click.option(
     "--horizon", default="720h", metavar="TIME", help="What starts later counts as never (default: 720h)."
 )
+@click.option("--now", metavar="TIME", help="The time it is, in RFC 3339 (default: now).")
 @standard(namespace=False, formats=FORMATS)
-def command(invocation: Invocation, **given: Any) -> int:
+def command(invocation: Invocation, now: str | None, **given: Any) -> int:
     """Show who would start sooner or later if the cluster were different.
 
     The cluster as it is now (or a dump, with -f) is played forward by the scheduler itself on a virtual clock, with the
@@ -67,7 +69,8 @@ def command(invocation: Invocation, **given: Any) -> int:
     """
     from windlass.cli import forecasting
 
-    found = forecasting.answer(invocation, forecasting.Question(**given))
+    question = forecasting.Question(now=moment_of(invocation, now), **given)
+    found = forecasting.answer(invocation, question)
     if invocation.output in ("", "table"):
         invocation.out.write(forecasting.as_text(found))
     else:
