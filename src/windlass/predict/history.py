@@ -7,8 +7,8 @@ by powers of two. A level answers once it knows of enough runs, more the wider i
 of each count, so that what has changed is forgotten; of :data:`KEYS` kinds of work at most, those that ended last.
 
 What to reckon with is the 0.9-quantile (of few runs, the longest): to be wrong by too much costs an idle
-moment, to be wrong by too little delays somebody. How good it is, and that gradient-boosted trees are no better,
-is measured by ``benchmarks/runtimes.py``.
+moment, to be wrong by too little delays somebody. How good it is, beside gradient-boosted trees, is told in
+``docs/concepts/run-times.md`` and measured by ``benchmarks/runtimes.py``.
 
 Invariants: a piece of work counts once, by its longest pod; equal observations in equal order give an equal
 state; ``as_record`` and ``of_record`` lose nothing but which work was seen last.
