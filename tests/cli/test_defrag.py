@@ -11,6 +11,8 @@ from fakecluster import FakeCluster, node
 
 from windlass.api.resources import NODES, PODS
 
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
+
 
 @pytest.fixture
 def cluster() -> FakeCluster:
@@ -20,7 +22,7 @@ def cluster() -> FakeCluster:
     return found
 
 
-def run(cluster: FakeCluster, name: str, where: str, cpu: str, gpus: int = 0, movable: bool = False) -> None:
+def run(cluster: FakeCluster, name: str, where: str, cpu: str, gpus: int = 0, **given: bool) -> None:
     work = container(gpus)
     work["resources"]["requests"]["cpu"] = cpu
     if not gpus:
@@ -30,7 +32,8 @@ def run(cluster: FakeCluster, name: str, where: str, cpu: str, gpus: int = 0, mo
         {
             "metadata": {
                 "name": name,
-                "annotations": {"windlass.dev/movable": "true"} if movable else {},
+                "annotations": {"windlass.dev/movable": "true"} if given.get("movable") else {},
+                "ownerReferences": [] if given.get("orphan") else [OWNER],
             },
             "spec": {"nodeName": where, "containers": [work], "schedulerName": "windlass"},
             "status": {"phase": "Running"},
@@ -53,6 +56,13 @@ def test_a_pod_without_cards_that_agreed_makes_room_beside_idle_cards(cluster, w
     assert gain["moves"] == [{"pod": "default/web", "from": "busy", "to": "free", "gpus": 0.0}]
     assert found["movedGpus"] == 0
     assert found["gainedGpus"] == gain["gpus"] == 1.0
+
+
+def test_a_pod_that_nobody_would_make_anew_stays(cluster, windlass):
+    run(cluster, "web", "busy", "12", movable=True, orphan=True)
+    run(cluster, "train", "free", "8", gpus=1)
+    for more in ((), ("--everybody",)):
+        assert json.loads(windlass("defrag", "--plan", "-o", "json", *more).out)["gains"] == []
 
 
 def test_for_people(cluster, windlass):

@@ -31,7 +31,8 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
             load(model, ((item["metadata"]["name"], _typed(item, resource)) for item in items))
     now = invocation.clock.now()
     deltas = model.take(now)
-    found = plan(deltas, now, budget / 100.0, everybody=everybody)
+    orphans = {key for key, pod in model.pods.items() if pod.controller is None}
+    found = plan(deltas, now, budget / 100.0, everybody=everybody, orphans=orphans)
     engine = Engine(EngineConfig(), ())
     engine.apply(deltas)
     view = TableView(engine.world.table)

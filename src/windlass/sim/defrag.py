@@ -38,7 +38,7 @@ WAYS = 8
 LOTS = 1 << 60
 MOVERS = 6
 """So many pods are moved for one, at most."""
-PRICE = 4.0
+PRICE = 6.0
 """So much GPU may be moved for each GPU that it brings, unless said otherwise."""
 
 

@@ -6,7 +6,7 @@ an engine of its own they first take all room there is; those that then come in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from windlass.engine.config import EngineConfig
@@ -70,9 +70,17 @@ class Plan:
         return sum(gain.gpus for gain in self.gains)
 
 
-def plan(deltas: Iterable[Delta], now: float, part: float, *, everybody: bool = False) -> Plan:
+def plan(
+    deltas: Iterable[Delta],
+    now: float,
+    part: float,
+    *,
+    everybody: bool = False,
+    orphans: Collection[str] = (),
+) -> Plan:
     """The moves for a cluster that ``deltas`` tell of. ``part``: how much of the running GPUs may be moved, as part
-    of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``)."""
+    of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``). ``orphans``:
+    pods that nobody would make anew; they stay."""
     told = _settled(deltas, everybody)
     agreed = {
         delta.group.key
@@ -80,6 +88,7 @@ def plan(deltas: Iterable[Delta], now: float, part: float, *, everybody: bool = 
         if isinstance(delta, GroupUpserted) and delta.group.annotations.get(MOVABLE) == "true"
     }
     stay = {d.task.key for d in told if isinstance(d, TaskUpserted) and d.task.group not in agreed}
+    stay.update(orphans)
     defrag = Defrag(part, stays=stay.__contains__)
     config = EngineConfig(
         actions=("allocate", "consolidation"), backfill="none", reports=False, claim_pause_seconds=0.0
