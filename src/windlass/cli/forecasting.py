@@ -272,7 +272,9 @@ def as_text(found: Answer) -> str:
             for shift in told[:SHOWN]
         ]
         lines.append(
-            tables.render(["JOB", "QUEUE", "GPUS", "STARTS NOW IN", "THEN IN", "WHICH IS"], rows, right={2})
+            tables.render(
+                ["JOB", "QUEUE", "GPUS", "STARTS NOW IN", "THEN IN", "WHICH IS"], rows, right=frozenset({2})
+            )
         )
         if len(told) > SHOWN:
             lines.append(f"and {len(told) - SHOWN} more (-o json)\n")

@@ -181,8 +181,8 @@ class Forward:
             if moment is None or moment > self._last:
                 break
             now = max(now, moment)
-            for _, what in self._agenda.due(now):
-                self._ends(*what, now)
+            for _, (work, plan) in self._agenda.due(now):
+                self._ends(work, plan, now)
             wake = self._decide(now)
         return self.courses
 
