@@ -67,11 +67,13 @@ def _section(found: Document) -> Iterable[str]:
     for name in ("trace", "cluster", "baseline", "windlass", "metric"):
         yield f"| {name} | {found[name]} |"
     yield ""
-    yield from (
-        _figures(found) if "figures" in found else [f"Not run: {', '.join(found['missing'])} not found."]
-    )
+    yield from _figures(found) if "figures" in found else [_why_not(found)]
     yield ""
     yield found["caveat"]
+
+
+def _why_not(found: Document) -> str:
+    return f"Not run: {', '.join(found['missing'])} not found." if found["missing"] else "Not run yet."
 
 
 def _figures(found: Document) -> Iterable[str]:

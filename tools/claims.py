@@ -1,0 +1,74 @@
+"""docs/operations/claims.md: the claims of the field, tried by ``windlass sim claims`` on published traces.
+
+``python tools/claims.py FOLDER [--only E2,E5] [--jobs 2] [--from FILE.json …]``
+
+``FOLDER`` holds the traces as their sources lay them out (openb/, philly/, muri/, genai/, azure_llm/). The figures are
+kept in docs/operations/claims.json, the page is made from them. With ``--only`` the other experiments stay as they
+are; one that was never tried is told as not run yet. ``--from`` takes what ``windlass sim claims -o json`` has printed
+instead of trying anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from windlass.sim.claims.claim import Result
+from windlass.sim.claims.page import markdown
+from windlass.sim.claims.registry import EXPERIMENTS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, FIGURES = ROOT / "docs/operations/claims.md", ROOT / "docs/operations/claims.json"
+HEAD = """\
+# Claims, tried
+
+What is claimed of schedulers, as experiments on published traces: what is claimed, what a stated baseline does, and
+what Windlass does. Every figure comes out of the scheduler's own engine under a virtual clock
+([the simulator](../guides/simulator.md)). *Holds* means that all goals of an experiment are met, *holds in part* some
+of them. What cannot be simulated is said with each.
+
+Made by `make claims`; `windlass sim claims --traces FOLDER` tries them again. The traces do not come with Windlass.
+
+"""
+
+
+def tried(folder: Path, only: str, jobs: int) -> list[dict[str, Any]]:
+    """What the command prints; its progress goes to this terminal."""
+    command = [sys.executable, "-m", "windlass", "sim", "claims", "--traces", str(folder), "-o", "json"]
+    command += ["--jobs", str(jobs), *(["--only", only] if only else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)["claims"]
+
+
+def text(claims: list[dict[str, Any]]) -> str:
+    """The page."""
+    return HEAD + markdown(claims)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--from", dest="files", type=Path, action="append", default=[])
+    given = parser.parse_args()
+    if given.files:
+        new = [claim for file in given.files for claim in json.loads(file.read_text())["claims"]]
+    else:
+        new = tried(given.folder, given.only, given.jobs)
+    old = json.loads(FIGURES.read_text())["claims"] if FIGURES.exists() else []
+    known = {key: Result(one, None).document for key, one in EXPERIMENTS.items()}
+    for claim in [*old, *new]:
+        known[claim["id"]] = claim
+    claims = [known[key] for key in EXPERIMENTS]
+    FIGURES.write_text(json.dumps({"claims": claims}, indent=1, ensure_ascii=False) + "\n")
+    PAGE.write_text(text(claims))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
