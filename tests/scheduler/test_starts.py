@@ -70,7 +70,7 @@ async def test_what_waits_is_told_when_it_starts_and_the_hit_is_counted(api: Sch
         await running.settle(20)
         told = written(api, "second")
         assert told["estimate_seconds"] == pytest.approx(590, abs=12)
-        assert told["estimate_basis"].endswith("in 8 of 10 simulated courses")
+        assert told["estimate_basis"].endswith("by 3 simulated courses")
         third = running.service.explain("default/third")
         assert third is not None
         assert third.estimate_seconds == pytest.approx(590 + 300, abs=12)

@@ -15,6 +15,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from windlass.api.reasons import Explanation
 from windlass.engine.config import EngineConfig
@@ -50,7 +51,15 @@ SLACK, LEAST_SLACK_SECONDS = 0.1, 15.0
 MOVED = 0.2
 """An estimate is told anew once the start has moved by more than this part of the wait."""
 
-Starts = Mapping[str, Band]
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """The bands of starts in seconds, by group, and how many plays they come of."""
+
+    bands: Mapping[str, Band]
+    samples: int
+
+
 Aside = Callable[[Callable[[], Starts]], Awaitable[Starts]]
 
 
@@ -174,17 +183,19 @@ class StartEstimates:
         self._take(found, waiting, now)
 
     def _take(self, found: Starts, waiting: Iterable[str], now: float) -> None:
-        still = set(self._waits())
+        if not found.samples:
+            return
+        still, lag = set(self._waits()), self._now() - now
         for group in waiting:
             if group not in still:
                 continue
-            before, band = self._told.get(group), found.get(group)
-            if band is None or band.middle == float("inf"):
+            before, band = self._told.get(group), found.bands.get(group)
+            if band is None or band.middle == inf:
                 if before is not None:
                     del self._told[group]
                     self._changed(group)
                 continue
-            told = _told(band, now)
+            told = _told(band, now, lag, found.samples)
             if before is not None and not _moved(before, told):
                 continue
             self._told[group] = told
@@ -192,12 +203,14 @@ class StartEstimates:
             self._changed(group)
 
 
-def _told(band: Band, now: float) -> Told:
+def _told(band: Band, now: float, lag: float, samples: int) -> Told:
+    """``now``: the moment that was played from; it was ``lag`` seconds ago."""
     slack = max(LEAST_SLACK_SECONDS, SLACK * band.middle)
     low, high = max(0.0, band.low - slack), band.high + slack
-    late = "later" if high == float("inf") else durations.write(high)
-    basis = f"{durations.write(low)} to {late} in 8 of 10 simulated courses"
-    return Told(now, now + band.middle, now + low, now + high, basis)
+    late = "later" if high == inf else durations.write(high - lag)
+    plays = f"{samples} simulated course{'s' if samples > 1 else ''}"
+    basis = f"{durations.write(low - lag)} to {late} by {plays}"
+    return Told(now + lag, now + max(band.middle, lag), now + low, now + high, basis)
 
 
 def _moved(before: Told, after: Told) -> bool:
@@ -247,7 +260,8 @@ class _Play:
                 for group, seconds in found.items():
                     course = courses.get(group)
                     start = course.started if course is not None else None
-                    seconds.append(start - self.state.now if start is not None else float("inf"))
+                    seconds.append(start - self.state.now if start is not None else inf)
         except Stopped:
             pass
-        return {group: Band.of(seconds) for group, seconds in found.items() if seconds}
+        bands = {group: Band.of(seconds) for group, seconds in found.items() if seconds}
+        return Starts(bands, max(map(len, found.values()), default=0))
