@@ -177,6 +177,5 @@ EXPERIMENTS = (
         " an autoscaler asks for. Run times of Azure's requests are reckoned (5,000 tokens of a prompt and 30 of an"
         " answer a second), and no requests are batched.",
         serving,
-        heavy=False,
     ),
 )

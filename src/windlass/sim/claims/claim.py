@@ -53,8 +53,7 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """``claim``: as it is made, in words. ``files``: the traces it needs, by their names in the folder of traces.
-    ``caveat``: what the experiment does not show. ``heavy``: it takes minutes rather than seconds. ``try_``: the
-    experiment itself."""
+    ``caveat``: what the experiment does not show. ``try_``: the experiment itself."""
 
     id: str
     claim: str
@@ -66,7 +65,6 @@ class Experiment:
     files: tuple[str, ...]
     caveat: str
     try_: Callable[[Lab], Answer]
-    heavy: bool = True
 
 
 @dataclass(frozen=True, slots=True)

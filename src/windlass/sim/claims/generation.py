@@ -79,6 +79,5 @@ EXPERIMENTS = (
         " a load before each costs at most 4 %, and no card ends more than one batch after the others. LoRA adapters"
         " (4 s each) are left out.",
         images,
-        heavy=False,
     ),
 )

@@ -173,7 +173,6 @@ EXPERIMENTS = (
         (OPENB_NODES, OPENB_PODS),
         "Pods come one after the other and stay: the hardest case for packing.",
         fragments,
-        heavy=False,
     ),
     Experiment(
         "E10",
