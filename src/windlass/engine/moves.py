@@ -30,10 +30,12 @@ class Strategy(StrEnum):
     LARGEST_STAY = "largest-stay"
     LARGEST_PACKED = "largest-packed"
     """By score alone, so that room is left in one piece."""
+    IN_TURN = "in-turn"
+    """In the order in which they went, where a policy named who goes."""
 
 
 class Mover:
-    strategies = tuple(Strategy)
+    strategies = (Strategy.DEAREST_STAY, Strategy.LARGEST_STAY, Strategy.LARGEST_PACKED)
 
     def __init__(self, world: World, placer: Placer, statement: Statement, nearness: Nearness) -> None:
         self._world = world
@@ -79,6 +81,8 @@ class Mover:
 
     def _sorted(self, units: Sequence[Unit], strategy: Strategy) -> list[Unit]:
         """Units in the order in which they get a place; of one group the core first."""
+        if strategy is Strategy.IN_TURN:
+            return list(units)
         dearest = list(reversed(units))
         if strategy is Strategy.DEAREST_STAY:
             return dearest

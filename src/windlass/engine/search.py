@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.groups import GroupEntry
-from windlass.engine.moves import Mover
+from windlass.engine.moves import Mover, Strategy
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.policies import Policies
 from windlass.engine.room import Room
@@ -214,7 +214,8 @@ class Search:
         """Those that go so that the step has room, all of which that must have a place having one. ``later``:
         they go once the step is placed, for the others to have their places."""
         everyone = [*units, *later]
-        for strategy in self._mover.strategies:
+        named = (Strategy.IN_TURN,) if self._terms.only is not None else ()
+        for strategy in (*named, *self._mover.strategies):
             if not self._carry_out(units, later):
                 return None
             stay, moved = self._mover.spare(everyone, move=True, strategy=strategy, needless=self._group.near)
