@@ -187,6 +187,7 @@ def installed(kube: RealKube, api: Cluster) -> Iterator[list[InstalledProcess]]:
     made = [InstalledProcess(kube, api, part) for part in ("controllers", "scheduler")]
     try:
         eventually(lambda: [one.status() for one in made] == [200, 200], 60)
+        eventually(lambda: _open(api, "default"), 60)
         yield made
     finally:
         for one in made:
@@ -238,6 +239,7 @@ STEPS: tuple[tuple[str, str], ...] = (
     ("node uncordon gpu-1", r"gpu-1"),
     ("node add-simulated --count 1", r""),
     ("plan", r"QUEUE"),
+    ("what-if --drain gpu-1 --samples 1", r"(?i)gpu-1|nobody|nothing"),
     ("defrag --plan", r"GPU"),
     ("cancel batch", r"batch"),
     ("delete -f job.yaml", r"filed"),
@@ -300,6 +302,11 @@ def _end_soon(api: Cluster, job: str) -> None:
     status = {"phase": "Succeeded", "startTime": moment, "containerStatuses": [container]}
     own.patch(f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/status", {"status": status}).ok()
     own.close()
+
+
+def _open(api: Cluster, queue: str) -> bool:
+    found = api.get(f"{QUEUES}/{queue}")
+    return found.status == 200 and found.json.get("status", {}).get("state") == "Open"
 
 
 def _bound(api: Cluster, job: str) -> int:

@@ -44,6 +44,8 @@ PROSE = {
     "docs/operations/metrics.md",
     "docs/operations/tracing.md",
     "docs/operations/upgrades.md",  # ``test_upgrade.py`` plays it
+    "docs/operations/claims.md",  # written by `make claims`
+    "docs/operations/packing.md",  # `make sim-tables` plays it
     "docs/operations/chaos.md",  # written by `make chaos`
     "docs/operations/mutants.md",  # written by `make mutate`
 }

@@ -8,7 +8,7 @@ import pytest
 
 from windlass.engine.policies import Policies
 from windlass.plugins.defaults import default_plugins
-from windlass.spi import devices, nodes, numa, plugins, scoring, shares, topology, victims
+from windlass.spi import devices, nodes, numa, plugins, scoring, shares, timeshare, topology, victims
 from windlass.spi.objects import Dialect, Needs
 
 PROTOCOLS = [
@@ -25,7 +25,13 @@ PROTOCOLS = [
     shares.Division,
     devices.CardChoice,
 ]
-ELSEWHERE = [victims.Claims, victims.VictimFilter, victims.VictimOrder, victims.Validates]
+ELSEWHERE = [
+    victims.Claims,
+    victims.VictimFilter,
+    victims.VictimOrder,
+    victims.Validates,
+    timeshare.TimeSharing,
+]
 """Protocols that are tested with the actions that ask them."""
 
 
@@ -42,7 +48,7 @@ def test_every_protocol_has_a_built_in_policy_with_the_same_parameters(protocol:
             assert mine == list(inspect.signature(getattr(protocol, name)).parameters), (plugin, name)
 
 
-@pytest.mark.parametrize("module", [devices, nodes, numa, plugins, scoring, shares, topology])
+@pytest.mark.parametrize("module", [devices, nodes, numa, plugins, scoring, shares, timeshare, topology])
 def test_everything_public_is_documented(module) -> None:
     for name, member in vars(module).items():
         if inspect.isclass(member) and member.__module__ == module.__name__:

@@ -58,7 +58,9 @@ class TimeSharing(Protocol):
         """Whether the group opted in. ``path``: its queue up to the root."""
         ...
 
-    def rank(self, stint: Stint) -> Rank: ...
+    def rank(self, stint: Stint) -> Rank:
+        """The group's rank from now on, and how it changes by itself."""
+        ...
 
     def spared_seconds(self, victim: Stint, claimer: Stint) -> float:
         """For how long after its start ``victim`` is left alone by ``claimer``."""

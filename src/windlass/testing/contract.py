@@ -71,7 +71,17 @@ def check(policy: object, *, trials: int = 30, seed: int = 0) -> None:
             _check_keys(policy, [policy.task_key(_task(n, needs, random)) for n in range(4)])
 
 
-_OTHER_METHODS = ("claims", "spares", "victim_key", "validates", "divide", "victims", "admit", "starving")
+_OTHER_METHODS = (
+    "claims",
+    "spares",
+    "victim_key",
+    "validates",
+    "divide",
+    "victims",
+    "admit",
+    "starving",
+    "rank",
+)
 
 
 def _check_choice(policy: CardChoice, needs: Needs, random: np.random.Generator) -> None:
