@@ -17,12 +17,12 @@ _PAD_BYTES = 2**20
 def expect_long_lives() -> None:
     """Set aside what lives now, and look for cycles seldom, a little at a time: what counts is how many
     more objects there are, so where as many go as come a look at two thousand more is one at ten thousand new
-    ones, some milliseconds. What survives that is looked at once more with each forty thousand more (about 12 ms;
-    with each two million more, as it was before, it was a third of a second at a time and the same in sum), then
-    as good as never again. Call once the process has started up, and again once it has read what it will keep."""
+    ones, some milliseconds. What survives that is looked at once more with each ten thousand more (about 3 ms; with
+    each two million more it was a third of a second at a time and the same in sum), then as good as never again.
+    Call once the process has started up, and again once it has read what it will keep."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(2_000, 20, 5_000)
+    gc.set_threshold(2_000, 5, 20_000)
 
 
 def look_anew() -> None:
