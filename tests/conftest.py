@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 # Property tests draw the same examples in every run and on every machine, and remember none, so that a failure
 # is of what was changed. `make fuzz` draws new ones. How long one takes says more about the machine than the test.
 settings.register_profile(
-    "drawn", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "drawn",
+    settings.get_profile("default"),  # named: where $CI is set, Hypothesis itself begins with fixed examples
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.register_profile("fixed", settings.get_profile("drawn"), derandomize=True, database=None)
 FUZZ = bool(os.environ.get("WINDLASS_FUZZ"))

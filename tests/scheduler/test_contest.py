@@ -109,6 +109,25 @@ async def test_room_that_was_taken_while_the_bind_was_on_its_way_is_given_up(api
         assert "NodeOvercommitted" in running.reasons("ours")
 
 
+async def test_a_pod_that_another_scheduler_gave_another_card_of_the_same_node(api: SchedulerApi) -> None:
+    """Both decided for the node that ``a`` goes there; the other one's card for it is ours for ``b``."""
+    api.add(node("n1", gpus=2))
+    async with Running(api) as running:
+        go = hold(api)
+        api.add(pod("a"), pod("b"))
+        await running.settle(0.1)
+        assumed = running.service.model.assumed
+        cards = {name: str(assumed[f"default/{name}"].devices[0]) for name in "ab"}
+        assert sorted(cards.values()) == ["0", "1"]
+        api._bind("default/a", "n1", "uid-default-a", {"windlass.dev/devices": cards["b"]})
+        go.set()
+        await running.settle(1.0)
+        condition = api.conditions(PODS, "default/b")["DisruptionTarget"]
+        assert condition["reason"] == "NodeOvercommitted"
+        assert f"device {cards['b']} " in condition["message"]
+        assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
+
+
 async def test_while_another_scheduler_binds_only_a_few_are_under_way(api: SchedulerApi) -> None:
     """The sooner a bind arrives the less can come between; alone again, there is no need to be careful."""
     api.add(node("n1", gpus=64))

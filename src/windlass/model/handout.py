@@ -120,6 +120,14 @@ def _place(field: str) -> int:
 # ------------------------------------------------------------------ what running pods report
 
 
+def names_cards(annotations: Mapping[str, str], devices: Iterable[int], slices: Sequence[HeldSlice]) -> bool:
+    """Whether a bound pod has just these cards: else somebody else's Binding was the first for it."""
+    told = annotations.get(deviceparts.DEVICES, "")
+    if told != ",".join(str(index) for index in sorted(set(devices))):
+        return False
+    return slices_of(annotations.get(deviceparts.SLICES, "")) == tuple(slices)
+
+
 @lru_cache(maxsize=4096)
 def slices_of(text: str) -> tuple[HeldSlice, ...]:
     """``"0:1g.10gb@6"`` → the slices a running pod has. What cannot be read is left out: the engine then

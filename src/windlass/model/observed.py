@@ -13,6 +13,7 @@ from windlass.api.devicewords import annotation_words
 from windlass.model import groups, queues
 from windlass.model.adoption import Fence
 from windlass.model.claims import ClaimBook, Item
+from windlass.model.handout import names_cards
 from windlass.model.needs import NeedsTable
 from windlass.model.numa import ZoneReports
 from windlass.model.topology import TopologyBook
@@ -32,6 +33,11 @@ class Assumed:
     node: str
     devices: tuple[int, ...] = ()
     slices: tuple[HeldSlice, ...] = ()
+
+    def shown_by(self, pod: views.Pod) -> bool:
+        """Whether a pod is bound as was decided, with the same cards; else somebody else bound it first."""
+        where = (pod.uid, pod.node_name) == (self.uid, self.node)
+        return where and names_cards(pod.annotations, self.devices, self.slices)
 
 
 class Observed:

@@ -541,7 +541,7 @@ class SchedulerService:
                 self._check_room(new)
         if self._takes_over:  # what was bound before is nobody's bind
             return
-        if not ours or (assumed is not None and assumed.node != new.node_name):
+        if assumed is None or not ours or not assumed.shown_by(new):
             self._contest.seen(new, self._clock.monotonic())
         self._publisher.bound(new)
 
