@@ -17,11 +17,12 @@ from windlass.cli.words import about, natural, plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.kits import durations
-from windlass.model.cluster import OF_NODES, ClusterModel
+from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
 from windlass.model.groups import shown_key
 from windlass.model.neighbours import exclusive_rules
 from windlass.model.queues import shown
+from windlass.model.translation import OF_NODES
 from windlass.predict.history import History
 from windlass.scheduler import configuration
 from windlass.scheduler.runtimes import learns

@@ -1,6 +1,6 @@
 """What the model has been shown: the objects as they are, and what has changed since it was last asked.
 
-Events only mark what they touch. Who translates the marked things is :mod:`windlass.model.cluster`.
+Events only mark what they touch. Who translates the marked things is :mod:`windlass.model.translation`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,190 @@
+"""Which group a pod belongs to, which queue the group is in and by whose rules, whatever API says so. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.model import (
+    foreign_groups,
+    groups,
+    members,
+    nearness,
+    queues,
+    subgroups,
+)
+from windlass.model.observed import IMPLIED, Observed
+from windlass.spi.objects import Dialect, Group
+
+
+class Grouping(Observed):
+    """What :class:`Observed` was shown, by groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._group_of: dict[str, str] = {}
+
+    def pods_of(self, group: str) -> Iterator[views.Pod]:
+        """The pods of a group, as of the last :meth:`take`."""
+        for key in self._members.get(group, ()):
+            pod = self.pods.get(key)
+            if pod is not None:
+                yield pod
+
+    def members(self, group: str) -> members.Members:
+        return members.count(self.pods_of(group))
+
+    def group_of(self, key: str) -> str | None:
+        """The group of a managed pod, as of the last :meth:`take`."""
+        return self._group_of.get(key)
+
+    def known(self, group: str) -> bool:
+        """Whether the group has an object or pods."""
+        return self._defined(group) or group in self._members
+
+    def both_apis(self) -> bool:
+        """Whether the cluster has queues of both APIs, so that a name needs its API beside it."""
+        return bool(self.kai_queues) and any(name not in IMPLIED for name in self.queues)
+
+    def _group(self, key: str) -> Group | None:
+        """The group of an object, of any API; ``None`` without one."""
+        group = self._far_group(key)
+        near = self._near(key) if group is not None else None
+        return group if group is None or near is None else nearness.applied(group, near, self.pods_of(key))
+
+    def _near(self, key: str) -> nearness.Near | None:
+        """How near to one another the group's pods are to be; ``None`` if nobody says anything."""
+        near = nearness.Near()
+        if (view := self.groups.get(key)) is not None:
+            near = nearness.of_pod_group(view, self.topology)
+        elif groups.kind_prefix(key) == groups.KAI and (kai := self.kai_groups.get(groups.shown_key(key))):
+            near = nearness.of_kai_group(kai, self.topology)
+        if not near.asks and key in self._near_groups:
+            near = nearness.of_pods(self.pods_of(key), self.topology)
+        return near if near.asks else None
+
+    def _far_group(self, key: str) -> Group | None:
+        """:meth:`_group` without how near its pods are to be."""
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            kai = self.kai_groups.get(groups.shown_key(key))
+            if kai is None:
+                return None
+            group = foreign_groups.kai_group(kai, key, queues.KAI + kai.queue, self.classes)
+            return group if group.started is not None else replace(group, started=self._reached(group))
+        if kind == groups.NATIVE:
+            native = self._native(key)
+            if native is None:
+                return None
+            pod = next(self.pods_of(key), None)
+            queue = self._native_queue(native, pod)
+            return foreign_groups.native_group(native, key, queue, dialect_of(queue), self.classes, pod)
+        if kind == groups.OWNER:
+            pods = list(self.pods_of(key))
+            if not pods:
+                return None
+            queue = self._implicit_queue(pods[0])
+            return foreign_groups.kai_batch_group(pods, key, queue, self.classes)
+        view = self.groups.get(key)
+        if view is None:
+            return None
+        near = nearness.of_policies(view, self.topology)
+        return groups.group_of(view, self.classes, subgroups.parts(view, self.pods_of(key), near))
+
+    def _reached(self, group: Group) -> float | None:
+        """Since when the group holds its minimum, by the start of its running pods; ``None`` if it does not."""
+        starts = sorted(
+            pod.started for pod in self.pods_of(group.key) if pod.phase == "Running" and pod.started
+        )
+        least = max(1, group.min_member)
+        return starts[least - 1] if len(starts) >= least else None
+
+    def _defined(self, key: str) -> bool:
+        """Whether the group has an object."""
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            return groups.shown_key(key) in self.kai_groups
+        if kind == groups.NATIVE:
+            return self._native(key) is not None
+        if kind == groups.OWNER:
+            return key in self._members
+        return key in self.groups
+
+    def _native(self, key: str) -> views.NativeGroup | None:
+        """The object of a native group; a replica of a Workload's part has that of the part."""
+        return self.native_groups.get(groups.shown_key(key).partition(":")[0])
+
+    def _native_queue(self, view: views.NativeGroup, pod: views.Pod | None) -> str:
+        name = foreign_groups.native_queue(view.labels, view.annotations)
+        if not name and pod is not None:
+            name = groups.queue_named(pod)
+        return self._kai_or_plain(name) if name else queues.DEFAULT
+
+    def _kai_or_plain(self, name: str) -> str:
+        """What KAI's label means: a queue of KAI where the cluster has any, else one of that name."""
+        return (
+            queues.KAI + name
+            if name in self.kai_queues or (self.kai_queues and name not in self.queues)
+            else name
+        )
+
+    def _group_problems(self, key: str) -> tuple[FieldError, ...]:
+        near = self._near(key)
+        return (*self._own_problems(key), *(near.problems if near is not None else ()))
+
+    def _own_problems(self, key: str) -> tuple[FieldError, ...]:
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            kai = self.kai_groups.get(groups.shown_key(key))
+            return () if kai is None else foreign_groups.kai_problems(kai)
+        if kind == groups.NATIVE:
+            native = self._native(key)
+            return () if native is None else native.problems
+        view = self.groups.get(key)
+        return () if view is None else groups.group_problems(view)
+
+    def _implicit_queue(self, pod: views.Pod) -> str:
+        """The queue of a pod without a PodGroup: the pod's word, the namespace's, ``default``."""
+        annotated = pod.annotations.get(names.QUEUE_NAME_VOLCANO)
+        labelled = pod.labels.get(names.QUEUE_NAME_KAI)
+        if labelled and (not annotated or pod.scheduler_name == groups.KAI_SCHEDULER):
+            return self._kai_or_plain(labelled)
+        namespace = self._namespaces.get(pod.namespace)
+        fallback = namespace.annotations.get(names.QUEUE_NAME_VOLCANO, "") if namespace else ""
+        return groups.queue_named(pod) or fallback or queues.DEFAULT
+
+    def _implicit_group(self, pod: views.Pod) -> Group:
+        queue = self._implicit_queue(pod)
+        if queues.is_kai(queue):
+            group = foreign_groups.kai_pod_group(pod, queue, self.classes)
+        else:
+            group = groups.implicit_group(pod, self.classes, queue)
+        if not nearness.speaks(pod.annotations):
+            return group
+        return nearness.applied(group, nearness.of_pods([pod], self.topology), [pod])
+
+    def _queue_dialect(self, pod: views.Pod, key: str) -> Dialect:
+        """The dialect of the queue that the group of a pod with a group is in."""
+        kind = groups.kind_prefix(key)
+        if kind == groups.KAI:
+            return Dialect.KAI
+        if kind == groups.OWNER:
+            return dialect_of(self._implicit_queue(pod))
+        if kind == groups.NATIVE and (native := self._native(key)) is not None:
+            return dialect_of(self._native_queue(native, next(self.pods_of(key), None)))
+        return Dialect.VOLCANO
+
+    def queue_named(self, group: str) -> str:
+        """The queue that a group's own words name, whether the engine knows the group or not."""
+        sent = self._sent_groups.get(group) or self._group(group)
+        if sent is not None:
+            return sent.queue
+        pod = next(self.pods_of(group), None)
+        return "" if pod is None else self._implicit_queue(pod)
+
+
+def dialect_of(queue: str) -> Dialect:
+    return Dialect.KAI if queues.is_kai(queue) else Dialect.VOLCANO

@@ -1,0 +1,485 @@
+"""From what was shown to the engine's deltas: each thing that was touched is translated once, and only told where it
+is another one for the engine than before. Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from windlass.api import annotations as names
+from windlass.api import views
+from windlass.api.errors import FieldError
+from windlass.api.reasons import Explanation
+from windlass.api.zones import POLICY_VOLCANO
+from windlass.engine import deltas
+from windlass.model import (
+    devices,
+    groups,
+    nearness,
+    neighbours,
+    nodes,
+    numa,
+    queues,
+    roles,
+    subgroups,
+    tasks,
+)
+from windlass.model.adoption import Fence
+from windlass.model.budgets import BudgetBook
+from windlass.model.cardbook import CardBook
+from windlass.model.claimdevices import kinds_of
+from windlass.model.grouping import Grouping, dialect_of
+from windlass.model.needs import Extras, NeedsTable, scoring_of
+from windlass.model.observed import IMPLIED, Assumed, kai_key
+from windlass.model.quotas import quota_of
+from windlass.spi.devices import CardMode
+from windlass.spi.objects import Dialect, Group, Node, Queue, RoleWishes, Task, TaskState
+
+_PRUNE_AT_LEAST = 1024
+OF_NODES = ("DaemonSet", "Node")
+"""Who makes pods that belong to their node: they would come back there at once."""
+
+
+class Translation(Grouping):
+    """Remembers what it has told the engine.
+
+    ``scheduler_names``: whose pods are placed; all others only hold room where they are bound.
+    ``wait_for_group``: scheduler names whose bare pods wait until a controller has given them a PodGroup.
+    ``tiers``: a configuration says the policies of Volcano's queues, also for pods of scheduler ``windlass``.
+    """
+
+    def __init__(
+        self,
+        scheduler_names: Collection[str],
+        *,
+        wait_for_group: Collection[str] = frozenset(),
+        tiers: bool = False,
+        exclusive: neighbours.Rules = (),
+        shared: Collection[str] = (),
+        foreign_queue: str = "",
+    ) -> None:
+        """``exclusive``: which pods share no card with one another (:mod:`windlass.model.neighbours`).
+        ``foreign_queue``: pods that other schedulers placed count in it, and can be asked to go by its rules;
+        ``""``: they only hold room.
+
+        ``shared``: those of the scheduler names that another scheduler serves too (:mod:`windlass.model.adoption`)."""
+        super().__init__()
+        self.fence = Fence(shared)
+        self.withheld: Mapping[str, Explanation] = {}
+        """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
+        self._scheduler_names = frozenset(scheduler_names)
+        self._wait_for_group = frozenset(wait_for_group)
+        self._tiers = tiers
+        self._exclusive = exclusive
+        self._foreign_queue = foreign_queue
+        self._now = 0.0
+        self._ends: list[tuple[float, str]] = []
+        self._prune_at = _PRUNE_AT_LEAST
+        self._seen_vocabulary = 0
+        self._reads_images = False
+        self._dirty_members: dict[str, None] = {}
+        """Groups of which something depends on their pods, and whose pods changed."""
+        self._changed: dict[str, None] = {}
+        self._faults: dict[str, tuple[FieldError, ...]] = {}
+        self._sent_tasks: dict[str, Task] = {}
+        self._sent_nodes: dict[str, Node] = {}
+        self._sent_queues: dict[str, Queue] = {}
+        self._cards = CardBook()
+        self._budgets = BudgetBook()
+        self._spared: dict[str, float] = {}
+        """Pod → until when it is not to be asked to go."""
+
+    def manages(self, pod: views.Pod) -> bool:
+        """Whether this scheduler places the pod."""
+        served = pod.scheduler_name in self._scheduler_names
+        return served and (not self.fence or self.fence.lets(pod, self.groups))
+
+    def resend(self) -> None:
+        """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
+        for sent in (self._sent_tasks, self._sent_groups, self._sent_nodes, self._sent_queues):
+            sent.clear()
+        self._cards.clear()
+        self._budgets.resend()
+        self._needs = NeedsTable(self._vocabulary, self._namespace_labels)
+        self._needs.images = self._reads_images
+        self._dirty_nodes = dict.fromkeys(self.nodes)
+        self._dirty_quotas = dict.fromkeys(self._quotas)
+        self._dirty_queues = dict.fromkeys(
+            [*IMPLIED, *self.queues, *(queues.KAI + q for q in self.kai_queues)]
+        )
+        self._dirty_groups = dict.fromkeys(self._members)
+        self._dirty_groups.update(dict.fromkeys(self.groups))
+        self._dirty_groups.update((kai_key(group), None) for group in self.kai_groups.values())
+        self._dirty_pods = dict.fromkeys(self.pods)
+
+    def configure(self, *, tiers: bool, exclusive: neighbours.Rules = (), foreign_queue: str = "") -> None:
+        """What a configuration says, as at the beginning; to be followed by :meth:`resend`."""
+        self._tiers = tiers
+        self._foreign_queue = foreign_queue
+        self._exclusive = exclusive
+
+    def read_labels(self, keys: Iterable[str], *, images: bool = False) -> None:
+        """Policies look at these labels of pods, and at container images or not: they are told of them from the
+        next :meth:`take` on."""
+        self._vocabulary.read(keys)
+        if images != self._reads_images:
+            self._reads_images = self._needs.images = images
+            self._dirty_nodes.update(dict.fromkeys(self.nodes))
+            self._dirty_pods.update(dict.fromkeys(self.pods))
+
+    def take(self, now: float = 0.0) -> list[deltas.Delta]:
+        """The deltas since the last call, in an order in which names mostly exist before they are named.
+
+        ``now``: Unix seconds, for what time alone changes; 0.0: nothing is ever stuck in its termination.
+        """
+        self._now = now
+        while self._ends and self._ends[0][0] < now:
+            self._dirty_pods[heapq.heappop(self._ends)[1]] = None
+        if self._seen_vocabulary != self._vocabulary.version:
+            self._seen_vocabulary = self._vocabulary.version
+            self._dirty_pods.update(dict.fromkeys(self.pods))
+        if self._budgets.reselected:
+            namespaces, self._budgets.reselected = self._budgets.reselected, set()
+            self._dirty_pods.update((k, None) for k, pod in self.pods.items() if pod.namespace in namespaces)
+        out: list[deltas.Delta] = []
+        moved, retiered = self.topology.settle(self.nodes)
+        self._dirty_nodes.update((name, None) for name in moved if name in self.nodes)
+        if retiered:
+            self._touch_topology()
+        for name in self._swap("_dirty_nodes"):
+            self._translate_node(name, out)
+        for name in self._swap("_dirty_queues"):
+            self._translate_queue(name, out)
+        if self._cards.changed:
+            self._learn_cards()
+        if self._claim_pods and self._kinds_stale:
+            self._tell_kinds()
+        for key in self._swap("_dirty_quotas"):
+            quota = quota_of(self._quotas[key]) if key in self._quotas else None
+            out.append(deltas.NamespaceQuotaUpserted(quota) if quota else deltas.NamespaceQuotaRemoved(key))
+        for key in self._swap("_dirty_groups"):
+            self._translate_group(key, out)
+        for key in self._swap("_dirty_pods"):
+            self._translate_pod(key, out)
+        out += self._budgets.take()
+        for key in self._swap("_dirty_members"):
+            self._translate_group(key, out)
+        if len(self._needs) > self._prune_at:
+            self._needs.retain({id(pod.shape) for pod in self.pods.values()})
+            self._prune_at = max(_PRUNE_AT_LEAST, 2 * len(self._needs))
+        return out
+
+    def told(self) -> list[deltas.Delta]:
+        """All that was told so far and holds, and where assumed pods are: a state for another engine."""
+        out: list[deltas.Delta] = [deltas.NodeUpserted(node) for node in self._sent_nodes.values()]
+        out += [deltas.QueueUpserted(queue) for queue in self._sent_queues.values()]
+        quotas = [quota for view in self._quotas.values() if (quota := quota_of(view)) is not None]
+        out += [deltas.NamespaceQuotaUpserted(quota) for quota in quotas]
+        out += [deltas.BudgetUpserted(key, allowed) for key, allowed in self._budgets.allowed()]
+        out += [deltas.GroupUpserted(group) for group in self._sent_groups.values()]
+        for key, task in self._sent_tasks.items():
+            found = self.assumed.get(key) if task.state is TaskState.PENDING else None
+            ours = found is not None and found.uid == task.uid
+            out.append(deltas.TaskUpserted(as_assumed(task, found, None) if found and ours else task))
+        return out
+
+    def _swap(self, attribute: str) -> dict[str, None]:
+        dirty: dict[str, None] = getattr(self, attribute)
+        if dirty:
+            setattr(self, attribute, {})
+        return dirty
+
+    def _translate_node(self, name: str, out: list[deltas.Delta]) -> None:
+        view = self.nodes.get(name)
+        if view is None:
+            if self._sent_nodes.pop(name, None) is not None:
+                self._cards.forget(name)
+                self._kinds_stale[name] = None
+                out.append(deltas.NodeRemoved(name))
+            return
+        attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
+        zones = numa.zones_of(view, self.zones.of(name))
+        listed = self.claims.cards_of(name)
+        node = nodes.node_of(
+            view,
+            attachable,
+            hypernodes,
+            kai=bool(self.kai_queues),
+            zones=zones,
+            listed=listed,
+            images=self._reads_images,
+        )
+        if self._sent_nodes.get(name) != node:
+            self._sent_nodes[name] = node
+            self._cards.note(view, node)
+            self._kinds_stale[name] = None
+            if zones is not None and not self._needs.zoned:
+                self._needs.learn_zones()
+                self._dirty_pods.update(dict.fromkeys(self.pods))
+            out.append(deltas.NodeUpserted(node))
+
+    def _learn_cards(self) -> None:
+        """Count parts of cards anew where the cluster's cards, or what queues count, have changed."""
+        facts = self._cards.facts(self._sent_queues.values())
+        if facts != self._needs.facts:
+            self._needs.learn_cards(facts)
+            self._dirty_pods.update(dict.fromkeys(self._card_words))
+
+    def _translate_queue(self, name: str, out: list[deltas.Delta]) -> None:
+        queue: Queue | None = None
+        if queues.is_kai(name):
+            kai = self.kai_queues.get(queues.plain(name))
+            queue = None if kai is None else queues.kai_queue_of(kai)
+        elif (view := self.queues.get(name)) is not None:
+            queue = queues.queue_of(view)
+        elif self._implied(name):
+            queue = queues.implied(name)
+        if queue is None:
+            if self._sent_queues.pop(name, None) is not None:
+                out.append(deltas.QueueRemoved(name))
+        elif self._sent_queues.get(name) != queue:
+            self._sent_queues[name] = queue
+            self._cards.changed = True
+            out.append(deltas.QueueUpserted(queue))
+        if name not in IMPLIED:
+            for implied in IMPLIED:
+                self._translate_queue(implied, out)
+
+    def _implied(self, name: str) -> bool:
+        """Whether ``root`` or ``default`` is there without an object: ``default`` while nobody has made
+        a queue; neither in a cluster that has queues of KAI alone."""
+        if self.kai_queues and not self.queues:
+            return False
+        return name == queues.ROOT or (
+            name == queues.DEFAULT and not any(known != queues.ROOT for known in self.queues)
+        )
+
+    def _translate_group(self, key: str, out: list[deltas.Delta]) -> None:
+        self._changed[key] = None
+        view = self.groups.get(key)
+        if self._node_groups or (view is not None and roles.speaks(view.annotations)):
+            self._dirty_pods.update(self._members.get(key, {}))
+        group = self._group(key)
+        if group is not None:
+            self._send_group(group, out)
+        elif self._sent_groups.pop(key, None) is not None:
+            out.append(deltas.GroupRemoved(key))
+
+    def _send_group(self, group: Group, out: list[deltas.Delta]) -> None:
+        if self._sent_groups.get(group.key) != group:
+            self._sent_groups[group.key] = group
+            out.append(deltas.GroupUpserted(group))
+
+    def _translate_pod(self, key: str, out: list[deltas.Delta]) -> None:
+        pod = self.pods.get(key)
+        sent = self._sent_tasks.get(key)
+        if sent is not None and (pod is None or pod.uid != sent.uid):
+            self._retract(key, sent, out)
+            sent = None
+        if pod is None:
+            self._leave_group(key, out)
+            self._faults.pop(key, None)
+            self._spared.pop(key, None)
+            self.assumed.pop(key, None)
+            return
+        if not self.manages(pod):
+            lent = self._lent_to(pod)
+            if not lent:
+                self._leave_group(key, out)
+            task = self._foreign(pod) if not lent else self._lent(pod, lent, out)
+        else:
+            task = self._managed(pod, out)
+        if task is None:
+            if sent is not None:
+                self._retract(key, sent, out)
+            self._retract_group(groups.group_key(pod), out)
+            return
+        if key in self._spared:
+            if self._spared[key] >= self._now:
+                task = replace(task, preemptible=False)
+            else:
+                del self._spared[key]
+        if task != sent:
+            self._sent_tasks[key] = task
+            out.append(deltas.TaskUpserted(task))
+
+    def _foreign(self, pod: views.Pod) -> Task | None:
+        if not pod.node_name or pod.finished:
+            return None
+        self._note_end(pod)
+        translated = self._needs.of(pod, extras=self._extras(pod, "", Dialect.WINDLASS))
+        node = self.nodes.get(pod.node_name)
+        return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now, node=node)
+
+    def _lent_to(self, pod: views.Pod) -> str:
+        """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:
+        nobody may touch it."""
+        owner = pod.controller
+        bound_to_node = owner is not None and owner.kind in OF_NODES
+        if not pod.node_name or pod.finished or bound_to_node or tasks.is_critical(pod):
+            return ""
+        return self._foreign_queue
+
+    def _lent(self, pod: views.Pod, queue: str, out: list[deltas.Delta]) -> Task | None:
+        task = self._foreign(pod)
+        group = replace(groups.implicit_group(pod, self.classes), key=groups.implicit_key(pod), queue=queue)
+        if task is None:
+            return None
+        self._group_of[pod.key] = group.key
+        self._members.setdefault(group.key, {})[pod.key] = None
+        self._send_group(group, out)
+        return replace(task, group=group.key, budgets=self._budgets.of(pod))
+
+    def _note_end(self, pod: views.Pod) -> None:
+        """Look at a terminating pod again when its termination counts as stuck."""
+        if pod.deleted and pod.node_name and not tasks.is_stuck(pod, self._now):
+            heapq.heappush(self._ends, (pod.deleted + tasks.STUCK_SECONDS, pod.key))
+
+    def _managed(self, pod: views.Pod, out: list[deltas.Delta]) -> Task | None:
+        """The task, or None where the engine must not see the pod (yet, or any more)."""
+        key = groups.group_key(pod)
+        if self._group_of.get(pod.key) != key:
+            self._leave_group(pod.key, out)
+            self._group_of[pod.key] = key
+            self._members.setdefault(key, {})[pod.key] = None
+        self._changed[key] = None
+        if nearness.speaks(pod.annotations):
+            self._near_groups[key] = None
+        self._note_members(key)
+        self._note_end(pod)
+        alone = self._implicit_group(pod) if groups.is_implicit(key) else None
+        dialect = self._queue_dialect(pod, key) if alone is None else dialect_of(alone.queue)
+        translated = self._needs.of(pod, self._placement(pod, dialect), self._extras(pod, key, dialect))
+        waiting = not pod.node_name and not pod.finished
+        problems = (*pod.problems, *translated.problems)
+        if problems and waiting:
+            self._faults[pod.key] = problems
+            return None
+        self._faults.pop(pod.key, None)
+        if waiting and (pod.deleted or pod.key in self.withheld or self._awaits_group(pod)):
+            return None
+        if alone is not None:
+            self._send_group(alone, out)
+        view = self.groups.get(key)
+        policies = view.subgroup_policies if view is not None else ()
+        task = tasks.task_of(
+            pod,
+            key,
+            translated.needs,
+            self.classes,
+            now=self._now,
+            dialect=dialect,
+            subgroup=subgroups.part_of(policies, pod.labels) if policies else nearness.segment_of(pod),
+            node=self.nodes.get(pod.node_name),
+            budgets=self._budgets.of(pod),
+        )
+        assumed = self.assumed.get(pod.key)
+        if assumed is not None and waiting and assumed.uid == pod.uid:
+            return as_assumed(task, assumed, self._sent_tasks.get(pod.key))
+        return task
+
+    def _extras(self, pod: views.Pod, group: str, dialect: Dialect) -> Extras | None:
+        """What a pod needs beside what its spec says. ``dialect``: that of its queue."""
+        context = self._card_context(pod, group, dialect) if pod.key in self._card_words else None
+        wishes = self._role_wishes(pod, group)
+        plain = not pod.annotations and not pod.claims and not self._node_groups
+        if plain and context is None and wishes is None:
+            return None
+        volumes = self.storage.needs_of(pod.namespace, pod.claims) if pod.claims else ()
+        zone = pod.annotations.get(names.REVOCABLE_ZONE, "")
+        node_groups = None
+        if group and self._node_groups:
+            node_groups = queues.node_groups_of(self.queue_named(group), self.queues)
+        scoring = scoring_of(pod.annotations)
+        policy = pod.annotations.get(POLICY_VOLCANO, "")
+        said = (node_groups, scoring, context, wishes)
+        if not (volumes or zone or policy) and all(each is None for each in said):
+            return None
+        return Extras(volumes, node_groups, zone, scoring, context, policy, wishes)
+
+    def _role_wishes(self, pod: views.Pod, group: str) -> RoleWishes | None:
+        view = self.groups.get(group)
+        if view is None or not roles.speaks(view.annotations):
+            return None
+        return roles.wishes_of(view.annotations, group, groups.role_of(pod))
+
+    def _card_context(self, pod: views.Pod, group: str, dialect: Dialect) -> devices.Context | None:
+        """What a pod that speaks of parts of cards says beside its containers' limits."""
+        words = self._card_words[pod.key]
+        mates = group if names.VGPU_SPREAD_VOLCANO in pod.annotations else ""
+        kai = dialect is Dialect.KAI
+        carries, avoids = neighbours.of_pod(pod, self._exclusive)
+        named = pod.containers if any(name in devices.CONTAINER_WORDS for name, _ in words) else ()
+        asked, pinned = self.claims.asked(pod, self.pods) if pod.shape.claims else (devices.NO_CLAIMS, "")
+        if not (words or kai or carries or avoids or pod.shape.claims):
+            return None
+        return devices.Context(words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids)
+
+    def _tell_kinds(self) -> None:
+        """Claims choose among the cards that nodes tell of; nobody else needs them by kind."""
+        changed = False
+        for name in self._swap("_kinds_stale"):
+            node = self._sent_nodes.get(name)
+            told = () if node is None or self.claims.cards_of(name) else node.devices
+            plain = (one for one in told if one.mode is not CardMode.SLICED)
+            changed = self.claims.learn(name, kinds_of(plain)) or changed
+        if changed:
+            self._dirty_pods.update(self._claim_pods)
+
+    def _placement(self, pod: views.Pod, dialect: Dialect) -> Dialect:
+        """Whose placement rules hold for the pod."""
+        own = pod.scheduler_name == names.SCHEDULER_NAMES[0]
+        return Dialect.WINDLASS if own and not (self._tiers and dialect is Dialect.VOLCANO) else dialect
+
+    def _awaits_group(self, pod: views.Pod) -> bool:
+        return pod.scheduler_name in self._wait_for_group and not groups.names_group(pod)
+
+    def _note_members(self, group: str) -> None:
+        """A group has other pods, or pods in another state: what is said of it may depend on that."""
+        view = self.groups.get(group)
+        divided = bool(view.subgroup_policies) if view is not None else not groups.is_implicit(group)
+        if divided or (group in self._near_groups and not groups.is_implicit(group)):
+            self._dirty_members[group] = None
+
+    def _retract(self, key: str, sent: Task, out: list[deltas.Delta]) -> None:
+        del self._sent_tasks[key]
+        out.append(deltas.TaskRemoved(key, sent.uid))
+
+    def _leave_group(self, key: str, out: list[deltas.Delta]) -> None:
+        group = self._group_of.pop(key, None)
+        if group is None:
+            return
+        self._changed[group] = None
+        mates = self._members[group]
+        del mates[key]
+        self._note_members(group)
+        if not mates:
+            del self._members[group]
+            self._near_groups.pop(group, None)
+            self._retract_group(group, out)
+
+    def _retract_group(self, group: str, out: list[deltas.Delta]) -> None:
+        """Take back the group of one of a pod that the engine sees no more."""
+        if not self._defined(group) and self._sent_groups.pop(group, None) is not None:
+            out.append(deltas.GroupRemoved(group))
+
+    def next_change(self) -> float | None:
+        """The Unix second at which time alone changes something (a termination counts as stuck), if any."""
+        return self._ends[0][0] if self._ends else None
+
+    def take_changed(self) -> list[str]:
+        """Groups whose members, fields or own explanation changed since the last call."""
+        changed = list(self._changed)
+        self._changed.clear()
+        return changed
+
+
+def as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
+    """The task as the engine holds it; what was sent before the decision, if nothing else changed."""
+    if sent is not None and task == sent:
+        return sent
+    return replace(
+        task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices, slices=assumed.slices
+    )
