@@ -63,7 +63,7 @@ async def server(nodes: int, *, crds: bool) -> AsyncIterator[tuple[RealKube, Cli
         kube.start()
         try:
             if crds:
-                kube.install_crds(ROOT / "src" / "windlass" / "api" / "crds")
+                kube.install_crds()
             api = client(kube.kubeconfig, "bench")
             await create_nodes(api, nodes, GPUS)
             books = Books(api, GPUS)
@@ -153,7 +153,7 @@ async def bind(api: Client, name: str, where: str) -> None:
 
 async def peer(shape: argparse.Namespace) -> dict[str, Any]:
     """kube-scheduler."""
-    if KubeScheduler.missing():
+    if missing((KubeScheduler.BINARY,)):
         raise SystemExit("no kube-scheduler: build it with tools/kubernetes/build.sh kube-scheduler")
     async with server(shape.nodes, crds=False) as (kube, api, books):
         part = KubeScheduler(kube)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,18 +83,10 @@ def real_kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
     Started at the first use, ended with the session; skipped by name where the binaries are missing.
     Tests that use it carry the marker ``real`` (``cluster`` does that by itself).
     """
-    from realkube import RealKube, missing
+    from realkube import serving
 
-    absent = missing()
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-    kube = RealKube(tmp_path_factory.mktemp("realkube"))
-    kube.start()
-    try:
-        kube.install_crds(crd_folder())
+    with serving(tmp_path_factory.mktemp("realkube"), crds=True) as kube:
         yield kube
-    finally:
-        kube.stop()
     _least_privilege(kube)
 
 
@@ -141,8 +132,3 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         made = Cluster.of_embedded(request.getfixturevalue("embedded_kube"))
     yield made
     made.close()
-
-
-def crd_folder() -> Path:
-    """The project's CustomResourceDefinitions."""
-    return Path(__file__).parent.parent / "src" / "windlass" / "api" / "crds"

@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1800.0, help="how long it may take")
     parser.add_argument("--report", type=Path)
     options = parser.parse_args()
-    absent = [*missing(REQUIRED[:2]), *([KubeScheduler.BINARY] if KubeScheduler.missing() else [])]
+    absent = missing((*REQUIRED[:2], KubeScheduler.BINARY))
     if absent:
         print(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh", file=sys.stderr)
         return 3

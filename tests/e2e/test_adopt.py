@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import Cluster, eventually
 from installedkube import InstalledProcess, windlass
-from realkube import RealKube, end, missing, spawn, tools_folder
+from realkube import RealKube, end, missing, serving, spawn, tools_folder
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
-CRDS = Path(__file__).resolve().parents[2] / "src" / "windlass" / "api" / "crds"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/volcano-system/deployments"
 POLICY = """\
@@ -271,13 +269,7 @@ def deployment(name: str, app: str) -> Json:
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    absent = missing()
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-    kube = RealKube(tmp_path_factory.mktemp("adoptkube"))
-    kube.start()
-    try:
-        kube.install_crds(CRDS)
+    with serving(tmp_path_factory.mktemp("adoptkube"), crds=True) as kube:
         api = Cluster.of_real(kube)
         made = Scene(kube, api)
         try:
@@ -288,8 +280,6 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             made.stop_windlass()
             made.stop_volcano()
             api.close()
-    finally:
-        kube.stop()
 
 
 def test_queue_by_queue_and_back(scene: Scene) -> None:

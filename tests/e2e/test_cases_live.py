@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import livecases
@@ -10,9 +11,8 @@ import plancases
 import pytest
 from clusters import Cluster
 from embeddedkube import EmbeddedKube
-from realkube import RealKube, missing
+from realkube import serving
 
-CRDS = Path(__file__).resolve().parents[2] / "src" / "windlass" / "api" / "crds"
 CASES = livecases.chosen(30, seed=20261121)
 
 
@@ -23,25 +23,26 @@ CASES = livecases.chosen(30, seed=20261121)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A server of the module's own: cases are about whole clusters."""
     folder = tmp_path_factory.mktemp(f"cases-{request.param}")
-    if request.param == "embedded":
-        kube: EmbeddedKube | RealKube = EmbeddedKube(folder, controllers=False)
-    else:
-        absent = missing()
-        if absent:
-            pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-        kube = RealKube(folder, controllers=False, audit=False)
-    kube.start()
-    try:
-        if isinstance(kube, RealKube):
-            kube.install_crds(CRDS)
-            kube.install_foreign_crds(CRDS)
-            cluster = Cluster.of_real(kube)
-        else:
-            cluster = Cluster.of_embedded(kube)
+    with (_embedded if request.param == "embedded" else _real)(folder) as cluster:
         yield cluster
         cluster.close()
+
+
+@contextmanager
+def _embedded(folder: Path) -> Iterator[Cluster]:
+    kube = EmbeddedKube(folder, controllers=False)
+    kube.start()
+    try:
+        yield Cluster.of_embedded(kube)
     finally:
         kube.stop()
+
+
+@contextmanager
+def _real(folder: Path) -> Iterator[Cluster]:
+    with serving(folder, controllers=False, audit=False, crds=True) as kube:
+        kube.install_foreign_crds()
+        yield Cluster.of_real(kube)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -20,7 +20,7 @@ import pytest
 import yaml
 from clusters import Cluster, eventually
 from installedkube import InstalledProcess
-from realkube import RealKube, missing
+from realkube import RealKube, serving
 
 from windlass.cli import main
 from windlass.cli.invocation import Surroundings, Target, connect
@@ -44,15 +44,8 @@ Run = Callable[..., Done]
 
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
-    absent = missing()
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-    made = RealKube(tmp_path_factory.mktemp("commandskube"), audit=False)
-    made.start()
-    try:
+    with serving(tmp_path_factory.mktemp("commandskube"), audit=False) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(scope="module")

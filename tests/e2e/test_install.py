@@ -14,7 +14,7 @@ import pytest
 import rights
 from clusters import Cluster, eventually
 from installedkube import CRDS, SPACE, InstalledProcess, windlass
-from realkube import RealKube, missing, tools_folder
+from realkube import RealKube, serving, tools_folder
 from rightsscene import RightsScene
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,15 +30,8 @@ QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
     """A cluster that has nothing of Windlass."""
-    absent = missing()
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-    made = RealKube(tmp_path_factory.mktemp("installkube"))
-    made.start()
-    try:
+    with serving(tmp_path_factory.mktemp("installkube")) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
@@ -251,7 +244,7 @@ class Running:
 def running(kube: RealKube, api: Cluster) -> Iterator[Running]:
     done = windlass(kube, "install")
     assert done.returncode == 0, done.stderr
-    kube.install_foreign_crds(render.CRDS)
+    kube.install_foreign_crds()
     made = Running(kube, api)
     yield made
     for process in made.all:

@@ -6,16 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 from livefaults import FAULTS, World, run_round
-from realkube import REQUIRED, missing
+from realkube import REQUIRED, need
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    absent = missing(REQUIRED[:2])
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    need(*REQUIRED[:2])
     made = World(tmp_path_factory.mktemp("faults"))
     made.start()
     yield made

@@ -17,13 +17,12 @@ import yaml
 from clusters import Cluster
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
-from realkube import RealKube, missing
+from realkube import CRDS, RealKube, serving
 
 from windlass.api.deviceasks import GPU
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
-CRDS = Path(__file__).resolve().parents[2] / "src" / "windlass" / "api" / "crds"
 KINDS = (
     "nodes,pods,podgroups.scheduling.volcano.sh,queues.scheduling.volcano.sh,"
     "queues.scheduling.run.ai,podgroups.scheduling.run.ai"
@@ -40,13 +39,8 @@ PATHS = {
 
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
-    absent = missing(("etcd", "kube-apiserver"))
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-    made = RealKube(tmp_path_factory.mktemp("plankube"), controllers=False, audit=False)
-    made.start()
-    try:
-        made.install_foreign_crds(CRDS)
+    with serving(tmp_path_factory.mktemp("plankube"), controllers=False, audit=False) as made:
+        made.install_foreign_crds()
         volcano = made.folder / "volcano"
         volcano.mkdir()
         for name in ("podgroups", "queues"):
@@ -54,8 +48,6 @@ def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
             (volcano / file.name).write_text(file.read_text())
         made.install_crds(volcano)
         yield made
-    finally:
-        made.stop()
 
 
 def fresh(obj: Json) -> Json:

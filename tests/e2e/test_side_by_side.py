@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 from liveparts import KubeScheduler
-from realkube import REQUIRED, missing
+from realkube import REQUIRED, need
 from sidebyside import SideBySide
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def need_binaries() -> None:
-    absent = [*missing(REQUIRED[:2]), *([KubeScheduler.BINARY] if KubeScheduler.missing() else [])]
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+    need(*REQUIRED[:2], KubeScheduler.BINARY)
 
 
 def test_half_the_pods_by_each_and_no_node_stays_over_what_it_has(tmp_path: Path) -> None:

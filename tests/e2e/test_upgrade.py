@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from clusters import Cluster, eventually
 from installedkube import CRDS, windlass
-from realkube import RealKube, missing
+from realkube import RealKube, serving
 
 from windlass.cli.installing import definitions
 
@@ -22,15 +22,8 @@ GROUP = "/apis/scheduling.volcano.sh"
 
 @pytest.fixture(scope="module")
 def kube(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealKube]:
-    absent = missing()
-    if absent:
-        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
-    made = RealKube(tmp_path_factory.mktemp("upgradekube"), controllers=False, audit=False)
-    made.start()
-    try:
+    with serving(tmp_path_factory.mktemp("upgradekube"), controllers=False, audit=False) as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from typing import Any
 
 import plancases
 import yaml
-from clusters import Cluster
+from clusters import Cluster, eventually
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import (
@@ -137,12 +137,22 @@ class LiveCase:
             obj["status"] = status
         if client.find(resource, name, space) is None:
             client.create(resource, obj, space)
+        if resource is PRIORITY_CLASSES:
+            eventually(lambda: self._priority(name) == obj["value"], PATIENCE)
         if resource is NODES:  # a server's admission marks a new node as not ready
             client.patch(NODES, name, {"spec": {"taints": None}})
         elif status and resource in (PODS, POD_GROUPS, QUEUES):
             if resource is PODS and not obj["spec"].get("nodeName"):
                 return
             client.patch(resource, name, {"status": status}, space, subresource="status")
+
+    def _priority(self, of_class: str) -> int | None:
+        """What a pod of the class would get: the server's admission hears of a class some time after it is made."""
+        container = {"name": "main", "image": "none"}
+        spec = {"containers": [container], "priorityClassName": of_class}
+        pod = {"metadata": {"name": "asks"}, "spec": spec}
+        answer = self._cluster.post("/api/v1/namespaces/default/pods", pod, "dryRun=All")
+        return answer.json["spec"]["priority"] if answer.status == 201 else None
 
     # ------------------------------------------------------------------ what is said, and what happens
 

@@ -28,7 +28,6 @@ WHOLE_SECONDS = 60.0
 FAIL_OVER_SECONDS = 20.0
 SETTLE_SECONDS = 150.0
 CLOCK_JUMP = Path(__file__).parent / "clockjump"
-CRDS = Path(__file__).parents[2] / "src" / "windlass" / "api" / "crds"
 LOAD_SECONDS = 4.0
 _LEASE = ("kube-system", "windlass-scheduler")
 
@@ -65,7 +64,7 @@ class World:
     def start(self) -> None:
         self.kube.start()
         try:
-            self.kube.install_crds(CRDS)
+            self.kube.install_crds()
             with BlockingClient(self.kube.connection) as client:
                 make_nodes(client)
             self.proxy = FaultProxy(self.kube, self._seed, "controllers")

@@ -142,7 +142,3 @@ class KubeScheduler(Part):
     def ready(self) -> bool:
         """Its port is TLS with a certificate of its own: whether it has begun is told by its log."""
         return self.alive and "Serving securely" in self.text()
-
-    @staticmethod
-    def missing() -> bool:
-        return not os.access(tools_folder() / KubeScheduler.BINARY, os.X_OK)

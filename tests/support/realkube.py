@@ -1,4 +1,4 @@
-"""A real etcd, kube-apiserver and kube-controller-manager on free loopback ports, for one test session.
+"""A real etcd, kube-apiserver and kube-controller-manager on free loopback ports: :func:`serving` for a test.
 
 The binaries come from ``tools/kubernetes/build.sh``. Every process dies with the one that started it,
 even if that one is killed.
@@ -10,12 +10,14 @@ import base64
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from testpki import Authority, rsa_pair
@@ -26,6 +28,8 @@ from windlass.client.connection import Connection
 from windlass.client.errors import Unreachable
 from windlass.client.transport import Request
 
+CRDS = Path(__file__).resolve().parents[2] / "src" / "windlass" / "api" / "crds"
+"""The project's CustomResourceDefinitions, and in its folders those of others."""
 REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 ADMIN_TOKEN = "test-admin-token"
 USER_TOKEN = "test-user-token"
@@ -42,6 +46,7 @@ rules:
 - {level: Metadata}
 """
 """What the audit log holds: who asked for what."""
+_PORTS = range(20000, 32000)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -55,16 +60,33 @@ def missing(names: Sequence[str] = REQUIRED) -> list[str]:
     return [name for name in names if not os.access(tools_folder() / name, os.X_OK)]
 
 
+def need(*names: str) -> None:
+    """Skips the test, by their names, where binaries are missing."""
+    absent = missing(names)
+    if absent:
+        import pytest
+
+        pytest.skip(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh")
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
+    """Ports that are free, all different.
+
+    They lie below those that the kernel gives to whoever connects somewhere, so that none is taken between its choice
+    and its use, or while the server that listens there is restarted.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError("no port is free")
 
 
 def _die_with_parent() -> None:
@@ -235,7 +257,7 @@ class RealKube:
                         raise self._fail("kube-apiserver", "made no default namespace") from error
                 time.sleep(0.1)
 
-    def install_crds(self, folder: Path) -> None:
+    def install_crds(self, folder: Path = CRDS) -> None:
         """Create every CustomResourceDefinition in ``folder`` and wait until it is served."""
         import yaml
 
@@ -260,7 +282,7 @@ class RealKube:
                         raise RuntimeError(f"CRD {name} is not served: {conditions}")
                     time.sleep(0.05)
 
-    def install_foreign_crds(self, crds: Path) -> None:
+    def install_foreign_crds(self) -> None:
         """The CRDs of others that Windlass reads: of KAI, and of what tells of nodes. Once is enough."""
         import yaml
 
@@ -268,7 +290,7 @@ class RealKube:
         if foreign.exists():
             return
         foreign.mkdir()
-        for file in (*(crds / "kai").iterdir(), *(crds / "nodes").iterdir()):
+        for file in (*(CRDS / "kai").iterdir(), *(CRDS / "nodes").iterdir()):
             definition = yaml.safe_load(file.read_text())
             approved = {"api-approved.kubernetes.io": "unapproved, for a test"}
             definition["metadata"].setdefault("annotations", {}).update(approved)
@@ -368,3 +390,22 @@ class RealKube:
             "--leader-elect=false",
             f"--service-account-private-key-file={self.folder / 'sa.key'}",
         ]
+
+
+@contextmanager
+def serving(
+    folder: Path, *, controllers: bool = True, audit: bool = True, crds: bool = False
+) -> Iterator[RealKube]:
+    """A server for as long as the block; the test is skipped, by name, where a binary is missing.
+
+    ``controllers`` and ``audit`` as in :class:`RealKube`; ``crds``: with the project's CustomResourceDefinitions.
+    """
+    need(*(REQUIRED if controllers else REQUIRED[:2]))
+    kube = RealKube(folder, controllers=controllers, audit=audit)
+    kube.start()
+    try:
+        if crds:
+            kube.install_crds()
+        yield kube
+    finally:
+        kube.stop()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from guardhook import GuardedScheduler
-from livefaults import CRDS, wait_for
+from livefaults import wait_for
 from liveload import Patient
 from liveparts import KubeScheduler, Part, WindlassPart
 from podlog import GPU, Books, Entry, PodLog, amounts
@@ -160,7 +160,7 @@ class SideBySide:
         return self.result
 
     def _prepare(self) -> None:
-        self.kube.install_crds(CRDS)
+        self.kube.install_crds()
         with BlockingClient(self.kube.connection) as client:
             for name in self.books.nodes:
                 conditions = [{"type": "Ready", "status": "True"}]
