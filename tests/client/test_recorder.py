@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from faketransport import Answer, FakeTransport, ok
 
-from windlass.api.errors import failure, not_found
+from windlass.api.errors import already_exists, failure, not_found
 from windlass.api.resources import EVENTS
 from windlass.client.client import Client
 from windlass.client.correlator import Correlated, EventCorrelator, ObjectRef, shorten
@@ -229,6 +229,41 @@ async def test_an_unreachable_server_is_tried_again_and_given_up_in_the_end() ->
         rig.recorder.event(REF, "Normal", "R2", "m")
         await rig.drain(10)
         assert (rig.recorder.written, rig.recorder.dropped) == (1, 1)
+
+
+async def test_a_vital_event_outlives_a_long_outage_and_an_overloaded_server() -> None:
+    troubles: list[Exception] = [disconnected("x", "reset", processed=True)] * 30
+    troubles += [failure(429, "TooManyRequests", "later"), failure(500, "InternalError", "etcd")] * 8
+    async with Rig() as rig:
+        rig.server.troubles = list(troubles)
+        rig.recorder.event(REF, "Normal", "Scheduled", "m", vital=True)
+        await rig.drain(10)
+        assert (rig.recorder.written, rig.recorder.dropped) == (1, 0)
+        assert [event["reason"] for event in rig.server.events.values()] == ["Scheduled"]
+
+
+async def test_an_event_whose_answer_was_lost_is_written() -> None:
+    async with Rig() as rig:
+        rig.server.troubles = [disconnected("x", "reset", processed=True), already_exists(EVENTS, "p.1")]
+        rig.recorder.event(REF, "Normal", "R", "m")
+        await rig.drain(10)
+        assert (rig.recorder.written, rig.recorder.dropped) == (1, 0)
+
+
+async def test_vital_events_pass_the_spam_filter_and_a_full_queue() -> None:
+    async with Rig() as rig:
+        rig.server.hold = asyncio.Event()
+        for index in range(40):  # a pod that has waited for long has used up its events
+            rig.recorder.event(REF, "Warning", "FailedScheduling", f"m{index}")
+        for index in range(QUEUE_LIMIT):
+            rig.recorder.event(ObjectRef("v1", "Pod", "ns", f"p{index}"), "Normal", "R", "m")
+        dropped = rig.recorder.dropped
+        assert dropped > 15
+        rig.recorder.event(REF, "Normal", "Scheduled", "m", vital=True)
+        assert rig.recorder.dropped == dropped
+        rig.server.hold.set()
+        await rig.drain()
+        assert sum(event["reason"] == "Scheduled" for event in rig.server.events.values()) == 1
 
 
 async def test_a_refusal_is_final() -> None:

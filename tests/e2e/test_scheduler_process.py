@@ -129,6 +129,49 @@ def test_the_second_takes_over_when_the_leader_goes(api: Cluster, tmp_path: Path
         api.delete(f"/api/v1/nodes/{node}")
 
 
+def test_who_is_asked_to_end_tells_of_every_bind_first(api: Cluster, tmp_path: Path) -> None:
+    namespace = api.new_namespace("told")
+    name = f"windlass-{namespace}"
+    node, amounts = f"{namespace}-n", {"cpu": "4", "pods": "100"}
+    conditions = [{"type": "Ready", "status": "True"}]
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": conditions}
+    api.post(
+        "/api/v1/nodes", {"metadata": {"name": node, "labels": {"scene": namespace}}, "status": status}
+    ).ok(201)
+    queue = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}}
+    api.post("/apis/scheduling.volcano.sh/v1beta1/queues", queue).ok(201)
+    pods, events = f"/api/v1/namespaces/{namespace}/pods", f"/api/v1/namespaces/{namespace}/events"
+    notes = {"annotations": {"scheduling.volcano.sh/queue-name": name}}
+    spec = {
+        "schedulerName": name,
+        "nodeSelector": {"scene": namespace},
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+    wanted = {f"p{i}" for i in range(40)}
+    for each in sorted(wanted):
+        api.post(pods, pod(each, metadata=notes, spec=spec)).ok(201)
+    scheduler = Scheduler(api, tmp_path, "ends", "--scheduler-name", name)
+
+    def bound() -> set[str]:
+        return {p["metadata"]["name"] for p in api.get(pods).ok()["items"] if p["spec"].get("nodeName")}
+
+    try:
+        eventually(bound)  # the first of them; most events, and perhaps binds, are still to come
+        assert scheduler.stop() == 0, scheduler.text()
+        told = {
+            event["involvedObject"]["name"]
+            for event in api.get(events).ok()["items"]
+            if event["reason"] == "Scheduled"
+        }
+        assert told == bound()
+    finally:
+        scheduler.stop()
+        for each in wanted:
+            api.delete(f"{pods}/{each}", query="gracePeriodSeconds=0")
+        api.delete(f"/api/v1/nodes/{node}")
+
+
 def test_a_wrong_kubeconfig_and_address_are_told(tmp_path: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "windlass.app", "scheduler", *options]

@@ -43,3 +43,20 @@ async def test_news_waits_for_calm_but_not_for_ever(fake_clock: FakeClock) -> No
     assert recorder.said[-1] == ("c", "Scheduled", "m")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_none_is_lost_however_many_wait(fake_clock: FakeClock) -> None:
+    recorder = Recorder()
+    announcer = Announcer(recorder, fake_clock, lambda: True)  # type: ignore[arg-type]
+    for index in range(25_000):
+        announcer.say(ObjectRef("v1", "Pod", "default", f"p{index}"), "Scheduled", "m")
+    assert announcer.waiting == 25_000
+    task = asyncio.create_task(announcer.run())
+    announcer.hurry()
+    for _ in range(110):
+        await fake_clock.advance(0)
+        await fake_clock.advance(0.05)
+    assert announcer.waiting == 0
+    assert len(recorder.said) == 25_000
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -501,3 +502,35 @@ async def test_whether_more_nodes_would_help_does_not_go_to_and_fro(api: Schedul
                 reasons.append(reason)
     assert set(reasons) <= {"Unschedulable", "SchedulingGated", ""}
     assert len(reasons) <= 1 + 30 / 5
+
+
+async def test_who_winds_down_ends_its_binds_and_tells_all_of_them(api: SchedulerApi) -> None:
+    bind = api.bind
+
+    async def slowly(*args: Any, **options: Any) -> None:
+        await api.clock.sleep(0.2)
+        await bind(*args, **options)
+
+    api.bind = slowly  # type: ignore[method-assign]
+    api.add(node("n1", gpus=8), *gang("g", 6))
+    async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
+        while not api.bound():
+            await running.settle(0.02)
+        assert len(api.bound()) < 6  # in the middle of the gang
+        ending = asyncio.create_task(running.service.wind_down(5.0))
+        api.add(*gang("late", 2))
+        await running.settle(3.0)
+        assert ending.done()
+        assert api.bound() == [f"g-{i}" for i in range(6)]
+        assert [running.reasons(f"g-{i}") for i in range(6)] == [["Scheduled"]] * 6
+
+
+async def test_winding_down_takes_no_longer_than_said(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=8), *gang("g", 2))
+    async with Running(api) as running:
+        running.recorder.waiting = 1  # the server does not answer
+        ending = asyncio.create_task(running.service.wind_down(3.0))
+        await running.settle(2.0)
+        assert not ending.done()
+        await running.settle(1.5)
+        assert ending.done()

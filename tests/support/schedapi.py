@@ -135,7 +135,7 @@ class Recorder:
         self.said: list[tuple[str, str, str]] = []
         self.waiting = 0
 
-    def event(self, ref: Any, type: str, reason: str, message: str) -> None:
+    def event(self, ref: Any, type: str, reason: str, message: str, *, vital: bool = False) -> None:
         self.said.append((ref.name, reason, message))
 
     async def run(self) -> None:

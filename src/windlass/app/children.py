@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 STOP_GRACE_SECONDS = 10.0
 """How long pods get to end on ``windlass down``; those with a longer grace of their own are cut short."""
 
+_WIND_DOWN_SECONDS = 2.0
+"""So long may what the scheduler decided take to be bound and told."""
+
 
 def run_child(options: ChildOptions) -> int:
     """Run the process named by ``options.role`` until it is told to stop. Returns the exit status."""
@@ -121,8 +124,11 @@ async def _control(options: ChildOptions) -> None:
             group.create_task(set_aside_once_read(scheduler), name="memory")
             group.create_task(controllers.run(), name="controllers")
 
+    async def wind_down(_: int) -> None:
+        await scheduler.wind_down(_WIND_DOWN_SECONDS)
+
     try:
-        await until_signal(work())
+        await until_signal(work(), wind_down)
     finally:
         await client.close()
 

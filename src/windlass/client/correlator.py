@@ -136,8 +136,10 @@ class EventCorrelator:
         self._buckets: _Recent[_Bucket] = _Recent()
         self._serial = 0
 
-    def observe(self, ref: ObjectRef, kind: str, reason: str, message: str) -> Correlated | None:
-        """``kind`` is Normal or Warning. None: too many, not to be written."""
+    def observe(
+        self, ref: ObjectRef, kind: str, reason: str, message: str, *, vital: bool = False
+    ) -> Correlated | None:
+        """``kind`` is Normal or Warning. None: too many, not to be written; what is ``vital`` never is."""
         now = self._clock.now()
         message = shorten(message)
         who: Key = (self._component, self._host, ref.kind, ref.namespace, ref.name, ref.uid, ref.api_version)
@@ -152,7 +154,7 @@ class EventCorrelator:
             known = _Observed(self._name(ref, now), 0, stamp)
         known.count += 1
         self._observed.put(key, known)
-        if not self._accepted(who, now):
+        if not self._accepted(who, now) and not vital:
             return None
         event = self._event(ref, kind, reason, message)
         event["metadata"]["name"] = known.name

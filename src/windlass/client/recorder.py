@@ -2,7 +2,8 @@
 
 :meth:`EventRecorder.event` correlates (``client.correlator``) and queues; :meth:`EventRecorder.run` writes. A
 repeat of an event that still waits in the queue only changes that one. A full queue drops, and counts what
-it dropped. Events of one object are written in order.
+it dropped. Events of one object are written in order. A *vital* event is lost to nothing but a server that refuses
+it for good: neither to the spam filter, nor to a full queue, nor to a server that is long away.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from zlib import crc32
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import EVENTS
+from windlass.client.answers import retry_after
 from windlass.client.client import Client
 from windlass.client.correlator import EventCorrelator, ObjectRef
 from windlass.client.errors import Unreachable
@@ -26,6 +28,8 @@ __all__ = ["EventRecorder", "ObjectRef"]
 QUEUE_LIMIT = 4096
 TRIES = 12
 RETRY_SECONDS = 10.0
+LEAST_PAUSE_SECONDS = 1.0
+PASSING = (429, 500, 502, 503, 504)
 LANES = 4
 """Writes in flight. An object's events always take the same lane."""
 
@@ -34,6 +38,7 @@ LANES = 4
 class _Pending:
     event: dict[str, Any]
     repeat: bool
+    vital: bool
     tries: int = 0
 
 
@@ -55,9 +60,9 @@ class EventRecorder:
         self.dropped = 0
         """Lost to a full queue, to the spam filter, or refused by the server."""
 
-    def event(self, ref: ObjectRef, type: str, reason: str, message: str) -> None:
+    def event(self, ref: ObjectRef, type: str, reason: str, message: str, *, vital: bool = False) -> None:
         """Record that ``reason`` happened to ``ref``. ``type`` is ``Normal`` or ``Warning``."""
-        correlated = self._correlator.observe(ref, type, reason, message)
+        correlated = self._correlator.observe(ref, type, reason, message, vital=vital)
         if correlated is None:
             self.dropped += 1
             return
@@ -66,11 +71,12 @@ class EventRecorder:
         waiting = self._waiting.get(name)
         if waiting is not None:
             waiting.event = event
+            waiting.vital = waiting.vital or vital
             return
-        if self._unfinished >= QUEUE_LIMIT:
+        if self._unfinished >= QUEUE_LIMIT and not vital:
             self.dropped += 1
             return
-        pending = _Pending(event, correlated.repeat)
+        pending = _Pending(event, correlated.repeat, vital)
         lane = crc32(f"{ref.kind}/{ref.namespace}/{ref.name}".encode()) % LANES
         self._waiting[name] = pending
         self._lanes[lane].append(pending)
@@ -111,20 +117,27 @@ class EventRecorder:
         while True:
             try:
                 await self._send(pending)
-            except Unreachable:
+            except (StatusError, Unreachable) as problem:
+                if isinstance(problem, StatusError) and problem.reason == "AlreadyExists":
+                    self.written += 1  # its answer was lost
+                    return
                 pending.tries += 1
-                if pending.tries >= TRIES:
+                # a terminating namespace, no permission: trying again changes nothing
+                final = isinstance(problem, StatusError) and problem.code not in PASSING
+                if final or (pending.tries >= TRIES and not pending.vital):
                     self.dropped += 1
                     return
-                # client-go: the first wait is random, so that components do not come back in step
-                share = self._rng.random() if pending.tries == 1 else 1.0
-                await self._clock.sleep(RETRY_SECONDS * share)
-            except StatusError:
-                self.dropped += 1  # a terminating namespace, no permission: trying again changes nothing
-                return
+                await self._clock.sleep(self._pause(problem, pending.tries))
             else:
                 self.written += 1
                 return
+
+    def _pause(self, problem: StatusError | Unreachable, tries: int) -> float:
+        asked = retry_after(problem) if isinstance(problem, StatusError) else None
+        if asked is not None:
+            return max(LEAST_PAUSE_SECONDS, asked)
+        # client-go: the first wait is random, so that components do not come back in step
+        return RETRY_SECONDS * (self._rng.random() if tries == 1 else 1.0)
 
     async def _send(self, pending: _Pending) -> None:
         event = pending.event

@@ -2,6 +2,8 @@
 
 They are kept here until no bind has been under way for ``CALM_SECONDS``, at most ``MOST_SECONDS``, then
 handed to the recorder. A burst of work is thus not slowed down by the news of itself.
+
+Invariant: none is lost while the process lives, however many wait.
 """
 
 from __future__ import annotations
@@ -18,8 +20,7 @@ CALM_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
 _AT_ONCE = 256
 _AHEAD = 1024
-"""So many events may wait in the recorder, which drops what is too much for it."""
-_KEPT = 20_000
+"""So many events may wait in the recorder, where they take more room than here."""
 
 
 class Announcer:
@@ -30,13 +31,23 @@ class Announcer:
         self._clock = clock
         self._busy = busy
         self._busy_at = 0.0
-        self._news: deque[tuple[float, ObjectRef, str, str, str]] = deque(maxlen=_KEPT)
+        self._news: deque[tuple[float, ObjectRef, str, str]] = deque()
         self._wake = asyncio.Event()
+        self._hurried = False
 
-    def say(self, ref: ObjectRef, reason: str, message: str, *, type: str = "Normal") -> None:
-        """Record an event, soon. Beyond 20 000 waiting ones the oldest are lost."""
-        self._news.append((self._clock.monotonic(), ref, type, reason, message))
+    def say(self, ref: ObjectRef, reason: str, message: str) -> None:
+        """Record an event of the type ``Normal``, soon."""
+        self._news.append((self._clock.monotonic(), ref, reason, message))
         self._wake.set()
+
+    @property
+    def waiting(self) -> int:
+        """Events not handed over yet."""
+        return len(self._news)
+
+    def hurry(self) -> None:
+        """Wait for no calm any more."""
+        self._hurried = True
 
     async def run(self) -> None:
         while True:
@@ -46,15 +57,13 @@ class Announcer:
                 now = self._clock.monotonic()
                 if self._busy():
                     self._busy_at = now
-                if now - max(self._busy_at, self._news[-1][0]) >= CALM_SECONDS or self._overdue(now):
+                calm = now - max(self._busy_at, self._news[-1][0]) >= CALM_SECONDS
+                if calm or self._hurried or now - self._news[0][0] > MOST_SECONDS:
                     self._hand_over()
                 await self._clock.sleep(_LOOK_SECONDS)
-
-    def _overdue(self, now: float) -> bool:
-        return now - self._news[0][0] > MOST_SECONDS
 
     def _hand_over(self) -> None:
         room = max(0, _AHEAD - self._recorder.waiting)
         for _ in range(min(_AT_ONCE, len(self._news), room)):
-            _, ref, type, reason, message = self._news.popleft()
-            self._recorder.event(ref, type, reason, message)
+            _, ref, reason, message = self._news.popleft()
+            self._recorder.event(ref, "Normal", reason, message, vital=True)

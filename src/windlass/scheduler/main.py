@@ -34,6 +34,8 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
 log = logs.get("scheduler")
+WIND_DOWN_SECONDS = 4.0
+"""So long may what was decided take to be bound and told when the process is asked to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ async def serve(options: ProcessOptions) -> None:
     stopped = _stop_signal()
     garbage.expect_long_lives()
     try:
-        await _until(stopped, _lead(aboard, options.leader_elect, mark, file, beside))
+        await _until(stopped, service, _lead(aboard, options.leader_elect, mark, file, beside))
     finally:
         await endpoint.stop()
         if guard is not None:
@@ -189,13 +191,17 @@ async def _elected(aboard: Aboard, mark: Mark) -> None:
         marking.cancel()
 
 
-async def _until(stopped: asyncio.Event, work: object) -> None:
-    task = asyncio.ensure_future(work)  # type: ignore[arg-type]
-    stop = asyncio.ensure_future(stopped.wait())
+async def _until(stopped: asyncio.Event, service: SchedulerService, work: Coroutine[Any, Any, None]) -> None:
+    async def asked_to_end() -> None:
+        await stopped.wait()
+        await service.wind_down(WIND_DOWN_SECONDS)
+
+    task = asyncio.ensure_future(work)
+    stop = asyncio.ensure_future(asked_to_end())
     try:
-        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
+        done, _ = await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
     finally:
         for one in (task, stop):
             one.cancel()

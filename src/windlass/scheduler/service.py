@@ -71,6 +71,7 @@ log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
 SLOW_CYCLE_SECONDS = 0.5
 STAND_BY_SECONDS = 5.0
+WIND_DOWN_LOOK_SECONDS = 0.02
 _ONCE = RetryPolicy(attempts=1)
 
 
@@ -136,6 +137,7 @@ class SchedulerService:
         self._gangs = GangWatch(self.options.gang_seconds)
         self._inbox: list[deltas.Delta] = []
         self._takes_over = True
+        self._ends = False
         self._deadlines: deque[tuple[float, str, str]] = deque()
         self._said: dict[str, GroupStatus] = {}
         self._bound_counter = self.metrics.binds.labels("bound")
@@ -259,6 +261,23 @@ class SchedulerService:
         """Decide from now on."""
         self._leads.set()
 
+    async def wind_down(self, seconds: float) -> None:
+        """Decide nothing more, and return once what was decided is bound and told, at the latest after ``seconds``.
+        :meth:`run` must be running, and is to be cancelled afterwards."""
+        self._ends = True
+        self._wake.set()
+        self._announcer.hurry()
+        until = self._clock.monotonic() + seconds
+        while self._binder.busy or self._announcer.waiting or self.recorder.waiting:
+            if self._clock.monotonic() >= until:
+                log.warning(
+                    "ended with work undone",
+                    binds=self._binder.busy,
+                    events=self._announcer.waiting + self.recorder.waiting,
+                )
+                return
+            await self._clock.sleep(WIND_DOWN_LOOK_SECONDS)
+
     async def _decide(self) -> None:
         await self._sync()
         await self._stand_by()
@@ -278,6 +297,8 @@ class SchedulerService:
         while True:
             await wait_for(self._wake, self._clock, pause)
             await self._clock.sleep(self.options.debounce_seconds)
+            if self._ends:
+                return
             self._wake.clear()
             pause = self._cycle()
 
