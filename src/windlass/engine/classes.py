@@ -19,6 +19,7 @@ from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import PODS, NodeTable
 from windlass.spi.objects import Needs
+from windlass.spi.plugins import Domain, RelativeScore
 from windlass.spi.quantities import is_device
 
 __all__ = ["SCORE_UNITS", "TIE_BITS", "UNLIMITED", "ClassIndex", "NodeFit", "TaskClass", "request_of"]
@@ -47,6 +48,10 @@ class TaskClass:
     the table."""
 
     __slots__ = (
+        "_domains",
+        "_policies",
+        "_rankers",
+        "_told",
         "asks_nothing",
         "countable",
         "device_requests",
@@ -91,8 +96,34 @@ class TaskClass:
         self.placed: dict[int, int] = {}
         """Row → tasks of the class on it, or with room promised to them on it."""
         self.used_at = 0
+        self._policies = policies
+        self._told = -1
+        self._domains: tuple[Domain, ...] = ()
+        self._rankers: tuple[RelativeScore, ...] = ()
         self.countable = _countable(needs, policies)
         """Whether filling the best node up equals placing one by one."""
+
+    # ------------------------------------------------------------------ in relation to others
+
+    @property
+    def domains(self) -> tuple[Domain, ...]:
+        """The policies about pods in relation to one another that mind the class: to be told of its tasks."""
+        if self._told != self._policies.told:
+            self._hear()
+        return self._domains
+
+    @property
+    def rankers(self) -> tuple[RelativeScore, ...]:
+        """The scores by other nodes or pods that may have an opinion on the class."""
+        if self._told != self._policies.told:
+            self._hear()
+        return self._rankers
+
+    def _hear(self) -> None:
+        policies = self._policies
+        self._told = policies.told
+        self._domains = policies.minding(self.number)
+        self._rankers = policies.rankers(self.number, self.needs.dialect)
 
     # ------------------------------------------------------------------ of its fit
 
@@ -192,8 +223,7 @@ class ClassIndex:
         """Make the class of these needs, which must be new, under a given number."""
         found = TaskClass(number, needs, self._table, self._policies, self._fit(needs))
         self._next = max(self._next, number + 1)
-        for plugin in self._policies.domains:
-            plugin.learn(number, needs, self.placed())
+        self._policies.learn(number, needs, self.placed)
         self._by_needs[needs] = found
         return found
 
@@ -229,8 +259,7 @@ class ClassIndex:
         idle = sorted((c for c in self._by_needs.values() if not c.tasks), key=lambda c: c.used_at)
         gone = idle[: len(self._by_needs) - self._keep]
         for cls in gone:
-            for plugin in self._policies.domains:
-                plugin.forget(cls.number)
+            self._policies.forget(cls.number)
             del self._by_needs[cls.needs]
             cls.fit.users -= 1
             if not cls.fit.users:

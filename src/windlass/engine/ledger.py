@@ -32,7 +32,6 @@ class Ledger:
         self.queues = queues
         self.classes = classes
         self.seats = classes.seats
-        self.domains = policies.domains
         self.moved: set[int] = set()
         """Classes of which a task came to or left a node since the engine last looked."""
         self.dirty: dict[str, GroupEntry] = {}
@@ -90,7 +89,7 @@ class Ledger:
                 self._give_parts(cls, row, (entry,), cuts, self.zones.plan(cls, row))
         else:
             self._give_parts(cls, row, entries, cuts)
-        for plugin in self.domains:
+        for plugin in cls.domains:
             plugin.add(cls.number, row, n)
 
     def _give_parts(
@@ -174,7 +173,7 @@ class Ledger:
             group.add_pending(entry)
             if group.tallies:
                 group.tally(entry, -1)
-        for plugin in self.domains:
+        for plugin in cls.domains:
             plugin.add(cls.number, row, -n)
 
     # ------------------------------------------------------------------ promises
@@ -259,7 +258,7 @@ class Ledger:
         self.table.planes[row, PROMISED] += sign * cls.vector
         self.table.touch(row)
         self._count_placed(cls, row, sign)
-        for plugin in self.domains:
+        for plugin in cls.domains:
             plugin.add(cls.number, row, sign)
         if group is not None and group.queue is not None:
             self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
@@ -301,7 +300,7 @@ class Ledger:
         self.zones.came(entry, zones or entry.task.zones)
         table.touch(row)
         self._count_placed(cls, row, 1)
-        for plugin in self.domains:
+        for plugin in cls.domains:
             plugin.add(cls.number, row, 1)
         self.moved.add(cls.number)
         self._count_group(entry, state, 1)
@@ -329,7 +328,7 @@ class Ledger:
         table.touch(row)
         table.improved.add(row)
         self._count_placed(cls, row, -1)
-        for plugin in self.domains:
+        for plugin in cls.domains:
             plugin.add(cls.number, row, -1)
         self.moved.add(cls.number)
         self._count_group(entry, state, 1)

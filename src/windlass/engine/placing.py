@@ -119,11 +119,12 @@ class Placer:
 
     def _plain(self, group: GroupEntry, cls: TaskClass) -> bool:
         """Whether no policy weighs tasks of the class against other pods, so that they are placed by counting."""
-        number = cls.number
-        for plugin in self._domains:
-            if plugin.constrains(number):
+        if not cls.countable or (cls.rankers and self._ranks.rankers(cls)):
+            return False
+        for plugin in cls.domains:
+            if plugin.constrains(cls.number):
                 return False
-        return cls.countable and bound_of(group, cls, future=False) is None and not self._ranks.rankers(cls)
+        return bound_of(group, cls, future=False) is None
 
     def _place(
         self,
@@ -183,7 +184,7 @@ class Placer:
 
     def _related(self, cls: TaskClass) -> list[Domain]:
         """:meth:`constraints` without the scope."""
-        found = [plugin for plugin in self._domains if plugin.constrains(cls.number)]
+        found = [plugin for plugin in cls.domains if plugin.constrains(cls.number)]
         if self._bound is not None:
             found.append(self._bound)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.spi import plugins as spi
@@ -14,6 +14,10 @@ from windlass.spi.numa import ZoneBooks
 from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
 from windlass.spi.timeshare import TimeSharing
+
+
+Placed = Iterable[tuple[int, Mapping[int, int]]]
+"""Classes, and how many of their tasks are on which row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,14 @@ def _speaks(plugin: object, dialect: Dialect) -> bool:
     return dialects is None or dialect in dialects
 
 
+def _ask_minds(plugin: object) -> Callable[[int], bool]:
+    return plugin.minds if isinstance(plugin, spi.Minds) else _always
+
+
+def _always(number: int) -> bool:
+    return True
+
+
 def _silent(plugin: object) -> bool:
     return bool(getattr(plugin, "silent", False))
 
@@ -62,7 +74,11 @@ class Policies:
         self.row_filters = [p for p in filters if p.footprint is Footprint.ROW]
         self.capacities = [p for p in plugins if isinstance(p, spi.Capacity)]
         self.domains = [p for p in plugins if isinstance(p, spi.Domain)]
+        self._domains = [(p, _ask_minds(p)) for p in self.domains]
+        self.told = 0
+        """Counts the times after which they may see classes with other eyes (:class:`spi.Minds`)."""
         self.learning = [p for p in plugins if isinstance(p, scoring.Learns)]
+        self.remembering = [p for p in plugins if isinstance(p, scoring.Remembers)]
         self.card_choices = [p for p in plugins if isinstance(p, CardChoice)]
         self.zone_books = next((p for p in plugins if isinstance(p, ZoneBooks)), None)
         self.varying = [p for p in plugins if isinstance(p, spi.Varies)]
@@ -71,6 +87,7 @@ class Policies:
         scores = [p for p in plugins if isinstance(p, spi.Score) and p.weight > 0]
         relative = [p for p in plugins if isinstance(p, spi.RelativeScore) and p.weight > 0]
         self._every_score, self._relative = scores, relative
+        self._relative_minds = {id(p): _ask_minds(p) for p in relative}
         self.hear_scores()
         self.queue_orders = [p for p in plugins if isinstance(p, spi.QueueOrder)]
         self.group_orders = [p for p in plugins if isinstance(p, spi.GroupOrder)]
@@ -111,9 +128,30 @@ class Policies:
 
     def hear_scores(self) -> None:
         """Look again which scores have a word at all (:mod:`windlass.spi.scoring`)."""
+        self.told += 1
         heard = [p for p in self._every_score if not _silent(p)]
         self._scores = {dialect: Scores.of(dialect, heard, self._relative) for dialect in Dialect}
         self.card_ranks = [p for p in self.plugins if isinstance(p, scoring.CardRanks) and not _silent(p)]
+
+    def learn(self, number: int, needs: Needs, placed: Callable[[], Placed]) -> None:
+        """A class of tasks appears."""
+        for plugin in self.domains:
+            plugin.learn(number, needs, placed())
+        self.told += 1
+
+    def forget(self, number: int) -> None:
+        """No task of the class is left."""
+        for plugin in self.domains:
+            plugin.forget(number)
+        self.told += 1
+
+    def minding(self, number: int) -> tuple[spi.Domain, ...]:
+        """Those of :attr:`domains` to whom a class is not nothing, as long as :attr:`told` stays."""
+        return tuple([p for p, minds in self._domains if minds(number)])
+
+    def rankers(self, number: int, dialect: Dialect) -> tuple[spi.RelativeScore, ...]:
+        """Those that may prefer one node to another for a class, as long as :attr:`told` stays."""
+        return tuple([p for p in self.scores(dialect).relative if self._relative_minds[id(p)](number)])
 
     def scores(self, dialect: Dialect) -> Scores:
         """The scores that count for pods of a dialect."""

@@ -197,7 +197,10 @@ def total(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]
 
 def count_up(sums: dict[str, int], items: Items, count: int) -> None:
     for name, units in items:
-        sums[name] = sums.get(name, 0) + units * count
+        try:
+            sums[name] += units * count
+        except KeyError:
+            sums[name] = units * count
 
 
 def count_few(sums: dict[str, int], items: Items, count: int) -> None:

@@ -250,7 +250,10 @@ class QueueTree:
             pending = entry.pending
             for name, units in items:
                 units *= count
-                allocated[name] = allocated.get(name, 0) + units
+                try:
+                    allocated[name] += units
+                except KeyError:
+                    allocated[name] = units
                 pending[name] = pending.get(name, 0) - units
             if firm:
                 count_up(entry.firm, items, count)

@@ -45,12 +45,11 @@ class Ranks:
 
     def rankers(self, cls: TaskClass) -> list[RelativeScore]:
         """Those that may prefer one node to another for the class."""
+        heard = cls.rankers
+        if not heard:
+            return []
         view = self._everything
-        return [
-            plugin
-            for plugin in self._policies.scores(cls.needs.dialect).relative
-            if plugin.opines(cls.number, cls.needs, view)
-        ]
+        return [plugin for plugin in heard if plugin.opines(cls.number, cls.needs, view)]
 
     def relative(
         self, cls: TaskClass, rankers: Sequence[RelativeScore], rivals: BoolArray

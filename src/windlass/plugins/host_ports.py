@@ -63,6 +63,9 @@ class HostPorts:
                 if not holders:
                     del self._taken[port.protocol, port.number]
 
+    def minds(self, number: int) -> bool:
+        return number in self._ports
+
     def constrains(self, number: int) -> bool:
         return number in self._ports
 

@@ -199,6 +199,11 @@ class PodAffinity:
 
     # ------------------------------------------------------------------ what is asked
 
+    def minds(self, number: int) -> bool:
+        member = self._members[number]
+        asks = member.anti or member.wanted is not None or member.wishes
+        return bool(asks or member.feeds or member.repelled_by or member.drawn_by)
+
     def constrains(self, number: int) -> bool:
         member = self._members[number]
         if member.anti or member.wanted is not None:
@@ -376,6 +381,9 @@ class AffinityWishes:
         self.dialects = dialects
         self.outranks_vacancy = False
         self._counts = counts
+
+    def minds(self, number: int) -> bool:
+        return self._counts.minds(number)
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return self._counts.opines(number)

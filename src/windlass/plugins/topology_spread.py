@@ -173,6 +173,10 @@ class TopologySpread:
 
     # ------------------------------------------------------------------ what is asked
 
+    def minds(self, number: int) -> bool:
+        member = self._members[number]
+        return bool(member.feeds or member.hard or member.soft)
+
     def constrains(self, number: int) -> bool:
         return bool(self._members[number].hard)
 
@@ -328,6 +332,9 @@ class SpreadWishes:
         self.weight = weight
         self.dialects = dialects
         self._counts = counts
+
+    def minds(self, number: int) -> bool:
+        return self._counts.minds(number)
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
         return bool(needs.spread) and any(not term.hard for term in needs.spread)

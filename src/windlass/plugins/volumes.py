@@ -79,6 +79,9 @@ class Volumes:
 
     # ------------------------------------------------------------------ what is asked
 
+    def minds(self, number: int) -> bool:
+        return number in self._members
+
     def constrains(self, number: int) -> bool:
         return number in self._members
 

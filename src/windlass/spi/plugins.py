@@ -195,6 +195,17 @@ class Stepwise(Protocol):
 
 
 @runtime_checkable
+class Minds(Protocol):
+    """For a :class:`Domain` or a :class:`RelativeScore`: which classes are nothing to it, so that it is spared
+    most of what happens."""
+
+    def minds(self, number: int) -> bool:
+        """False: whatever is placed, it neither counts tasks of the class (:meth:`Domain.add` need not be told)
+        nor constrains it or prefers any node for it, until another class is learned or forgotten."""
+        ...
+
+
+@runtime_checkable
 class Overheard(Protocol):
     """For a :class:`Domain`: its :meth:`Domain.listens` from the other side, so that what moves finds those
     that wait for it without asking everyone."""

@@ -156,6 +156,9 @@ class NumaZones:
     def add(self, number: int, row: int, count: int) -> None:
         return
 
+    def minds(self, number: int) -> bool:
+        return number in self._asking
+
     def constrains(self, number: int) -> bool:
         asking = self._asking.get(number)
         return asking is not None and (self._minding > 0 or asking.wish is not None)
