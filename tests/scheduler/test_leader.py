@@ -32,6 +32,14 @@ async def start(api: FakeApi, coroutine: Any) -> asyncio.Task[None]:
     return task
 
 
+async def passes(clock: FakeClock, seconds: float, step: float = 0.5) -> None:
+    """Time in which answers come: every step is followed by a few turns of the loop."""
+    for _ in range(round(seconds / step)):
+        await clock.advance(step)
+        for _ in range(8):
+            await asyncio.sleep(0)
+
+
 async def end(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
@@ -49,7 +57,7 @@ async def test_the_first_leads_and_renews(fake_clock: FakeClock) -> None:
         0,
     )
     holding = await start(api, first.hold())
-    await fake_clock.advance(10)
+    await passes(fake_clock, 10)
     renewed = (api.object(LEASES, KEY) or {})["spec"]
     assert renewed["renewTime"] > lease["renewTime"]
     assert renewed["acquireTime"] == lease["acquireTime"]
@@ -62,12 +70,12 @@ async def test_the_second_waits_for_a_whole_duration_without_renewal(fake_clock:
     await first.acquire()
     holding = await start(api, first.hold())
     waiting = await start(api, second.acquire())
-    await fake_clock.advance(40)
+    await passes(fake_clock, 40)
     assert holder(api) == "first"
     await end(holding)  # it died
-    await fake_clock.advance(14)
+    await passes(fake_clock, 14)
     assert holder(api) == "first"
-    await fake_clock.advance(6)
+    await passes(fake_clock, 6)
     assert waiting.done()
     assert holder(api) == "second"
     assert (api.object(LEASES, KEY) or {})["spec"]["leaseTransitions"] == 1
@@ -79,9 +87,9 @@ async def test_clocks_that_differ_do_not_matter(fake_clock: FakeClock) -> None:
     old = {"holderIdentity": "first", "leaseDurationSeconds": 15, "renewTime": "2001-01-01T00:00:00.000000Z"}
     api.put(LEASES, {"metadata": {"name": "windlass-scheduler", "namespace": "kube-system"}, "spec": old})
     waiting = await start(api, election(api, "second").acquire())
-    await fake_clock.advance(14)
+    await passes(fake_clock, 14)
     assert holder(api) == "first"
-    await fake_clock.advance(5)
+    await passes(fake_clock, 5)
     assert waiting.done()
 
 
@@ -104,9 +112,9 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(fake_cl
         raise Unreachable(UNREACHABLE, "cut off")
 
     api.reject = cut
-    await fake_clock.advance(9)
+    await passes(fake_clock, 9)
     assert not holding.done()
-    await fake_clock.advance(5)
+    await passes(fake_clock, 5)
     with pytest.raises(LeaderLost, match="could not be renewed"):
         holding.result()
 
@@ -117,7 +125,7 @@ async def test_a_leader_that_was_replaced_stops_at_once(fake_clock: FakeClock) -
     await first.acquire()
     holding = await start(api, first.hold())
     api.change(LEASES, KEY, spec={"holderIdentity": "thief", "renewTime": "2030-01-01T00:00:00.000000Z"})
-    await fake_clock.advance(3)
+    await passes(fake_clock, 3)
     with pytest.raises(LeaderLost, match="another instance"):
         holding.result()
 
@@ -128,7 +136,7 @@ async def test_of_two_that_try_at_once_one_leads(fake_clock: FakeClock) -> None:
     api.reject = lambda verb, *_: next(collisions) if verb == "create" else None
     one = await start(api, election(api, "one").acquire())
     two = await start(api, election(api, "two").acquire())
-    await fake_clock.advance(10)
+    await passes(fake_clock, 10)
     assert [one.done(), two.done()].count(True) == 1
     await end(one, two)
 
@@ -140,11 +148,11 @@ async def test_one_that_reads_the_lease_of_another_stands_by(fake_clock: FakeClo
     await first.acquire()
     holding = await start(api, first.hold())
     waiting = await start(api, second.acquire())
-    await fake_clock.advance(5)
+    await passes(fake_clock, 5)
     assert second.standing_by
     assert (first.leading, first.standing_by, second.leading) == (True, False, False)
     await end(waiting)  # it asks no more, as when the server does not answer it
-    await fake_clock.advance(11)
+    await passes(fake_clock, 11)
     assert not second.standing_by
     await end(holding)
     await first.release()
@@ -161,10 +169,10 @@ async def test_a_leader_that_gets_no_answer_at_all_gives_up_in_time(fake_clock: 
     async def silence(*_: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
-    api.find = silence  # type: ignore[method-assign]
+    api.find = api.update = silence  # type: ignore[method-assign]
     holding = await start(api, first.hold())
     for _ in range(11):
-        await fake_clock.advance(1)
+        await passes(fake_clock, 1)
     assert holding.done()
     with pytest.raises(LeaderLost, match="in time"):
         await holding
@@ -199,3 +207,70 @@ async def test_the_pace_of_renewals_changes_while_the_lease_is_held(fake_clock: 
     with pytest.raises(ValueError, match="12 s between renewals"):
         one.pace(12.0)
     await end(holding)
+
+
+async def test_one_request_that_is_never_answered_does_not_cost_the_lease(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    holding = await start(api, first.hold())
+    update, lost = api.update, [True]
+
+    async def once_silent(*args: Any, **options: Any) -> Any:
+        if lost and lost.pop():
+            await asyncio.get_running_loop().create_future()
+        return await update(*args, **options)
+
+    api.update = once_silent  # type: ignore[method-assign]
+    await passes(fake_clock, 30)
+    assert not holding.done()
+    assert first.sure
+    await end(holding)
+
+
+async def test_who_could_not_renew_in_time_is_not_sure_any_more(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    assert not first.sure
+    await first.acquire()
+    assert first.sure
+    fake_clock.jump(9.9)  # nobody renews meanwhile
+    assert first.sure
+    fake_clock.jump(0.2)
+    assert not first.sure
+
+
+async def test_the_holder_renews_by_one_request(fake_clock: FakeClock) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    looks = 0
+    find = api.find
+
+    async def counted(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return await find(*args)
+
+    api.find = counted  # type: ignore[method-assign]
+    holding = await start(api, first.hold())
+    await passes(fake_clock, 20)
+    assert looks == 0
+    assert len([entry for entry in api.log if entry[0] == "update"]) >= 9
+    api.change(LEASES, KEY, metadata={"labels": {"by": "somebody"}})  # not a new holder
+    await passes(fake_clock, 20)
+    assert looks == 1
+    assert not holding.done()
+    await end(holding)
+
+
+async def test_a_renewal_on_its_way_does_not_keep_the_lease_from_being_given_back(
+    fake_clock: FakeClock,
+) -> None:
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    conflicts = iter([errors.conflict(LEASES, "windlass-scheduler")])
+    api.reject = lambda verb, *_: next(conflicts, None) if verb == "update" else None
+    await first.release()
+    assert holder(api) == ""

@@ -20,7 +20,8 @@ from windlass.client.client import Client
 from windlass.controllers.manager import ControllerManager
 from windlass.kits.clock import Clock
 from windlass.observe import logs
-from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
+from windlass.scheduler.leader import LeaderLost, LeaseOptions
+from windlass.scheduler.leasethread import LeaseThread
 from windlass.scheduler.main import Aboard, Companion
 
 CONTROLLERS_LEASE = "windlass-controllers"
@@ -63,7 +64,7 @@ class _Riders:
     """The controllers in the scheduler's process, if they are there."""
 
     managers: list[ControllerManager] = field(default_factory=list)
-    elections: list[Election] = field(default_factory=list)
+    elections: list[LeaseThread] = field(default_factory=list)
 
 
 def of_scheduler(options: RemoteOptions) -> tuple[Companion, ...]:
@@ -76,7 +77,7 @@ def of_scheduler(options: RemoteOptions) -> tuple[Companion, ...]:
     return tuple(found)
 
 
-def _common(values: Values, changed: frozenset[str], elections: tuple[Election, ...]) -> None:
+def _common(values: Values, changed: frozenset[str], elections: tuple[LeaseThread, ...]) -> None:
     """What both processes take over from their settings."""
     if changed & {"log.level", "log.format"}:
         logs.configure(style=str(values["log.format"]), level=str(values["log.level"]))
@@ -111,7 +112,7 @@ def _follower(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Corout
 def controllers_follower(
     options: RemoteOptions,
     manager: ControllerManager,
-    election: Election,
+    election: LeaseThread,
     clock: Clock,
     registry: CollectorRegistry,
 ) -> Awaitable[None] | None:
@@ -145,7 +146,9 @@ def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Cor
     )
     lease = lease_of(options, CONTROLLERS_LEASE)
     identity = aboard.election.identity
-    election = Election(client, identity, clock=aboard.clock, rng=aboard.rng, options=lease)
+    election = LeaseThread(
+        aboard.connection, identity, user_agent="windlass-controllers", clock=aboard.clock, options=lease
+    )
     riders.managers.append(manager)
     riders.elections.append(election)
 
@@ -164,5 +167,6 @@ def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Cor
             with suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
                     await election.release()
+            await election.close()
 
     return run()

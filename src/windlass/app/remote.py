@@ -91,7 +91,8 @@ async def _control(options: RemoteOptions) -> None:
     from windlass.kits.clock import SystemClock
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, parse_address
-    from windlass.scheduler.leader import Election, LeaderLost
+    from windlass.scheduler.leader import LeaderLost
+    from windlass.scheduler.leasethread import LeaseThread
 
     clock, rng = SystemClock(), chance.system()
     path = str(options.kubeconfig) if options.kubeconfig else None
@@ -110,7 +111,7 @@ async def _control(options: RemoteOptions) -> None:
     identity = f"{socket.gethostname()}_{chance.uid(rng)}"
     lease = companions.lease_of(options, companions.CONTROLLERS_LEASE)
     garbage.expect_long_lives()
-    election = Election(client, identity, clock=clock, rng=rng, options=lease)
+    election = LeaseThread(connection, identity, user_agent="windlass-controllers", clock=clock, options=lease)
     endpoint = Endpoint(registry, lambda: manager.synced or election.standing_by)
     if options.metrics:
         await endpoint.start(*parse_address(options.metrics))
@@ -127,6 +128,7 @@ async def _control(options: RemoteOptions) -> None:
             raise lost.exceptions[0] from None
         finally:
             await election.release()
+            await election.close()
 
     try:
         await until_signal(beside(follow, lead() if options.leader_elect else manager.run()))

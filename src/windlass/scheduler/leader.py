@@ -3,6 +3,10 @@
 The holder renews every ``retry_seconds`` and gives up when it could not for ``renew_seconds``. Others take
 the lease when they have seen no renewal for its whole duration *by their own clock since they first saw
 the record*, so clocks that differ between machines do not matter.
+
+One request that is not answered does not cost the lease: an attempt gets half of ``renew_seconds`` (as client-go's
+requests do), and the next goes over another connection. Who holds the lease writes it at once with the version that
+it wrote last, and looks only when somebody else was there.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from windlass.observe import logs
 log = logs.get("leader")
 LOST = "WL-LEADER-409"
 _BARELY_SECONDS = 0.05
+_AGAIN = 0.25
+"""After so many times the usual pause is tried again what failed."""
+_RELEASE_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,9 @@ class Election:
         self._seen: Mapping[str, Any] = {}
         self._seen_at = 0.0
         self._read_at = float("-inf")
+        self._written: dict[str, Any] | None = None
+        """The lease as this instance wrote it last, as long as nothing speaks against it."""
+        self._renewed_at = float("-inf")
         self.leading = False
         """Whether :meth:`acquire` has returned and the lease was not given back."""
 
@@ -72,12 +82,17 @@ class Election:
         fresh = self._clock.monotonic() - self._read_at <= self._options.renew_seconds
         return not self.leading and fresh and bool(self._seen.get("holderIdentity"))
 
+    @property
+    def sure(self) -> bool:
+        """Whether nobody else can lead at this moment."""
+        return self.leading and self._clock.monotonic() < self._renewed_at + self._options.renew_seconds
+
     async def acquire(self) -> None:
         """Return once this instance leads."""
         said = ""
         while True:
             try:
-                if await self._attempt_within(self._options.renew_seconds):
+                if await self._attempt_within(self._options.renew_seconds / 2):
                     self.leading = True
                     log.info("leading", identity=self.identity)
                     return
@@ -100,33 +115,40 @@ class Election:
 
     async def hold(self) -> None:
         """Renew until cancelled. Raises :class:`LeaderLost`."""
-        options = self._options
-        renewed = self._clock.monotonic()
+        renew = self._options.renew_seconds
+        pause = self._options.retry_seconds
         while True:
-            await self._clock.sleep(self._options.retry_seconds)
+            await self._clock.sleep(pause)
             why = "another instance took the lease"
-            left = renewed + options.renew_seconds - self._clock.monotonic()
+            left = max(0.0, self._renewed_at + renew - self._clock.monotonic())
             try:
-                if await self._attempt_within(max(0.0, left)):
-                    renewed = self._clock.monotonic()
+                if await self._attempt_within(min(left, renew / 2)):
+                    pause = self._options.retry_seconds
                     continue
                 if self._seen.get("holderIdentity") != self.identity:
                     raise LeaderLost(LOST, why, evidence=f"holder {self._seen.get('holderIdentity')}")
             except (StatusError, Unreachable) as error:
                 why = error.message
-            if self._clock.monotonic() - renewed >= options.renew_seconds:
+                log.warning("lease not renewed", why=why)
+            if self._clock.monotonic() - self._renewed_at >= renew:
                 raise LeaderLost(LOST, "the lease could not be renewed in time", evidence=why)
+            pause = _AGAIN * self._options.retry_seconds
 
     async def release(self) -> None:
         """Give the lease back, so that the next one need not wait."""
         self.leading = False
-        try:
-            lease = await self._find()
-            if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
-                lease["spec"].update({"holderIdentity": "", "leaseDurationSeconds": 1})
-                await self._client.update(resources.LEASES, lease)
-        except (StatusError, Unreachable) as error:
-            log.warning("lease not released", why=error.message)
+        for left in reversed(range(_RELEASE_TRIES)):
+            try:
+                lease = await self._find()
+                if lease is not None and lease["spec"].get("holderIdentity") == self.identity:
+                    lease["spec"].update({"holderIdentity": "", "leaseDurationSeconds": 1})
+                    await self._client.update(resources.LEASES, lease)
+                return
+            except (StatusError, Unreachable) as error:
+                if left and isinstance(error, StatusError) and error.code == 409:
+                    continue  # a renewal that was still on its way
+                log.warning("lease not released", why=error.message)
+                return
 
     async def _find(self) -> dict[str, Any] | None:
         return await self._client.find(resources.LEASES, self._options.name, self._options.namespace)
@@ -148,13 +170,40 @@ class Election:
 
     async def _attempt(self) -> bool:
         """Take or renew the lease if that is allowed. Raises ``StatusError``, ``Unreachable``."""
+        asked = self._clock.monotonic()
+        if not await self._again() and not await self._look():
+            return False
+        # others wait for the whole duration from when they see this, at the earliest from when it was sent
+        slack = self._options.duration_seconds - self._options.renew_seconds
+        self._renewed_at = min(self._clock.monotonic(), asked + max(0.0, slack))
+        return True
+
+    async def _again(self) -> bool:
+        """Renew what this instance holds, if nobody else has written since."""
+        lease, self._written = self._written, None
+        if lease is None or not self.leading:
+            return False
+        try:
+            await self._write(lease, self._spec(lease["spec"], self._clock.now()))
+        except StatusError as error:
+            if error.code in (404, 409):
+                return False
+            raise
+        return True
+
+    async def _write(self, lease: Mapping[str, Any], spec: dict[str, Any]) -> None:
+        self._written = await self._client.update(resources.LEASES, {**lease, "spec": spec})
+        self._see(spec)
+
+    async def _look(self) -> bool:
+        """Take or renew the lease after a look at it."""
         lease = await self._find()
         self._read_at = self._clock.monotonic()
         now = self._clock.now()
         if lease is None:
             spec = self._spec({}, now)
             try:
-                await self._client.create(resources.LEASES, self._object(spec))
+                self._written = await self._client.create(resources.LEASES, self._object(spec))
             except StatusError as error:
                 if error.reason == "AlreadyExists":
                     return False
@@ -170,12 +219,11 @@ class Election:
             return False
         spec = self._spec(current, now)
         try:
-            await self._client.update(resources.LEASES, {**lease, "spec": spec})
+            await self._write(lease, spec)
         except StatusError as error:
             if error.code == 409:
                 return False
             raise
-        self._see(spec)
         return True
 
     def _see(self, spec: Mapping[str, Any]) -> None:

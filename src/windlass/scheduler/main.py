@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from windlass.client import kubeconfig
 from windlass.client.client import Client
+from windlass.client.connection import Connection
 from windlass.client.http import HttpTransport
 from windlass.client.informers import SharedInformers
 from windlass.kits import garbage
@@ -29,7 +30,8 @@ from windlass.observe.endpoint import Endpoint, parse_address
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.fieldmetrics import FieldMetrics
 from windlass.scheduler.guardserver import GuardServer, Mark
-from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
+from windlass.scheduler.leader import LeaderLost, LeaseOptions
+from windlass.scheduler.leasethread import LeaseThread
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
@@ -42,13 +44,14 @@ WIND_DOWN_SECONDS = 4.0
 class Aboard:
     """What the process has, for whoever rides along. ``leads``: set once this instance decides."""
 
+    connection: Connection
     client: Client
     informers: SharedInformers
     clock: Clock
     rng: Random
     registry: CollectorRegistry
     service: SchedulerService
-    election: Election
+    election: LeaseThread
     leads: asyncio.Event
 
 
@@ -113,8 +116,10 @@ async def serve(options: ProcessOptions) -> None:
         stands_by=options.leader_elect,
         exporter=exporter,
     )
-    election = Election(client, identity, clock=clock, rng=rng, options=options.lease)
-    aboard = Aboard(client, informers, clock, rng, registry, service, election, asyncio.Event())
+    election = LeaseThread(
+        connection, identity, user_agent="windlass-scheduler", clock=clock, options=options.lease
+    )
+    aboard = Aboard(connection, client, informers, clock, rng, registry, service, election, asyncio.Event())
     beside = [companion(aboard) for companion in options.companions]
     FieldMetrics(registry, service.metrics, service.model)
     endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
@@ -141,6 +146,7 @@ async def serve(options: ProcessOptions) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(5.0):
                     await election.release()
+            await election.close()
         await client.close()
         if exporter is not None:
             await asyncio.to_thread(exporter.close)
@@ -182,7 +188,7 @@ async def _elected(aboard: Aboard, mark: Mark) -> None:
     service, election = aboard.service, aboard.election
     await election.acquire()
     service.metrics.leader.set(1)
-    service.lead()
+    service.lead(lambda: election.sure)
     aboard.leads.set()
     marking = asyncio.create_task(mark.write(leads=True), name="mark")
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
@@ -108,6 +108,7 @@ class SchedulerService:
     ) -> None:
         self.options = options or SchedulerOptions()
         self._leads = asyncio.Event()
+        self._sure: Callable[[], bool] = lambda: True
         if not stands_by:
             self._leads.set()
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
@@ -219,6 +220,8 @@ class SchedulerService:
         return self._guarded() or (self._contest.alone(now) and not self._courtesy.lively(now))
 
     def _objection(self, bind: Bind) -> str:
+        if not self._sure():
+            return "the lease may be another instance's"
         why = self._contest.objection(bind)
         return why or (self._guard.objection(bind, self._clock.monotonic()) if self._guard else "")
 
@@ -257,8 +260,9 @@ class SchedulerService:
             self._consultants.close()
             await keeper.stop()
 
-    def lead(self) -> None:
-        """Decide from now on."""
+    def lead(self, sure: Callable[[], bool] = lambda: True) -> None:
+        """Decide from now on; nothing is bound while it is not ``sure`` that nobody else leads."""
+        self._sure = sure
         self._leads.set()
 
     async def wind_down(self, seconds: float) -> None:
