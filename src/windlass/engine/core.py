@@ -17,6 +17,7 @@ from dataclasses import replace
 from windlass.api.reasons import Explanation
 from windlass.engine.actions.evicting import Evicting
 from windlass.engine.actions.registry import make_actions
+from windlass.engine.actions.timeshare import TimeShare
 from windlass.engine.allocate import Allocation, waits_for
 from windlass.engine.cards import Cuts
 from windlass.engine.config import EngineConfig
@@ -82,6 +83,7 @@ class Core:
         self._evicts = any(action.name != "allocate" for action in self._actions)
         self.claimants = {action.name: action for action in self._actions if type(action) is Evicting}
         """The same actions by name."""
+        self.time_share = next((action for action in self._actions if type(action) is TimeShare), None)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 
 from windlass.api.reasons import Explanation
+from windlass.engine import sharingrecord
 from windlass.engine.actions.evicting import ClaimsRecord
+from windlass.engine.actions.timeshare import TimeShareRecord
 from windlass.engine.budgets import BudgetRecord
 from windlass.engine.cards import Cut
 from windlass.engine.classes import TaskClass
@@ -25,6 +27,7 @@ from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.holds import Hold
 from windlass.engine.parking import Bucket, Signature, Waits
 from windlass.engine.shares import SharesRecord
+from windlass.engine.sharingrecord import SharingRecord
 from windlass.engine.steps import Step, next_step
 from windlass.engine.usage import Meter
 from windlass.engine.world import World
@@ -171,6 +174,8 @@ class Document(msgspec.Struct, frozen=True):
     budgets: list[BudgetRecord] = []
     budgets_changed: bool = False
     """Whether there was news of them that was not looked at."""
+    sharing: SharingRecord = SharingRecord()
+    time_share: TimeShareRecord | None = None
 
 
 def dump(engine: Core) -> bytes:
@@ -214,9 +219,11 @@ def dump(engine: Core) -> bytes:
         ],
         namespace_quotas=list(world.namespace_quotas.values()),
         claims={name: action.as_record() for name, action in engine.claimants.items()},
-        learned={plugin.name: plugin.remembered() for plugin in world.policies.learning},
+        learned={plugin.name: plugin.remembered() for plugin in world.policies.remembering},
         budgets=world.budgets.as_records(),
         budgets_changed=engine.budgets_unseen,
+        sharing=sharingrecord.as_record(world.sharing),
+        time_share=None if engine.time_share is None else engine.time_share.as_record(),
     )
     return msgspec.json.encode(document)
 
@@ -235,11 +242,14 @@ def read(data: bytes) -> Document:
 def load_into(engine: Core, document: Document) -> None:
     """Bring a fresh engine into the dumped state."""
     engine.cycles = document.cycles
-    for plugin in engine.world.policies.learning:
+    for plugin in engine.world.policies.remembering:
         if plugin.name in document.learned:
             plugin.recall(document.learned[plugin.name])
     engine.world.policies.hear_scores()
     _load_objects(engine, document)
+    sharingrecord.restore(engine.world.sharing, document.sharing, engine.world.groups)
+    if engine.time_share is not None and document.time_share is not None:
+        engine.time_share.restore(document.time_share)
     _load_waiting(engine, document)
     _load_notes(engine, document)
     for name, record in document.claims.items():

@@ -125,8 +125,10 @@ class Sharing:
         self.policy: TimeSharing | None = None
         self.accounts: dict[str, Account] = {}
         self.runners: dict[str, Runners] = {}
-        self._moments: list[tuple[float, str, int]] = []
-        self._late: list[GroupEntry] = []
+        self.moments: list[tuple[float, str, int]] = []
+        """A heap: when the policy is to be asked about whom, and the epoch of which that holds."""
+        self.late: list[GroupEntry] = []
+        """Who was ranked anew and has not been looked at since."""
         self.risen: list[tuple[Account, float, float]] = []
         """Who runs and ranks worse than before, with both ranks, since somebody took this list."""
 
@@ -215,17 +217,17 @@ class Sharing:
     def catch_up(self, now: float) -> None:
         """Rank anew whoever was due before ``now``, when no cycle ran as nobody waited: before anybody else is
         asked about, so that all is as if one had."""
-        if self._moments and self._moments[0][0] < now:
-            self._late += self._renew(now, missed=True)
+        if self.moments and self.moments[0][0] < now:
+            self.late += self._renew(now, missed=True)
 
     def due(self, now: float) -> list[GroupEntry]:
         """Rank anew whoever is due, as of the moment when that was; those of them that wait."""
-        late, self._late = self._late, []
+        late, self.late = self.late, []
         return late + self._renew(now, missed=False)
 
     def _renew(self, now: float, *, missed: bool) -> list[GroupEntry]:
         found: list[GroupEntry] = []
-        moments = self._moments
+        moments = self.moments
         while moments and (moments[0][0] < now or (not missed and moments[0][0] == now)):
             moment, key, epoch = heapq.heappop(moments)
             account = self.accounts.get(key)
@@ -245,12 +247,12 @@ class Sharing:
         return found
 
     def next_due(self) -> float | None:
-        while self._moments:
-            moment, key, epoch = self._moments[0]
+        while self.moments:
+            moment, key, epoch = self.moments[0]
             account = self.accounts.get(key)
             if account is not None and account.epoch == epoch:
                 return moment
-            heapq.heappop(self._moments)
+            heapq.heappop(self.moments)
         return None
 
     def next_turn(self, account: Account) -> float | None:
@@ -280,7 +282,7 @@ class Sharing:
             left = None if rank.waited_until is None else rank.waited_until - stint.waited
         if left is not None:
             account.asked = since + max(left, 0.0)
-            heapq.heappush(self._moments, (account.asked, account.group.key, account.epoch))
+            heapq.heappush(self.moments, (account.asked, account.group.key, account.epoch))
 
     def _settle(self, account: Account, now: float) -> None:
         """Count the time since the account was looked at last."""

@@ -95,15 +95,10 @@ class PlainCardRanks(Protocol):
 
 
 @runtime_checkable
-class Learns(Protocol):
-    """A score that goes by what pods usually ask for."""
+class Remembers(Protocol):
+    """A policy that has learned something which a dumped state is to keep."""
 
     name: str
-
-    def take_stock(self, now: float, stock: Stock) -> bool:
-        """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend`` and
-        ``silent`` included. To be quick where nothing is to be learned."""
-        ...
 
     def remembered(self) -> object:
         """What it has learned, of plain values that JSON knows; part of a dumped state."""
@@ -111,6 +106,16 @@ class Learns(Protocol):
 
     def recall(self, learned: object) -> None:
         """Take over what :meth:`remembered` said, in another process. Before the first question."""
+        ...
+
+
+@runtime_checkable
+class Learns(Remembers, Protocol):
+    """A score that goes by what pods usually ask for."""
+
+    def take_stock(self, now: float, stock: Stock) -> bool:
+        """Asked once at the beginning of every cycle: whether to ask for all its answers anew, ``trend`` and
+        ``silent`` included. To be quick where nothing is to be learned."""
         ...
 
 

@@ -21,7 +21,8 @@ from windlass.spi.plugins import QueueView
 
 @dataclass(slots=True)
 class Stint:
-    """A group's account of time. It belongs to the engine; a policy reads it, and may keep ``memory``.
+    """A group's account of time. It belongs to the engine; a policy reads it, and may keep ``memory``: plain values
+    that JSON knows, as they are part of a dumped state.
 
     ``devices``: whole accelerators that the group asks for at the least (0: none). ``attained``: for how many
     seconds it has held its room in all, up to its last suspension or ranking. ``waited``: seconds without, in all,

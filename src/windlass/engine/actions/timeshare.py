@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from windlass.engine.actions.evicting import is_promised, keep_waiting
@@ -30,16 +31,29 @@ from windlass.engine.parking import Bucket
 from windlass.engine.room import Leftover
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.sharing import BEFORE_ALL, Account
+from windlass.engine.sharingrecord import Number, number
 from windlass.engine.steps import Step, whole_step
 from windlass.spi.quantities import is_device
 from windlass.spi.victims import Claim, Denied, Loot, Scope, Terms, VictimUnit
 
 ACTION = "timeshare"
 AFTER_ALL = float("inf")
+NOWHERE = (0, AFTER_ALL, BEFORE_ALL)
+"""News that matter to nobody."""
 NEWS = 1 << 16
 """So long may the news get; then all is tried again."""
 CLAIMS = 256
 """For how many groups room is made in one cycle."""
+
+
+class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the action knows: see the attributes of :class:`TimeShare`; nodes by their names."""
+
+    failed: dict[str, tuple[Number, int]] = {}
+    news: list[tuple[str, Number, Number]] = []
+    spared_until: list[tuple[float, str, float]] = []
+    unconfirmed: list[str] = []
+    budgets_unseen: bool = False
 
 
 class TimeShare:
@@ -347,6 +361,33 @@ class TimeShare:
             if wait not in self._waits:
                 self._waits.add(wait)
                 heapq.heappush(self._spared_until, wait)
+
+    # ------------------------------------------------------------------ for ``dump``
+
+    def as_record(self) -> TimeShareRecord:
+        """What was learned of claims in vain; news that all have heard are left out."""
+        world = self._machinery.world
+        heard = min((told for _, told in self._failed.values()), default=len(self._news))
+        return TimeShareRecord(
+            {key: (number(rank), told - heard) for key, (rank, told) in sorted(self._failed.items())},
+            [(world.table.names[row], number(a), number(b)) for row, a, b in self._news[heard:]],
+            sorted(self._spared_until),
+            sorted(self._unconfirmed),
+            world.budgets.version != self._seen_budgets,
+        )
+
+    def restore(self, record: TimeShareRecord) -> None:
+        """Into a fresh action, once nodes and budgets are there."""
+        world = self._machinery.world
+        rows = world.table.rows
+        self._failed = {key: (float(rank), told) for key, (rank, told) in record.failed.items()}
+        self._news = [
+            (rows[name], float(a), float(b)) if name in rows else NOWHERE for name, a, b in record.news
+        ]
+        self._spared_until = list(record.spared_until)
+        self._waits = {wait for wait in self._spared_until if wait[2] >= 0}
+        self._unconfirmed = set(record.unconfirmed)
+        self._seen_budgets = world.budgets.version - record.budgets_unseen
 
 
 def _unconfirmed(group: GroupEntry) -> bool:

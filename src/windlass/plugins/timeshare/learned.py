@@ -24,7 +24,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+
+import msgspec
 
 from windlass.plugins.timeshare.sharing import QUANTUM_SECONDS, OptIn, Sharing, opted_in
 from windlass.spi.timeshare import Rank, Stint
@@ -46,7 +48,7 @@ _LEFT = 1e-3
 
 @dataclass(slots=True)
 class _Counts:
-    """Of runs of one size: how many ended in each stretch, how many outlived it."""
+    """Of runs of one size: how many ended in each stretch, how many outlived it; and what was reckoned of that."""
 
     ended: list[float]
     outlived: list[float]
@@ -95,6 +97,14 @@ class LearnedSharing(Sharing):
         at = bisect_right(self._edges, stint.attained) - 1
         self._passed(stint, at)
         self._count(_size(stint.devices), at, ended=True)
+
+    def remembered(self) -> object:
+        """All counts, those of all sizes first."""
+        return [asdict(self._all), {str(size): asdict(counts) for size, counts in self._sizes.items()}]
+
+    def recall(self, learned: object) -> None:
+        """See :class:`~windlass.spi.scoring.Remembers`."""
+        self._all, self._sizes = msgspec.convert(learned, tuple[_Counts, dict[int, _Counts]], strict=False)
 
     # ------------------------------------------------------------------ learning
 
