@@ -30,13 +30,20 @@ asked = st.one_of(
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(MODELS), st.integers(1, 3)), min_size=2, max_size=4),
+    st.lists(
+        st.tuples(st.sampled_from(MODELS), st.integers(1, 3), st.integers(0, 3)), min_size=2, max_size=4
+    ),
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), held), max_size=8),
     asked,
 )
 @settings(max_examples=150, deadline=None)
 def test_counts_at_once_equal_counts_one_by_one(boxes, pods, needs: Needs):
-    cards = Cards(*(Box(f"n{at}", count, model, mib) for at, ((model, mib), count) in enumerate(boxes)))
+    cards = Cards(
+        *(
+            Box(f"n{at}", count, model, mib, slots=slots)
+            for at, ((model, mib), count, slots) in enumerate(boxes)
+        )
+    )
     for node, index, running in pods:
         if node < len(boxes) and index < boxes[node][1]:
             cards.put(f"n{node}", running, index)

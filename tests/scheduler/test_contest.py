@@ -59,6 +59,48 @@ async def test_binds_that_are_not_sent_yet_are_recalled(api: SchedulerApi) -> No
         assert sorted(o["spec"].get("nodeName") for o in api.objects(PODS)) == ["n1", "n1", "n2", "n2"]
 
 
+async def test_a_bind_is_recalled_when_another_scheduler_takes_its_card(api: SchedulerApi) -> None:
+    """There is room on the node, but not on the card; the pod is not lost, it gets another one."""
+    api.add(node("n1", gpus=4))
+    async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
+        go = hold(api)
+        api.add(pod("first"), pod("second"))
+        await running.settle(0.2)
+        card = str(running.service.model.assumed["default/second"].devices[0])
+        api.add(pod("theirs", scheduler="other", node="n1", annotations={"windlass.dev/devices": card}))
+        go.set()
+        await running.settle(2.0)
+        assert conflicts(running, "recalled") == 1.0
+        assert conflicts(running, "overcommitted") == 0.0
+        await running.settle(10.0)
+        held = [o["metadata"]["annotations"]["windlass.dev/devices"] for o in api.objects(PODS)]
+        assert sorted(running_names(api)) == ["first", "second", "theirs"]
+        assert len(set(held)) == 3
+
+
+async def test_a_pod_that_grows_where_it_is_recalls_what_is_not_sent_and_evicts_nobody(
+    api: SchedulerApi,
+) -> None:
+    """In-place resize: the kubelet decides on what is on its way already."""
+    api.add(node("n1", gpus=0, cpu="8"))
+    small, large = {"cpu": "1"}, {"cpu": "5"}
+    theirs = pod("theirs", scheduler="other", node="n1", requests=small)
+    api.add(theirs)
+    async with Running(api, bind_concurrency=1, bind_concurrency_max=1) as running:
+        go = hold(api)
+        api.add(*[pod(name, requests={"cpu": "3"}) for name in ("sent", "waits")])
+        await running.settle(0.2)
+        assert len(running.service.model.assumed) == 2
+        container = {**theirs["spec"]["containers"][0], "resources": {"requests": large}}
+        api.change(PODS, "default/theirs", spec={"containers": [container]})
+        go.set()
+        await running.settle(2.0)
+        assert sorted(running_names(api)) == ["sent", "theirs"]
+        assert conflicts(running, "recalled") == 1.0
+        assert conflicts(running, "overcommitted") == 0.0
+        assert not api.conditions(PODS, "default/sent").get("DisruptionTarget")
+
+
 async def test_one_that_another_scheduler_took_is_counted(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), node("n2", gpus=1, unschedulable=True), pod("b"))
     async with Running(api) as running:

@@ -62,7 +62,9 @@ def carded(i: int, y: int) -> Node:
     kind = y % 6
     h100 = [Device(at, GPU, "NVIDIA-H100-80GB-HBM3", 81_559, mode=CardMode.EITHER) for at in range(2)]
     sliced = [Device(at, GPU, "NVIDIA-A100-SXM4-80GB", 81_920, mode=CardMode.SLICED) for at in range(2, 4)]
-    t4 = [Device(at, GPU, "Tesla-T4", 15_360, numa=at // 2, link_group=at % 2) for at in range(4)]
+    t4 = [
+        Device(at, GPU, "Tesla-T4", 15_360, numa=at // 2, link_group=at % 2, slots=2 * at) for at in range(4)
+    ]
     npu = [Device(at, NPU, "Ascend910", 32_768) for at in range(2)]
     devices: list[Device] = ([], h100, t4, h100 + sliced, t4 + npu, sliced)[kind]
     amounts = {

@@ -19,7 +19,8 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """``zones`` and ``links``: the NUMA zone and the set of linked cards of each card, if known."""
+    """``zones`` and ``links``: the NUMA zone and the set of linked cards of each card, if known. ``slots``: how many
+    may share a card."""
 
     name: str
     cards: int = 8
@@ -29,6 +30,7 @@ class Box:
     memory_gib: float = 256
     zones: Sequence[int] = ()
     links: Sequence[int] = ()
+    slots: int = 0
 
     def node(self) -> Node:
         devices = tuple(
@@ -39,6 +41,7 @@ class Box:
                 self.memory_mib,
                 numa=self.zones[index] if self.zones else -1,
                 link_group=self.links[index] if self.links else -1,
+                slots=self.slots,
             )
             for index in range(self.cards)
         )

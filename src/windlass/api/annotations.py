@@ -231,5 +231,7 @@ LEADS = "windlass.dev/leads"
 VGPU_IDS_VOLCANO = "volcano.sh/vgpu-ids-new"
 """On a bound pod (Volcano vGPU): its cards by UUID, as the device plug-in reads them; written with the binding."""
 
+ALLOCATED_HAMI = "hami.io/vgpu-devices-allocated"
+"""On a bound pod (HAMi): its cards by UUID, init containers first; written with the binding, or by HAMi's scheduler."""
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")
 """``schedulerName``s that Windlass serves everywhere; embedded mode adds ``default-scheduler``."""

@@ -147,6 +147,8 @@ def over(card: Card, cuts: list[Cut], whole: int) -> list[str]:
         problems.append("is shared and sliced")
     if sum(cut.milli for cut in shares) > WHOLE or sum(cut.mib for cut in shares) > card.device.memory_mib:
         problems.append("is over-committed")
+    if 0 < card.device.slots < len(shares):
+        problems.append("is shared by more than may share it")
     if len(shares) > 1 and any(cut.milli >= WHOLE for cut in shares):
         problems.append("is held whole and shared")
     if slices:

@@ -8,6 +8,8 @@ rows that are not plain the answer is left to :mod:`windlass.engine.cardfit`, wi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ from windlass.engine.cardwish import wishes
 from windlass.engine.devices import WHOLE
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.devices import DeviceNeed
+from windlass.spi.objects import Device
 
 NO_SHARE, SLICED = -1, -2
 """Of a card and a need: it has no share for it; it could be sliced for it."""
@@ -46,8 +49,10 @@ def plain_counts(
     else:
         compute = WHOLE - cells[:, :, MILLI]
         here = np.where(milli > 0, compute // np.maximum(milli, 1), np.where(compute > 0, PLENTY, 0))
-        left = _memory(cards)[kits] - cells[:, :, MIB]
+        left = _fact(cards, "memory of cards", lambda device: device.memory_mib)[kits] - cells[:, :, MIB]
         here = np.minimum(here, np.where(mib > 0, left // np.maximum(mib, 1), PLENTY))
+        slots = _fact(cards, "slots of cards", lambda device: device.slots)[kits]
+        here = np.where(slots > 0, np.minimum(here, slots - cells[:, :, SHARES]), here)
         here = np.where(free, np.maximum(here, 0), 0)
     opened = ((here > 0) & (cells[:, :, HELD * FIELDS + SHARES] == 0)).sum(axis=1) * WHOLE
     planes = table.planes[rows, :, table.column(need.resource)]
@@ -75,12 +80,12 @@ def _shares(cards: CardTable, need: DeviceNeed) -> tuple[NDArray[np.int64], NDAr
     return both[0], both[1]
 
 
-def _memory(cards: CardTable) -> NDArray[np.int64]:
-    found = cards.facts.get("memory of cards")
+def _fact(cards: CardTable, name: str, of: Callable[[Device], int]) -> NDArray[np.int64]:
+    found = cards.facts.get(name)
     if found is None:
         widest = max((len(kit.cards) for kit in cards.kits), default=0)
         found = np.zeros((len(cards.kits), widest), dtype=np.int64)
         for kit in cards.kits:
-            found[kit.code, : len(kit.cards)] = [card.device.memory_mib for card in kit.cards]
-        cards.facts["memory of cards"] = found
+            found[kit.code, : len(kit.cards)] = [of(card.device) for card in kit.cards]
+        cards.facts[name] = found
     return found

@@ -31,13 +31,15 @@ Choose = Callable[[DeviceNeed, Sequence[CardState]], Sequence[float] | None]
 @dataclass(frozen=True, slots=True)
 class Glance:
     """What the cards of a row say to one need of a task: how many are of the kind that is asked for, how many
-    of those take it; the most compute (milli) and memory (MiB) that is left on one of them."""
+    of those take it; the most compute (milli) and memory (MiB) that is left on one of them; ``crowded``: how many
+    are shared by as many as may share them."""
 
     need: DeviceNeed
     cards: int
     taking: int
     milli: int
     mib: int
+    crowded: int = 0
     listed: bool = False
 
     @property
@@ -196,13 +198,14 @@ class Seating:
             return Glance(need, need.count, min(free, need.count), 0, 0, listed=True)
         taking = sum(self._cut(need, wish) is not None for wish in plan)
         open_to = [self.seats[w.slot] for w in plan if not self.seats[w.slot].taken]
-        shared = [seat for seat in open_to if not seat.slices]
+        shared = [seat for seat in open_to if not seat.slices and not seat.crowded]
         return Glance(
             need,
             len(plan),
             taking,
             max((WHOLE - seat.milli for seat in shared), default=0),
-            max((seat.free_mib() for seat in open_to), default=0),
+            max((seat.free_mib() for seat in open_to if not seat.crowded), default=0),
+            sum(seat.crowded for seat in open_to),
         )
 
     # ------------------------------------------------------------------ cards

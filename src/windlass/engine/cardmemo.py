@@ -50,8 +50,9 @@ class NeedMemo:
             (slot, cards[slot].device.resource, {}) for slot in sorted(self._wishes)
         ]
         """Slot, resource, state → place."""
-        self._seen: dict[tuple[int, int], tuple[bool, tuple[int, ...], tuple[int, ...]]] = {}
-        """Slot and state → whether the card does, and what is left of it: milli if it may be shared, MiB."""
+        self._seen: dict[tuple[int, int], tuple[bool, tuple[int, ...], tuple[int, ...], bool]] = {}
+        """Slot and state → whether the card does, and what is left of it: milli if it may be shared, MiB; whether as
+        many share it as may."""
 
     @staticmethod
     def serves(need: DeviceNeed) -> bool:
@@ -74,22 +75,25 @@ class NeedMemo:
 
     def glance(self, found: RowCards, cells: NDArray[np.int64]) -> Glance:
         """What the cards say to the need now (:meth:`~windlass.engine.cardfit.Seating.glance`)."""
-        taking, milli, mib = 0, list[int](), list[int]()
+        taking, crowded, milli, mib = 0, 0, list[int](), list[int]()
         for slot, wish in self._wishes.items():
             key = slot, found.states[slot]
             seen = self._seen.get(key)
             if seen is None:
                 seat = Seat(found.kit.cards[slot], cells[slot].tolist(), later=False, vacated=False)
                 takes = cut_of(self._need, wish, seat) is not None
-                left = () if seat.taken or seat.slices else (WHOLE - seat.milli,)
-                seen = takes, left, () if seat.taken else (seat.free_mib(),)
+                full = not seat.taken and seat.crowded
+                left = () if seat.taken or seat.slices or full else (WHOLE - seat.milli,)
+                seen = takes, left, () if seat.taken or full else (seat.free_mib(),), full
                 if len(self._seen) > MOST:
                     self._seen.clear()
                 self._seen[key] = seen
             taking += seen[0]
             milli += seen[1]
             mib += seen[2]
-        return Glance(self._need, len(self._wishes), taking, max(milli, default=0), max(mib, default=0))
+            crowded += seen[3]
+        most = max(milli, default=0), max(mib, default=0)
+        return Glance(self._need, len(self._wishes), taking, *most, crowded)
 
 
 def _opens(seat: Seat) -> int:

@@ -430,6 +430,8 @@ def together(card: Card, cells: Sequence[int], *, whole: bool) -> bool:
         return False
     if after[MILLI] > WHOLE or after[MIB] > card.device.memory_mib:
         return False
+    if 0 < card.device.slots < shares:
+        return False
     if not slices:
         return True
     doubled = any(after[PLACES] >> 8 * at & 255 > 1 for at in range(ROOMIEST))

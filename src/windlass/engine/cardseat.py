@@ -44,6 +44,7 @@ class Seat:
         "shares",
         "slices",
         "taken",
+        "users",
     )
 
     def __init__(self, card: Card, cells: Sequence[int], *, later: bool, vacated: bool) -> None:
@@ -60,6 +61,7 @@ class Seat:
             self.mask = covered(h[PLACES]) | covered(k[PLACES])
             self.taken = bool(taken)
         self.milli, self.mib, self.shares, self.slices = sums[MILLI], sums[MIB], sums[SHARES], sums[SLICES]
+        self.users = self.shares
         if not later:
             self.shares, self.slices = h[SHARES] + k[SHARES], h[SLICES] + k[SLICES]
         self.compute, self.media = sums[COMPUTE], sums[MEDIA] > 0
@@ -86,9 +88,14 @@ class Seat:
         found = geometry.best(self.state, profile)
         return found[0] if found is not None else -1
 
+    @property
+    def crowded(self) -> bool:
+        """Whether as many share it as may."""
+        return 0 < self.card.device.slots <= self.users
+
     def takes_share(self, share: tuple[int, int] | None) -> bool:
         """Where all compute is given away nobody else gets in, not even for memory alone."""
-        if share is None or self.slices or self.taken:
+        if share is None or self.slices or self.taken or self.crowded:
             return False
         milli, mib = share
         if milli >= WHOLE and self.shares:
@@ -125,6 +132,7 @@ class Seat:
             self.milli += cut.milli
             self.mib += cut.mib
             self.shares += 1
+            self.users += 1
         if later:
             self.kept += 1
         else:
@@ -148,7 +156,8 @@ def capacity_of(need: DeviceNeed, wish: Wish, seat: Seat) -> int:
     here = (WHOLE - seat.milli) // milli if milli else PLENTY
     if mib:
         here = min(here, (seat.card.device.memory_mib - seat.mib) // mib)
-    return here
+    slots = seat.card.device.slots
+    return min(here, slots - seat.users) if slots else here
 
 
 def cut_of(need: DeviceNeed, wish: Wish, seat: Seat) -> Cut | None:

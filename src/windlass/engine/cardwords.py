@@ -79,7 +79,13 @@ def _left(glances: list[Glance]) -> str:
         told.append(f"{from_units(need.resource or 'gpu', max(g.milli for g in glances))} of a card")
     if need.memory_mib or (need.memory_milli and not need.milli):
         told.append(f"{max(g.mib for g in glances)} MiB")
-    return f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
+    crowded = max(glance.crowded for glance in glances)
+    if crowded and not any(glance.milli or glance.mib for glance in glances):
+        return "as many share each card as its device plug-in serves"
+    left = f"the freest card has {' and '.join(told)} left" if told else "no card is free for it"
+    return (
+        f"{left}; as many share {crowded} cards of a node as its device plug-in serves" if crowded else left
+    )
 
 
 def wish(need: DeviceNeed) -> str:

@@ -197,6 +197,7 @@ def _entries(text: str) -> Iterator[Device]:
             uuid=fields[0],
             healthy=fields[4].lower() == "true",
             mode=CardMode.SLICED if fields[5:6] == ["mig"] else CardMode.PLAIN,
+            slots=int(fields[1]) if fields[1].isdecimal() and len(fields[1]) < 5 else 0,
         )
 
 

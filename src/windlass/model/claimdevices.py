@@ -225,6 +225,16 @@ class Shelf:
                 return one.driver, one.pool, one.name
         return DRIVER, node, f"gpu-{index}"
 
+    def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
+        """Resource and index of a card of a node by the driver's name for it; the inverse of :meth:`name_of`."""
+        for one in self._listed.get(node, ()):
+            if (one.driver, one.pool, one.name) == (driver, pool, name):
+                return one.resource, one.index
+        number = name.removeprefix("gpu-")
+        if (driver, pool) != (DRIVER, node) or number == name or not (number.isascii() and number.isdigit()):
+            return None
+        return (GPU, int(number)) if not self._listed.get(node) else None
+
 
 def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> DeviceNeed:
     """Any of ``models``; of ``others`` those are named whose names one of them is a part of."""

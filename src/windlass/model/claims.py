@@ -13,6 +13,7 @@ needs the devices, the others need its node.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -110,7 +111,11 @@ class ClaimBook:
     # ------------------------------------------------------------------ what a pod needs
 
     def asked(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[Claims, str]:
-        """What the claims of a pod ask for, and the node that it must go to because a claim is there (or "")."""
+        """What the claims of a pod ask for, and the node that it must go to because a claim is there (or ""). Of a
+        pod that is bound: what they hold, whoever allocated it and however it was asked for."""
+        held = self.held(pod, pods) if pod.node_name else ()
+        if held:
+            return _held(held), ""
         found = _Found()
         for position, reference in enumerate(pod.shape.claims):
             place = f"spec.resourceClaims[{position}]"
@@ -123,6 +128,27 @@ class ClaimBook:
                 self._request(found, place, request)
         charges = tuple(sorted(found.charges.items()))
         return Claims(tuple(found.needs), charges, tuple(found.problems)), found.pinned
+
+    def allotted(self, pod: views.Pod) -> Iterator[tuple[str, str, int]]:
+        """The devices that the pod's claims hold, whoever allocated them: claim, resource and index on its node.
+        Those that no slice lists are left out."""
+        for reference in pod.shape.claims:
+            claim = self._own_claim(pod, reference)
+            for result in claim.results if claim is not None else ():
+                place = self.shelf.place_of(pod.node_name, result.driver, result.pool, result.device)
+                if claim is not None and place is not None:
+                    yield claim.key, *place
+
+    def held(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[tuple[str, int], ...]:
+        """Resource and index of the devices that were allocated for the pod, those left out that another carries."""
+        shared = {
+            f"{pod.namespace}/{reference.claim}"
+            for reference in pod.shape.claims
+            if (carrier := self._carrier(pod, reference, pods)) is not None and carrier.key != pod.key
+        }
+        return tuple(
+            (resource, index) for claim, resource, index in self.allotted(pod) if claim not in shared
+        )
 
     def carried_words(self, key: str, pods: Mapping[str, views.Pod]) -> dict[str, str]:
         """The cards of the pods that carry what a pod shares: it uses them, too."""
@@ -213,9 +239,7 @@ class ClaimBook:
             need, why = self._option(option)
             if need is not None:
                 found.needs.append(need)
-                charge = (
-                    GPU if need.resource in ("", GPU) or need.resource.startswith(DRIVER) else need.resource
-                )
+                charge = _charged(need.resource)
                 found.charges[charge] = found.charges.get(charge, 0) + need.count * WHOLE
                 return
             refusals.append(why)
@@ -348,6 +372,22 @@ def writes_for(
             kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
             writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
     return writes
+
+
+def _held(cards: Sequence[tuple[str, int]]) -> Claims:
+    """Whole cards, so many of each resource."""
+    counts = Counter(resource for resource, _ in cards)
+    charges: dict[str, int] = {}
+    for resource, count in counts.items():
+        charge = _charged(resource)
+        charges[charge] = charges.get(charge, 0) + count * WHOLE
+    needs = tuple(DeviceNeed(resource, count, milli=WHOLE) for resource, count in sorted(counts.items()))
+    return Claims(needs, tuple(sorted(charges.items())))
+
+
+def _charged(resource: str) -> str:
+    """What a queue is charged in for devices of a resource (empty: of several)."""
+    return GPU if resource in ("", GPU) or resource.startswith(DRIVER) else resource
 
 
 def _put(into: dict[str, Value], key: str, value: Value) -> bool:

@@ -84,7 +84,7 @@ class ClusterModel(Translation):
             HeldSlice(share.index, share.profile, share.start) for share in bind.devices if share.start >= 0
         )
         indices = tuple(share.index for share in bind.devices)
-        self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held)
+        self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held, bind.devices)
 
     def resume(self, binds: Iterable[Bind], changes: list[deltas.Delta]) -> list[deltas.Delta]:
         """Binds that somebody else had decided, assumed from now on: ``changes``, which tell the engine of their pods

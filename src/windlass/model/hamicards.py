@@ -2,7 +2,8 @@
 
 Its form is HAMi's protocol: a JSON list of objects (``id``, ``count``, ``devmem`` in MiB, ``devcore``, ``type``,
 ``numa``, ``mode``, ``health``, ``index``), by older plug-ins text, ``UUID,slots,MiB,cores,type,numa,health:…``. Memory
-is what the plug-in hands out: more than the card has where it was told to scale. What cannot be read is no card.
+is what the plug-in hands out: more than the card has where it was told to scale. ``count`` is how many containers may
+use the card at once (its ``deviceSplitCount``). What cannot be read is no card.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _MOST = 1024
 
 class _Wire(msgspec.Struct, gc=False):
     id: str = ""
+    count: int = 0
     devmem: int = 0
     type: str = ""
     numa: int = -1
@@ -53,6 +55,7 @@ def _device(index: int, wire: _Wire) -> Device:
         healthy=wire.health,
         numa=wire.numa,
         mode=mode,
+        slots=min(max(0, wire.count), _MOST),
     )
 
 
@@ -75,4 +78,7 @@ def _legacy(text: str) -> Iterator[_Wire]:
             continue
         numa = int(fields[5]) if fields[5].isascii() and fields[5].isdigit() and len(fields[5]) < 5 else -1
         healthy = fields[6].lower() == "true"
-        yield _Wire(id=fields[0], devmem=int(fields[2]), type=fields[4], numa=numa, health=healthy)
+        count = int(fields[1]) if fields[1].isascii() and fields[1].isdigit() and len(fields[1]) < 5 else 0
+        yield _Wire(
+            id=fields[0], count=count, devmem=int(fields[2]), type=fields[4], numa=numa, health=healthy
+        )

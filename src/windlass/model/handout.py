@@ -53,14 +53,19 @@ def handed(share: DeviceShare) -> Handed:
     return Handed(share.index, min(WHOLE, max(share.milli, memory)))
 
 
-def own_words(shares: Iterable[DeviceShare]) -> dict[str, str]:
-    """Windlass' own annotations; none for a pod without cards."""
-    return deviceparts.to_annotations(
+def parts_of(shares: Iterable[DeviceShare]) -> tuple[deviceparts.Part, ...]:
+    """What was decided, card by card."""
+    return tuple(
         deviceparts.Part(share.index, share.milli, share.memory_mib, share.profile, share.start)
         if share.start >= 0 or share.milli < WHOLE
         else deviceparts.Part(share.index)
         for share in shares
     )
+
+
+def own_words(shares: Iterable[DeviceShare]) -> dict[str, str]:
+    """Windlass' own annotations; none for a pod without cards."""
+    return deviceparts.to_annotations(parts_of(shares))
 
 
 def words_of(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devicewords import annotation_words
+from windlass.engine.decision import DeviceShare
 from windlass.model import groups, queues
 from windlass.model.adoption import Fence
 from windlass.model.claims import ClaimBook, Item
@@ -33,6 +34,8 @@ class Assumed:
     node: str
     devices: tuple[int, ...] = ()
     slices: tuple[HeldSlice, ...] = ()
+    shares: tuple[DeviceShare, ...] = ()
+    """The same cards, each with what of it was decided."""
 
     def shown_by(self, pod: views.Pod) -> bool:
         """Whether a pod is bound as was decided, with the same cards; else somebody else bound it first."""

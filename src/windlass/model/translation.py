@@ -311,7 +311,11 @@ class Translation(Grouping):
         self._note_end(pod)
         translated = self._needs.of(pod, extras=self._extras(pod, "", Dialect.WINDLASS))
         node = self.nodes.get(pod.node_name)
-        return tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now, node=node)
+        task = tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now, node=node)
+        if pod.shape.claims and not task.devices:
+            indices = {index for _, index in self.claims.held(pod, self.pods)}
+            return replace(task, devices=tuple(sorted(indices)))
+        return task
 
     def _lent_to(self, pod: views.Pod) -> str:
         """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:

@@ -1,17 +1,17 @@
 """Nodes that another scheduler binds to while binds decided here are on their way.
 
 The engine knows of a foreign pod as soon as it is seen, but what was decided before then stands: of the binds
-that have not been sent, those that the node cannot hold any more are recalled. In the order of their decisions
-the last ones go first. Pure.
+that have not been sent, those that the node cannot hold any more are recalled, by its amounts or by the cards that were
+meant for them. In the order of their decisions the last ones go first. Pure.
 """
 
 from __future__ import annotations
 
 from windlass.api import views
 from windlass.engine.decision import Bind
-from windlass.model import cards
 from windlass.model.cluster import ClusterModel
-from windlass.model.ledger import PODS, Ledger, amounts_held
+from windlass.model.holdings import Room, amounts_with_pod, as_bound
+from windlass.model.ledger import Ledger
 
 LIVELY_SECONDS = 10.0
 """For so long after somebody else's pod came to a node more of them are expected. Binds are then sent a few at a
@@ -37,6 +37,11 @@ class Contest:
         """A pod that was not bound by a decision of here has come to its node."""
         self._disputed[pod.node_name] = now
         self._alone_since = now + LIVELY_SECONDS
+        self.grown(pod)
+
+    def grown(self, pod: views.Pod) -> None:
+        """A pod holds more of its node than before: it is being resized, or was told which cards it has. What is on
+        its way already is not disputed for that: a kubelet grants no growth for which there is no room."""
         if self._model.assumed:
             self._news.add(pod.node_name)
 
@@ -68,26 +73,24 @@ class Contest:
         news, self._news = self._news, set()
         model = self._model
         self._too_many = {task: why for task, why in self._too_many.items() if task in model.assumed}
-        left: dict[str, dict[str, int]] = {}
+        rooms: dict[str, Room] = {}
         for task, assumed in model.assumed.items():
             pod = model.pods.get(task)
             if assumed.node not in news or pod is None or pod.uid != assumed.uid or pod.node_name:
                 continue
-            free = left.get(assumed.node)
-            if free is None:
+            room = rooms.get(assumed.node)
+            if room is None:
                 node = model.nodes.get(assumed.node)
                 if node is None:
                     continue
-                free = left[assumed.node] = self._ledger.free(node.name, cards.amounts_of(node))
-            amounts = {**amounts_held(pod), PODS: 1}
-            lacks = [name for name, units in amounts.items() if name in free and free[name] < units]
-            if lacks:
-                why = f"another scheduler's pod took the room on {assumed.node} ({', '.join(sorted(lacks))})"
-                self._too_many[task] = why
-                continue
-            for name, units in amounts.items():
-                if name in free:
-                    free[name] -= units
+                room = rooms[assumed.node] = self._ledger.room(node)
+            meant = as_bound(pod, assumed)
+            if lacks := room.lacks(meant):
+                self._too_many[task] = (
+                    f"another scheduler's pod took the room on {assumed.node} ({', '.join(lacks)})"
+                )
+            else:
+                room.take(meant)
 
 
 def instead(pod: views.Pod, model: ClusterModel, ledger: Ledger) -> views.Pod:
@@ -97,13 +100,13 @@ def instead(pod: views.Pod, model: ClusterModel, ledger: Ledger) -> views.Pod:
     node = model.nodes.get(pod.node_name)
     if pod.owners or node is None:
         return pod
-    excess = ledger.excess(pod.node_name, cards.amounts_of(node))
+    excess = ledger.room(node).over()
 
     def may(one: views.Pod) -> bool:
         there = one.node_name == pod.node_name and not one.finished and not one.deleted
         if not there or not one.owners or not model.manages(one) or _rank(one) > _rank(pod):
             return False
-        gives = {**amounts_held(one), PODS: 1}
+        gives = amounts_with_pod(one)
         return all(gives.get(name, 0) >= units for name, units in excess.items())
 
     others = [one for one in model.pods.values() if may(one)] if excess else []

@@ -21,9 +21,9 @@ from windlass.api.views.podshape import PodShape
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
-from windlass.model import cards
 from windlass.model.cluster import ClusterModel
-from windlass.model.ledger import PODS, Ledger, amounts_held
+from windlass.model.holdings import PODS, amounts_held, amounts_with_pod, as_bound
+from windlass.model.ledger import Ledger
 from windlass.scheduler.contest import LIVELY_SECONDS
 from windlass.scheduler.nodechecks import takes
 
@@ -34,8 +34,9 @@ _FRESH_SECONDS = 0.02
 
 @dataclass(slots=True)
 class _Alike:
-    """Pods that ask the same: how many, and when the last of them was seen first."""
+    """Pods that ask the same: what of a node's amounts, how many, and when the last of them was seen first."""
 
+    amounts: Mapping[str, int]
     pods: int = 0
     seen: float = 0.0
 
@@ -83,7 +84,8 @@ class Courtesy:
         if new is not None and _waits(new) and not self._model.manages(new):
             self._waiting[new.key] = new
             if known is None or known.uid != new.uid or known.shape is not new.shape:
-                alike = self._shapes.setdefault(new.scheduler_name, {}).setdefault(new.shape, _Alike())
+                shapes = self._shapes.setdefault(new.scheduler_name, {})
+                alike = shapes.setdefault(new.shape, _Alike(amounts_held(new)))
                 alike.pods += 1
                 alike.seen = self._newest = now
                 self._leave(known)
@@ -129,31 +131,34 @@ class Courtesy:
             )
         except (StatusError, Unreachable):
             return []
-        free = dict(cards.amounts_of(node))
+        room = Ledger(self._model.claims).room(node)
         seen = set()
         for raw in found.items:
             pod = views.decode_pod(raw)
             seen.add(pod.key)
             if not pod.finished:
-                _take(free, pod)
+                room.take(pod)
+        lacks: dict[str, None] = {}
         for task, assumed in self._model.assumed.items():
             pod = self._model.pods.get(task) if assumed.node == name and task not in seen else None
             if pod is not None:
-                _take(free, pod)
-        return sorted(resource for resource, units in free.items() if units < 0)
+                meant = as_bound(pod, assumed)
+                lacks.update(dict.fromkeys(room.crowded(meant)))
+                room.take(meant)
+        return [*sorted(room.over()), *lacks]
 
     def _contested(self, name: str, now: float) -> bool:
         node = self._model.nodes.get(name)
         if node is None:
             return False
-        free = self._ledger.free(name, cards.amounts_of(node))
+        free = self._ledger.room(node).left
         ours = self._assumed(now).get(name, {})
         freed = now - self._freed.get(name, float("-inf")) < self._turn
         for scheduler, shapes in self._shapes.items():
             rushes = freed and now - self._alive.get(scheduler, float("-inf")) < ALIVE_SECONDS
             for shape, alike in shapes.items():
                 due = rushes or now - alike.seen < self._turn
-                if due and _between(shape.request, free, ours) and takes(node, shape):
+                if due and _between(alike.amounts, free, ours) and takes(node, shape):
                     return True
         return False
 
@@ -168,16 +173,10 @@ class Courtesy:
             if pod is None or pod.node_name:
                 continue
             amounts = sums.setdefault(assumed.node, {})
-            for name, units in {**amounts_held(pod), PODS: 1}.items():
+            for name, units in amounts_with_pod(pod).items():
                 amounts[name] = amounts.get(name, 0) + units
         self._ours = (now, sums)
         return sums
-
-
-def _take(free: dict[str, int], pod: views.Pod) -> None:
-    for name, units in {**amounts_held(pod), PODS: 1}.items():
-        if name in free:
-            free[name] -= units
 
 
 def _waits(pod: views.Pod) -> bool:

@@ -13,18 +13,15 @@ comes in as monotonic seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from windlass.api import views
-from windlass.api.deviceasks import GPU, WHOLE
-from windlass.api.quantities import from_units, is_device
 from windlass.engine.decision import Bind
-from windlass.model import cards
 from windlass.model.cluster import ClusterModel
-from windlass.model.ledger import PODS, Ledger, amounts_held
+from windlass.model.holdings import Room, amounts_with_pod, as_bound
+from windlass.model.ledger import Ledger
 
 KEPT_SECONDS = 70.0
 """An API server gives a request up after 60 seconds (``--request-timeout``)."""
@@ -89,8 +86,11 @@ class BindGuard:
         pod = self._model.pods.get(bind.task)
         if bind.node not in self._nodes or node is None or pod is None or pod.uid != bind.uid:
             return ""
-        left = self._left(node, "")
-        over = [name for name in (*amounts_held(pod), PODS) if left.get(name, 0) < 0]
+        room = self._room(node, "")
+        over = [name for name in amounts_with_pod(pod) if room.left.get(name, 0) < 0]
+        assumed = self._model.assumed.get(bind.task)
+        if assumed is not None and assumed.uid == bind.uid:
+            over += room.crowded(as_bound(pod, assumed), taken=True)
         return f"another scheduler is binding to node {node.name} ({', '.join(over)})" if over else ""
 
     # ------------------------------------------------------------------ seen
@@ -121,37 +121,22 @@ class BindGuard:
     # ------------------------------------------------------------------ sums
 
     def _lacks(self, node: views.Node, pod: views.Pod) -> str:
-        """What ``node`` has too little of for ``pod``, in words. Resources that a node does not speak of at all are
-        somebody else's business."""
-        left = self._left(node, pod.uid, pod.key)
-        found = []
-        for name, units in {**amounts_held(pod), PODS: 1}.items():
-            if units > 0 and name in left and units > left[name]:
-                found.append(
-                    f"{from_units(name, units)} {name} of {from_units(name, max(0, left[name]))} left"
-                )
+        """What ``node`` has too little of for ``pod``, in words."""
+        found = self._room(node, pod.uid, pod.key).lacks(_on(pod, node.name))
         return f"node {node.name} has no room for pod {pod.key}: {', '.join(found)}" if found else ""
 
-    def _left(self, node: views.Node, uid: str, key: str = "") -> dict[str, int]:
+    def _room(self, node: views.Node, uid: str, key: str = "") -> Room:
         """What of a node is neither held, nor decided here, nor promised, but for what ``uid`` and ``key`` have."""
-        left = self._ledger.free(node.name, cards.amounts_of(node))
-        shared = self._ledger.shared_cards(node.name)
+        beside = []
         for task, assumed in self._model.assumed.items():
             if assumed.node != node.name or task == key:
                 continue
             pod = self._model.pods.get(task)
-            if pod is None or pod.uid != assumed.uid or pod.node_name:
-                continue
-            _take(left, amounts_held(pod))
-            if pod.shape.speaks_of_parts and not any(map(is_device, amounts_held(pod))):
-                shared |= {(GPU, index) for index in assumed.devices}
-        for other, hold in self._nodes.get(node.name, {}).items():
-            if other != uid:
-                _take(left, amounts_held(hold.pod))
-        for resource, _ in shared:
-            if resource in left:
-                left[resource] -= WHOLE
-        return left
+            if pod is not None and pod.uid == assumed.uid and not pod.node_name:
+                beside.append(as_bound(pod, assumed))
+        held = self._nodes.get(node.name, {})
+        beside += [_on(hold.pod, node.name) for other, hold in held.items() if other != uid]
+        return self._ledger.room(node, beside)
 
     # ------------------------------------------------------------------ bookings
 
@@ -203,7 +188,5 @@ def _always_taken(pod: views.Pod) -> bool:
     return (pod.priority or 0) >= CRITICAL or any(owner.kind == "Node" for owner in pod.owners)
 
 
-def _take(left: dict[str, int], amounts: Mapping[str, int]) -> None:
-    for name, units in {**amounts, PODS: 1}.items():
-        if name in left:
-            left[name] -= units
+def _on(pod: views.Pod, node: str) -> views.Pod:
+    return msgspec.structs.replace(pod, node_name=node)

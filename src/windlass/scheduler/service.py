@@ -126,7 +126,7 @@ class SchedulerService:
         self._wake = asyncio.Event()
         self.ready = asyncio.Event()
         self._keeper = Keeper()
-        self._ledger = Ledger()
+        self._ledger = Ledger(self.model.claims)
         self._run_times = RunTimes(
             client,
             self.model,
@@ -555,7 +555,11 @@ class SchedulerService:
                 and (assumed.uid, assumed.node) == (new.uid, new.node_name)
             )
             self._guard.seen(old, new, self._clock.monotonic(), foreign=not (self._takes_over or here))
-        if new is None or not new.node_name or (old is not None and old.node_name):
+        if new is None or not new.node_name:
+            return
+        if old is not None and old.node_name:
+            if old.shape is not new.shape or old.annotations != new.annotations:
+                self._contest.grown(new)
             return
         ours = assumed is not None and assumed.uid == new.uid
         if assumed is not None and ours:

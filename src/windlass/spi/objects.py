@@ -176,6 +176,7 @@ class Taint:
 class Device:
     """One accelerator of a node. ``index`` is what ``windlass.dev/devices`` speaks of.
 
+    ``slots``: how many may share it at most, where a device plug-in has its own limit; 0: it has none.
     ``compute``: its CUDA compute capability, (0, 0) where it is not known. ``geometry``: the profiles that it
     can be sliced into, as the node says; without them those of its model count (by name, or by model and
     memory; :mod:`windlass.engine.mig`).
@@ -192,6 +193,7 @@ class Device:
     mode: CardMode = CardMode.PLAIN
     compute: tuple[int, int] = (0, 0)
     geometry: tuple[SliceProfile, ...] = ()
+    slots: int = 0
 
 
 class HeldSlice(NamedTuple):
