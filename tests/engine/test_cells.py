@@ -102,6 +102,24 @@ def test_a_class_that_follows_equals_one_made_anew(request, dialect, rounds, spr
         assert cls.best() == (int(other.key.argmax()) if other.total else -1)
 
 
+@settings(max_examples=80, deadline=None)
+@given(SMALL, DIALECTS, CHANGES, st.sets(st.integers(0, 29), max_size=12))
+def test_a_few_rows_will_be_what_many_will_be(request, dialect, changes, few) -> None:
+    table = NodeTable()
+    for i in range(30):
+        table.upsert(Node(f"n{i:02}", {"cpu": 9, "memory": 9, GPU: i % 9, "pods": 3}, {}))
+    cls = ClassIndex(table, Policies(node_policies()), 9).get(wants(request, dialect))
+    for row, plane, amounts in changes:
+        write(table, row, plane, amounts)
+        table.touch(row)
+    rows = np.array(sorted(few), dtype=np.int64)
+    counts, keys = cls.future(np.arange(30, dtype=np.int64))
+    found = cls.future(rows)
+    assert np.array_equal(found[0], counts[rows])
+    assert np.array_equal(found[1], keys[rows])
+    assert np.array_equal(cls.future_count(rows), counts[rows])
+
+
 def test_rows_are_read_again_once_they_have_changed_or_the_columns_have() -> None:
     table = NodeTable()
     table.upsert(Node("n", {"cpu": 5, "pods": 9}))

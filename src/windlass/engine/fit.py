@@ -33,6 +33,8 @@ _FEW = 48
 _CLEAR = 3
 """More changed rows than this are first tested together for what they lack."""
 _LUCK = 32
+_FEW_LATER = 16
+"""So few rows are faster judged one by one as they will be."""
 _TOGETHER = 3
 """From so many fits on it pays to judge the same rows for all of them at once."""
 _PLAIN = 256
@@ -76,6 +78,7 @@ class NodeFit:
         "_built_epoch",
         "_by_card",
         "_joins",
+        "_later",
         "_least",
         "_luck",
         "_memo",
@@ -136,6 +139,8 @@ class NodeFit:
         by_cards = any(of is not None for _, _, of in self._plain or ())
         self._most_open = _CARDS_OPEN if by_cards else _PLAIN_OPEN
         self._by_card = bool(needs.devices) or self._scores.reads_cards
+        self._later = self._plain is not None and not by_cards and not needs.devices
+        """Whether a row as it will be can be judged in plain integers."""
         self._joins = joins(policies, needs)
 
     def drop(self) -> None:
@@ -467,9 +472,9 @@ class NodeFit:
     def _set_row(self, row: int, count: int, score: float) -> None:
         self.count[row] = count
         if count > 0:
-            whole = float(self._static_score[row]) + score
+            whole = self._static_score.item(row) + score
             ranked = round(whole / self._scores.weight * SCORE_UNITS)
-            key = (ranked << TIE_BITS) | int(self._table.ranking.tie[row])
+            key = (ranked << TIE_BITS) | self._table.ranking.tie.item(row)
             self.key[row] = key
             if key > self._top_key:
                 self._top, self._top_key = row, key
@@ -480,6 +485,12 @@ class NodeFit:
 
     def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
+        if self._later and len(rows) <= _FEW_LATER:
+            self.refresh()
+            found = [self._future_at(row) for row in rows.tolist()]
+            return np.array([n for n, _ in found], dtype=np.int64), np.array(
+                [k for _, k in found], dtype=np.int64
+            )
         count = self.future_count(rows)
         key = np.full(len(rows), -1, dtype=np.int64)
         open_ = count.nonzero()[0]
@@ -492,9 +503,30 @@ class NodeFit:
     def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The first of :meth:`future` alone."""
         self.refresh()
+        if self._later and len(rows) <= _FEW_LATER:
+            return np.array([self._future_at(row, ranked=False)[0] for row in rows.tolist()], dtype=np.int64)
         count = self._counted(TableView(self._table, rows, future=True))
         count[~self.static[rows]] = 0
         return count
+
+    def _future_at(self, row: int, *, ranked: bool = True) -> tuple[int, int]:
+        """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
+        if not self.static[row]:
+            return 0, -1
+        allocatable, used, releasing, promised = self._table.planes[row].tolist()
+        held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
+        count = min([(allocatable[column] - held[column]) // units for column, units in self._plain_asked])
+        if count <= 0:
+            return 0, -1
+        if not ranked:
+            return count, -1
+        score = 0.0
+        for weight, by_amounts, _ in self._plain or ():
+            if by_amounts is not None:
+                score += weight * by_amounts(allocatable, held, [0] * len(held))
+        whole = float(self._static_score[row]) + score
+        value = round(whole / self._scores.weight * SCORE_UNITS)
+        return count, (value << TIE_BITS) | int(self._table.ranking.tie[row])
 
     def future_total(self) -> int:
         """``total`` as it will be once all that terminates is gone."""
@@ -509,7 +541,7 @@ class NodeFit:
         """The best row that takes a task of the class now; -1 if none. Domains are not asked."""
         self.refresh()
         key, top = self.key, self._top
-        if top >= 0 and key[top] == self._top_key:
+        if top >= 0 and key.item(top) == self._top_key:
             return top
         if not len(key):
             return -1
