@@ -29,10 +29,13 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
     return made
 
 
-async def one_run(api: SchedulerApi, running: Running, name: str, seconds: float, size: int = 1) -> None:
+async def one_run(
+    api: SchedulerApi, running: Running, name: str, seconds: float, size: int = 1, gpus: int = 1
+) -> None:
     """A gang starts, runs for so long and ends well."""
     members = [f"{name}-{i}" for i in range(size)]
-    api.add(group(name, size), *[pod(member, group=name) for member in members])
+    requests = {"nvidia.com/gpu": gpus}
+    api.add(group(name, size), *[pod(member, group=name, requests=requests) for member in members])
     await running.settle(1)
     started = rfc3339(api.clock.now())
     for member in members:
@@ -58,11 +61,33 @@ async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> No
         api.add(said)
         await running.settle(1)
         told = estimate(running, "train-9")
-        assert told.learned.startswith("by 3 earlier runs of this name and size: p50 1m")
+        assert told.learned.startswith("by 3 earlier runs of this name, size and request: p50 1m")
         assert 119 <= told.run_estimate <= 125
         assert told.run_bound == told.run_estimate
         assert (estimate(running, "other").run_estimate, estimate(running, "other").learned) == (None, "")
         assert (estimate(running, "said").run_estimate, estimate(running, "said").learned) == (5, "")
+
+
+async def test_equal_requests_are_told_apart_from_others_also_where_pods_come_later(
+    api: SchedulerApi,
+) -> None:
+    async with Running(api) as running:
+        await running.settle(1)
+        for number in range(3):
+            await one_run(api, running, f"train-{number}", 100)
+            await one_run(api, running, f"train-{number + 10}", 1000, gpus=2)
+        api.add(group("train-20", 1))
+        await running.settle(1)
+        assert "of this name and size" in estimate(running, "train-20").learned
+        assert estimate(running, "train-20").run_estimate > 900
+        api.add(pod("train-20-0", group="train-20", requests={"nvidia.com/gpu": 1}))
+        await running.settle(1)
+        assert "of this name, size and request" in estimate(running, "train-20").learned
+        assert estimate(running, "train-20").run_estimate < 200
+        api.add(pod("train-21", requests={"nvidia.com/gpu": 2}), group("other", 1))
+        await running.settle(1)
+        assert estimate(running, "pod:train-21").run_estimate > 900
+        assert not running.service._run_times._shapeless - {"default/other"}
 
 
 async def test_how_true_they_were_is_counted(api: SchedulerApi) -> None:
@@ -101,7 +126,7 @@ async def test_a_restart_remembers(api: SchedulerApi) -> None:
         await running.settle(61)
         kept = api.object(CONFIG_MAPS, KEPT)
         assert kept is not None
-        assert len(json.loads(kept["data"]["history"])["keys"]) == 4
+        assert len(json.loads(kept["data"]["history"])["keys"]) == 5
         writes = len(api.writes("configmaps"))
         await running.settle(130)
         assert len(api.writes("configmaps")) == writes

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from windlass.api import views
+from windlass.model.grouping import Grouping
 from windlass.predict.model import Traits
 from windlass.spi.objects import Group
 
 
-def traits_of(group: Group) -> Traits:
-    """The namespace stands for its owner."""
+def traits_of(group: Group, shape: str = "") -> Traits:
+    """The namespace stands for its owner. ``shape``: as :func:`shape_of` tells it; empty: no pod of it is known."""
     namespace, _, name = group.key.partition("/")
-    return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1))
+    return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1), shape=shape)
+
+
+def shape_of(pod: views.Pod) -> str:
+    """What a pod asks for, in words that are equal for equal requests."""
+    return " ".join(f"{name}={units}" for name, units in sorted(pod.shape.request.items()) if units)
+
+
+def shape_in(model: Grouping, group: str) -> str:
+    """That of the first pod of a group that a model knows, which stands for all; empty where there is none yet."""
+    pod = next(iter(model.pods_of(group)), None)
+    return "" if pod is None else shape_of(pod)
+
+
+def shapes_in(model: Grouping, groups: Iterable[str]) -> dict[str, str]:
+    """Group → that, of those of which a pod is known."""
+    found = {group: shape_in(model, group) for group in groups}
+    return {group: shape for group, shape in found.items() if shape}

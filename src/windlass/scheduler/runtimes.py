@@ -20,10 +20,10 @@ from windlass.client.errors import Unreachable
 from windlass.engine import deltas
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
-from windlass.model.traits import traits_of
+from windlass.model.traits import shape_in, shape_of, traits_of
 from windlass.observe import logs
 from windlass.predict.history import History, HistoryRecord
-from windlass.predict.model import Run
+from windlass.predict.model import Run, Traits
 from windlass.scheduler.options import OWN_NAMESPACE
 from windlass.spi.configuration import LEARNED, SchedulerConfig
 from windlass.spi.objects import Group
@@ -65,6 +65,8 @@ class RunTimes:
         self._ended = ended
         self._saved = 0
         self._complained = False
+        self._shapeless: set[str] = set()
+        """Groups of which the engine was told before any of their pods was known."""
 
     # ------------------------------------------------------------------ learning
 
@@ -79,15 +81,15 @@ class RunTimes:
             return
         work, seconds = group.uid or group.key, end - new.started
         if self._ended is not None and not self.history.knows(work):
-            self._ended(*self._judge(group, seconds))
-        self.history.observe(Run(work, traits_of(group), seconds))
+            self._ended(*self._judge(group, traits_of(group, shape_of(new)), seconds))
+        self.history.observe(Run(work, traits_of(group, shape_of(new)), seconds))
 
-    def _judge(self, group: Group, seconds: float) -> tuple[str, str]:
+    def _judge(self, group: Group, traits: Traits, seconds: float) -> tuple[str, str]:
         """What was expected, just before the first of its pods has ended: by whom, and ``within`` its bounds, ``early``
         (shorter than the 0.1-quantile), ``late`` (longer than what is reckoned with), or ``unknown``."""
         if group.run_estimate is not None:
             return "owner", "within" if seconds <= group.run_estimate else "late"
-        found = self.history.predict(traits_of(group))
+        found = self.history.predict(traits)
         if found is None:
             return "none", "unknown"
         if seconds > found.seconds:
@@ -97,14 +99,34 @@ class RunTimes:
     # ------------------------------------------------------------------ telling
 
     def filled(self, changes: Iterable[deltas.Delta]) -> list[deltas.Delta]:
-        """The deltas, with what was learned where the owner of a group says nothing."""
-        return [self._filled(delta) if type(delta) is deltas.GroupUpserted else delta for delta in changes]
+        """The deltas that the model has just given, with what was learned where the owner of a group says nothing. Of
+        a group whose first pod comes after it the engine is told anew: what it asks for is known only then."""
+        out: list[deltas.Delta] = []
+        for delta in changes:
+            out.append(self.with_learned(delta))
+            match delta:
+                case deltas.GroupUpserted(group) if self.enabled and not shape_in(self._model, group.key):
+                    self._shapeless.add(group.key)
+                case deltas.GroupRemoved(key):
+                    self._shapeless.discard(key)
+                case deltas.TaskUpserted(task) if task.group in self._shapeless:
+                    self._shapeless.discard(task.group)
+                    known = self._model.group_sent(task.group)
+                    out += [] if known is None else [self.with_learned(deltas.GroupUpserted(known))]
+                case _:
+                    pass
+        return out
 
-    def _filled(self, delta: deltas.GroupUpserted) -> deltas.GroupUpserted:
-        group = delta.group
-        if not self.enabled or group.run_estimate is not None:
+    def with_learned(self, delta: deltas.Delta) -> deltas.Delta:
+        """The delta, with what was learned of its group."""
+        if (
+            not self.enabled
+            or type(delta) is not deltas.GroupUpserted
+            or delta.group.run_estimate is not None
+        ):
             return delta
-        found = self.history.predict(traits_of(group))
+        group = delta.group
+        found = self.history.predict(traits_of(group, shape_in(self._model, group.key)))
         if found is None:
             return delta
         learned = replace(group, run_estimate=found.seconds, run_bound=found.at_most, learned=found.basis)

@@ -24,6 +24,7 @@ from windlass.kits import durations
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
+from windlass.model.traits import shapes_in
 from windlass.observe import logs
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.options import SchedulerOptions
@@ -161,7 +162,7 @@ class StartEstimates:
         if not waiting or len(self._model.pods) > MOST_PODS:
             return
         now = self._now()
-        told = self._run_times.filled(self._model.told())
+        told = [self._run_times.with_learned(delta) for delta in self._model.told()]
         state = state_of(told, now)
         last = self._last
         fresh = last is not None and now - last.now < STALE * self._options().estimate_seconds
@@ -170,7 +171,7 @@ class StartEstimates:
         self._last = state
         # A snapshot: the history goes on learning meanwhile.
         history = type(self._run_times.history).of_record(self._run_times.history.as_record())
-        draws = runtimes.RunTimes(history)
+        draws = runtimes.RunTimes(history, shapes=shapes_in(self._model, state.groups))
         play = _Play(state, self.policy, Draws(draws, self._options().estimate_samples, 0, AHEAD_SECONDS))
         pace = _Pace(self._clock, stop)
         begun = self._clock.monotonic()

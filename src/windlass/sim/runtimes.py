@@ -7,31 +7,35 @@ outlived all of that is taken to run on for as long again, and again. Of what is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from windlass.kits.rng import seeded
 from windlass.model.cluster import ClusterModel
-from windlass.model.traits import traits_of
+from windlass.model.traits import shape_of, traits_of
 from windlass.predict.history import History
-from windlass.predict.model import Run
+from windlass.predict.model import Run, Traits
 from windlass.spi.objects import Group
 
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
     """``history``: what is known of earlier runs. ``unknown``: seconds that work runs of which nothing is known;
-    ``None``: for ever."""
+    ``None``: for ever. ``shapes``: group → what its pods ask for (:func:`~windlass.model.traits.shape_in`)."""
 
     history: History
     unknown: float | None = None
+    shapes: Mapping[str, str] = field(default_factory=dict)
 
     def expected(self, group: Group) -> float | None:
         """As its owner says, or as half of the earlier runs at most; ``None``: nobody knows."""
         if group.run_estimate is not None and not group.learned:
             return group.run_estimate
-        found = self.history.predict(traits_of(group))
+        found = self.history.predict(self._traits(group))
         return found.quantiles[0.5] if found is not None else self.unknown
+
+    def _traits(self, group: Group) -> Traits:
+        return traits_of(group, self.shapes.get(group.key, ""))
 
     def draw(self, group: Group, seed: str, elapsed: float = 0.0, limit: float | None = None) -> float | None:
         """How long it runs in all, in seconds, more than ``elapsed``; at most ``limit`` (when it is ended by
@@ -44,7 +48,7 @@ class RunTimes:
     def _drawn(self, group: Group, seed: str, elapsed: float) -> float | None:
         if group.run_estimate is not None and not group.learned:
             return _outlive([group.run_estimate], elapsed)
-        runs = self.history.similar(traits_of(group))
+        runs = self.history.similar(self._traits(group))
         if runs:
             longer = [seconds for seconds in runs if seconds > elapsed]
             if not longer:
@@ -69,6 +73,7 @@ def learn(history: History, model: ClusterModel) -> int:
         if pod.phase != "Succeeded" or group is None or not pod.started or not pod.ended:
             continue
         if pod.ended > pod.started:
-            history.observe(Run(group.uid or group.key, traits_of(group), pod.ended - pod.started))
+            traits = traits_of(group, shape_of(pod))
+            history.observe(Run(group.uid or group.key, traits, pod.ended - pod.started))
             count += 1
     return count
