@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from fakeapi import FakeApi
 
-from windlass.api.resources import LEASES, NODES, PODS
+from windlass.api.resources import LEASE_NAMESPACE, LEASES, NODES, PODS
 from windlass.api.views import TaintView
 from windlass.api.views.podshape import Toleration
 from windlass.controllers.effects import Effects
 from windlass.controllers.nodehealth import taints
-from windlass.controllers.nodehealth.controller import LEASE_NAMESPACE, NodeHealthController
+from windlass.controllers.nodehealth.controller import NodeHealthController
 from windlass.controllers.performer import Performer
 
 Json = dict[str, Any]

@@ -15,8 +15,8 @@ from typing import Any
 from box import Box
 from scriptednvml import Script
 
+from windlass.api.resources import LEASE_NAMESPACE
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.node.heartbeat import LEASE_NAMESPACE
 
 SHADOW = Path(__file__).resolve().parent / "nvmlshadow"
 

@@ -116,6 +116,8 @@ RESOURCE_QUOTAS = Resource(
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange", short_names=("limits",))
 EVENTS_V1 = Resource("events.k8s.io", "v1", "events", "Event", short_names=("ev",))
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+LEASE_NAMESPACE = "kube-node-lease"
+"""Where nodes renew theirs."""
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",))
 POD_DISRUPTION_BUDGETS = Resource(
     "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", short_names=("pdb",), subresources=_STATUS

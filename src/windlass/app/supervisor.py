@@ -132,7 +132,7 @@ class Supervisor:
             self._reporter.phase("starting the control plane")
             for managed in self._managed.values():
                 self._start(managed)
-            self._readiness = Readiness(self._state, self._node, self._clock, self._wake.ring)
+            self._readiness = Readiness(self._state, self._node, self._clock, self._began, self._wake.ring)
             self._readiness.start()
             self._courier.start()
             failure = self._watch()

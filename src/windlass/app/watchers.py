@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import EVENTS, NODES, QUEUES
+from windlass.api.resources import EVENTS, LEASE_NAMESPACE, LEASES, NODES, QUEUES
 from windlass.client.blocking import BlockingClient
 from windlass.client.connection import Connection
 from windlass.client.retries import RetryPolicy
@@ -19,7 +19,7 @@ from windlass.client.transport import Request
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
-from windlass.kits.timestamps import rfc3339
+from windlass.kits.timestamps import parse_rfc3339, rfc3339
 
 _POLL_SECONDS = 0.01
 _RETRY_SECONDS = 1.0
@@ -30,10 +30,14 @@ def connect(state: StateFolder) -> BlockingClient:
 
 
 class Readiness(threading.Thread):
-    """Waits until the server answers, the queue ``default`` exists and the node is ready."""
+    """Waits until the server answers, the queue ``default`` exists and the node is ready, by an agent that was started
+    after ``began`` (of the monotonic clock)."""
 
-    def __init__(self, state: StateFolder, node: str, clock: SystemClock, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, state: StateFolder, node: str, clock: SystemClock, began: float, wake: Callable[[], None]
+    ) -> None:
         super().__init__(name="readiness", daemon=True)
+        self._began = began
         self._state = state
         self._node = node
         self._clock = clock
@@ -61,9 +65,8 @@ class Readiness(threading.Thread):
         self._wake()
 
     def _node_ready(self, client: BlockingClient) -> bool:
-        node = client.get(NODES, self._node)
-        conditions = (node.get("status") or {}).get("conditions") or ()
-        return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+        since = self._clock.now() - (self._clock.monotonic() - self._began)
+        return node_ready(client, self._node, since=since)
 
     @staticmethod
     def _holds(check: Callable[[BlockingClient], bool], client: BlockingClient) -> bool:
@@ -71,6 +74,16 @@ class Readiness(threading.Thread):
             return check(client)
         except (StatusError, WindlassError):
             return False
+
+
+def node_ready(client: BlockingClient, name: str, *, since: float) -> bool:
+    """Whether the node is ready and its agent has renewed its lease after ``since`` (Unix seconds), which it does
+    when it has told what the node has. The node of an earlier start says Ready, too, and what it had then."""
+    lease = client.get(LEASES, name, LEASE_NAMESPACE)
+    if parse_rfc3339(lease["spec"]["renewTime"]) < since:
+        return False
+    conditions = (client.get(NODES, name).get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def _server_ready(client: BlockingClient) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from windlass.api.annotations import MIG_MODE
 from windlass.api.errors import StatusError
-from windlass.api.resources import LEASES, NAMESPACES, NODES
+from windlass.api.resources import LEASE_NAMESPACE, LEASES, NAMESPACES, NODES
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
@@ -18,7 +18,6 @@ from windlass.kits.waking import sleep_or_wake
 from windlass.node import machine as machines
 from windlass.node.machine import Machine
 
-LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 PERIOD_SECONDS = 10.0
 STATUS_PERIOD_SECONDS = 300.0

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from windlass.api.resources import LEASES, NODES, PODS, Resource
+from windlass.api.resources import LEASE_NAMESPACE, LEASES, NODES, PODS, Resource
 from windlass.api.views import Node, Pod, decode_node, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
@@ -24,7 +24,6 @@ from windlass.controllers.nodehealth.taints import in_order
 from windlass.controllers.runner import Watch
 from windlass.kits.clock import Clock
 
-LEASE_NAMESPACE = "kube-node-lease"
 READY = "True"
 
 
