@@ -76,6 +76,9 @@ def test_jobs_stand_in_the_queues_of_the_trace_if_asked_to(windlass: Run, trace:
         (("--policy", "fifo", "--restart-cost", "1/2"), "no cost of a restart"),
         (("--policy", "fifo", "--speed", "H100=2"), "no node has cards"),
         (("--policy", "fifo", "--mtbf", "soon"), "not a duration"),
+        (("--policy", " , "), "--policy names no policy"),
+        (("--policy", "fifo", "--nodes", "none.csv"), "none.csv does not exist"),
+        (("--policy", "fifo", "--time-share", "perhaps"), "not one of 'yes', 'no', 'both'"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_refused_with_2(
@@ -103,6 +106,61 @@ def test_a_trace_that_is_wrong_is_refused_with_65_and_its_place(
     assert done.code == 65
     assert str(path) in done.err
     assert place in done.err
+
+
+def test_a_packed_file_that_is_cut_short_or_damaged_is_said_to_be_that(windlass: Run, tmp_path: Path) -> None:
+    whole = gzip.compress(TRACE.encode() * 1000)
+    damaged = whole[:40] + b"\xff" * 20 + whole[60:]
+    for name, content, words in (("a.gz", whole[:-30], "is cut short"), ("b.gz", damaged, "is damaged gzip")):
+        path = tmp_path / name
+        path.write_bytes(content)
+        done = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo")
+        assert (done.code, words in done.err) == (65, True), done.err
+
+
+def test_a_line_that_is_wrong_is_shown(windlass: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("submit_s,duration_s,gpus,vc\n0,1,1,a\n0,x,1,a\n")
+    done = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo")
+    assert "line 3 is: 0,x,1,a" in done.err
+
+
+def test_with_and_without_time_sharing_side_by_side(windlass: Run, trace: str) -> None:
+    found = ran(windlass, trace, "--policy", "fifo,las", "--time-share", "both")
+    assert list(found) == ["fifo", "las", "las (unshared)"]
+    assert found["las (unshared)"]["preemptions"] == 0
+    alone = ran(windlass, trace, "--policy", "las", "--no-time-share")["las"]
+    assert alone["queue_seconds"] == found["las (unshared)"]["queue_seconds"]
+
+
+def test_jobs_that_never_end_are_told_and_are_in_no_mean(windlass: Run, trace: str) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x4", "--policy", "fifo-backfill")
+    assert done.code == 0
+    assert "1 of 3 jobs can never run: they need more than the 4 GPUs there are" in done.err
+    assert "fifo-backfill: 1 of 3 jobs never ended; its times are of the others alone" in done.err
+    above = next(line for line in done.out.splitlines() if "above the bound" in line)
+    assert above.split()[-1] == "-"
+
+
+def test_options_that_change_nothing_are_told(windlass: Run, trace: str) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo")
+    done = windlass(*given, "--run-times", "learned", "--model-load", "5s", "--time-share", "both")
+    assert done.code == 0
+    for words in (
+        "--run-times changes nothing",
+        "--model-load changes nothing",
+        "none of these policies shares time",
+    ):
+        assert words in done.err
+
+
+def test_a_table_is_no_wider_than_100_cells(windlass: Run, trace: str) -> None:
+    names = "fifo,fifo-backfill,model-grouping,conservative,kube,kube-pack,kube1,las,sjf,srtf,srsf"
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", names)
+    assert max(map(len, done.out.splitlines())) <= 100
+    heads = " ".join(line for line in done.out.splitlines() if line.startswith("  ") and "s" in line)
+    assert all(name in heads for name in names.split(","))
+    assert done.out.count("queue mean") == 2
 
 
 def test_a_file_that_is_not_there_is_a_matter_of_the_command_line(windlass: Run) -> None:

@@ -29,6 +29,19 @@ def test_nonsense_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "seconds"), [("30d", 2_592_000), ("1d12h", 129_600), ("0.5d", 43_200), ("90s", 90)]
+)
+def test_long_ones_may_have_days(text: str, seconds: float) -> None:
+    assert durations.parse_long(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["d", "-3d", "1d-2h", "1d2", "2h1d"])
+def test_long_ones_are_refused_where_they_make_no_sense(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        durations.parse_long(text)
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (45, "45s"), (90, "1m30s"), (3605, "1h0m5s"), (-3, "0s"), (59.9, "59s")]
 )
 def test_write(seconds: float, text: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
-from windlass.cli.simulating import INPUT_ERROR, progress, read_lines
+from windlass.cli.progress import progress
+from windlass.cli.simulating import read_lines, wrong_trace
 from windlass.kits import garbage
 from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.pool import in_processes
@@ -74,11 +75,7 @@ def one(tried: Experiment, lab: Lab, folder: str) -> Result:
     try:
         return attempt(tried, lab, missing(folder, tried))
     except TraceError as error:
-        raise WindlassError(
-            INPUT_ERROR,
-            str(error),
-            evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
-        ) from None
+        raise wrong_trace(error) from None
 
 
 def alone(work: Work) -> Result:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
-from windlass.cli.simulating import INPUT_ERROR, read_lines
+from windlass.cli.simulating import INPUT_ERROR, read_table
 from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes
 from windlass.kits.rng import seeded
@@ -20,11 +18,9 @@ from windlass.sim.bounds import INSTALL, OptimalMissing, packing_bound
 from windlass.sim.packing import POINTS, WITH_MOVES, Cluster, Packed, pack, sequence
 from windlass.sim.packpolicies import PackPolicy, names, pack_policy
 from windlass.sim.traces import openb
-from windlass.sim.traces.rows import TraceError
 
 MOST_SEEDS = 10_000
 _SEEDS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +89,14 @@ def kept_bounds(cluster: Cluster, results: Iterable[Packed]) -> dict[tuple[str, 
 
 def read_cluster(nodes: str, pods: str, tune: float) -> Cluster:
     """Raises :class:`WindlassError`."""
-    machines = _read(nodes, openb.read_nodes)
-    work = _read(pods, openb.read_pods)
+    remedy = "windlass sim pack --help"
+    machines = read_table(nodes, openb.read_nodes, remedy)
+    work = read_table(pods, openb.read_pods, remedy)
     if not sum(node.gpus for node in machines):
         raise WindlassError(INPUT_ERROR, f"{nodes} has no node with GPUs", evidence=f"{len(machines)} nodes")
     if not work:
         raise WindlassError(INPUT_ERROR, f"{pods} has no pods", evidence="only a header")
     return Cluster(tuple(machines), tuple(work), tune)
-
-
-def _read(name: str, reader: Callable[[Iterable[str], str], list[_Found]]) -> list[_Found]:
-    try:
-        return reader(read_lines(name), name)
-    except TraceError as error:
-        raise WindlassError(
-            INPUT_ERROR,
-            str(error),
-            evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
-            remedies=("windlass sim pack --help",),
-        ) from error
 
 
 def chosen(given: Sequence[str]) -> list[PackPolicy]:
@@ -201,22 +186,3 @@ def document(
             figures["kept_bound_percent"] = round(kept[run.policy, run.seed], 3)
         found.append(figures)
     return {"results": found}
-
-
-def as_csv(results: Sequence[Packed]) -> str:
-    """One line per run."""
-    names_ = ["policy", "seed", "nodes", "arrived_pods"]
-    names_ += [f"{what}.{p}" for what in ("allocation_percent", "fragmented_percent") for p in POINTS]
-    names_ += ["migrated_percent", "seconds"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names_, lineterminator="\n", restval="")
-    writer.writeheader()
-    for result in results:
-        flat: dict[str, Any] = {}
-        for key, value in result.figures.items():
-            if isinstance(value, dict):
-                flat |= {f"{key}.{at}": number for at, number in value.items()}
-            else:
-                flat[key] = value
-        writer.writerow(flat)
-    return text.getvalue()

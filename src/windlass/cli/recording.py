@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import inf
@@ -14,7 +13,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.cli import livecluster
 from windlass.cli.invocation import Invocation
-from windlass.cli.simulating import read_lines, wrong_trace
+from windlass.cli.simulating import read_table, wrong_trace
 from windlass.client.blocking import BlockingClient
 from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
@@ -28,16 +27,13 @@ from windlass.sim.traces import kubernetes, sacct, table
 from windlass.sim.traces.recording import Recording
 from windlass.sim.traces.rows import TraceError
 
-_DAYS = re.compile(r"(\d+(?:\.\d+)?)d")
-
 
 def since_of(invocation: Invocation, text: str) -> float:
     """Unix seconds of ``30d`` or ``12h`` ago; all of the past for ``""``. Raises :class:`WindlassError`."""
     if not text:
         return -inf
-    days = _DAYS.fullmatch(text)
     try:
-        seconds = 86_400.0 * float(days[1]) if days else durations.parse(text)
+        seconds = durations.parse_long(text)
     except ValueError as error:
         raise WindlassError(
             "WL-USE-400", f"--since {text}: {error}, or 30d", remedies=("windlass sim record --since 30d",)
@@ -47,10 +43,7 @@ def since_of(invocation: Invocation, text: str) -> float:
 
 def of_slurm(name: str, since: float) -> Recording:
     """From what ``sacct`` printed. Raises :class:`WindlassError`."""
-    try:
-        return sacct.record(read_lines(name), name, since)
-    except TraceError as error:
-        raise wrong_trace(error) from error
+    return read_table(name, lambda lines, file: sacct.record(lines, file, since))
 
 
 def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Recording:

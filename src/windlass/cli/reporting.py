@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windlass.api.errors import WindlassError
-from windlass.cli import simulating
+from windlass.cli import simtables
 from windlass.cli.invocation import Invocation
 from windlass.kits.files import write_atomic
 from windlass.sim.metrics import Metrics
@@ -58,8 +58,8 @@ class Reports:
                         write_atomic(self._plots / f"{picture.name}.{form}", picture.render(form), 0o644)
                 invocation.err.line(f"{2 * len(pictures)} pictures in {self._plots}")
             if self._report is not None:
-                header, rows = simulating.side_by_side(results)
-                text = page(f"Simulation: {title}", about, header, rows, pictures)
+                header, rows = simtables.side_by_side(results)
+                text = page(title, about, header, rows, pictures)
                 write_atomic(self._report, text, 0o644)
                 invocation.err.line(f"report in {self._report}")
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What ``windlass sim run`` reads and prints: files → jobs, outcomes → a table, a document or CSV.
+"""What ``windlass sim run`` reads, and how it plays: files and options → jobs, policies, a cluster → figures.
 
 Whatever is wrong with a trace ends in a :class:`WindlassError` with exit status 65, which names the file, the
 line and the column.
@@ -6,19 +6,20 @@ line and the column.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass.api.errors import WindlassError
-from windlass.cli import tables
 from windlass.cli.invocation import Invocation
+from windlass.cli.progress import progress
+from windlass.cli.tables import shorten
+from windlass.cli.words import plural
 from windlass.kits import durations, garbage, memory
 from windlass.sim import cluster
 from windlass.sim.batches import batches
@@ -33,9 +34,14 @@ from windlass.sim.replay import Options, replay
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
 from windlass.sim.traces.rows import TraceError
+from windlass.sim.waitbound import least_mean_queue
 from windlass.spi.objects import Node
 
 INPUT_ERROR = "WL-INPUT-465"
+_LIKE_A_FILE = re.compile(r"/|\.csv|\.gz")
+_Found = TypeVar("_Found")
+SHOWN = 100
+"""Cells of a wrong line that are shown."""
 
 
 def read_lines(name: str) -> list[str]:
@@ -52,19 +58,30 @@ def read_lines(name: str) -> list[str]:
         raise WindlassError(
             "WL-USE-400", f"{name} does not exist", evidence=f"looked in {Path.cwd()}"
         ) from None
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as error:
+    except EOFError as error:
+        raise WindlassError(INPUT_ERROR, f"{name} is cut short: its gzip has no end") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise WindlassError(INPUT_ERROR, f"{name} is damaged gzip", evidence=str(error)) from error
+    except UnicodeDecodeError as error:
         raise WindlassError(INPUT_ERROR, f"{name} is not text in UTF-8", evidence=str(error)) from error
     except OSError as error:
         raise WindlassError("WL-USE-400", f"{name} cannot be read", evidence=error.strerror or "") from error
 
 
-def read_trace(name: str, form: str = "") -> list[TraceJob]:
-    """The jobs of a trace. Raises :class:`WindlassError`."""
+def read_table(
+    name: str, reader: Callable[[Sequence[str], str], _Found], remedy: str = "windlass sim formats"
+) -> _Found:
+    """What a reader makes of a file. Raises :class:`WindlassError`."""
     lines = read_lines(name)
     try:
-        return formats.read(lines, name, form)
+        return reader(lines, name)
     except TraceError as error:
-        raise wrong_trace(error) from error
+        raise wrong_trace(error, lines, remedy) from error
+
+
+def read_trace(name: str, form: str = "") -> list[TraceJob]:
+    """The jobs of a trace. Raises :class:`WindlassError`."""
+    return read_table(name, lambda lines, file: formats.read(lines, file, form))
 
 
 def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
@@ -77,52 +94,53 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
 
-def wrong_trace(error: TraceError) -> WindlassError:
-    """With the file, the line and the column."""
-    return WindlassError(
-        INPUT_ERROR,
-        str(error),
-        evidence=f"file {error.file}, line {error.line}, column {error.column or '-'}",
-        remedies=("windlass sim formats",),
-    )
+def wrong_trace(
+    error: TraceError, lines: Sequence[str] = (), remedy: str = "windlass sim formats"
+) -> WindlassError:
+    """With the file, the line and the column; the line itself is the evidence."""
+    found = lines[error.line - 1].strip() if 0 < error.line <= len(lines) else ""
+    evidence = f"line {error.line} is: {shorten(found, SHOWN)}" if found else ""
+    return WindlassError(INPUT_ERROR, str(error), evidence=evidence, remedies=(remedy,))
 
 
-def chosen_policies(given: Sequence[str], run_times: str = "") -> list[Policy]:
+def chosen_policies(given: Sequence[str], run_times: str = "", *, both: bool = False) -> list[Policy]:
     """The policies of ``--policy``, by comma or repeated; those that go by run times, by each kind of ``run_times``
-    (by comma; empty: by the truth, as they are). Raises :class:`WindlassError`."""
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
+    (by comma; empty: by the truth, as they are); with ``both``, those that share time also as if nobody had agreed.
+    Raises :class:`WindlassError`."""
+    names, kinds = _parts(given), _parts([run_times])
+    _check("policy", names, POLICIES, "windlass sim policies")
+    _check("kind of run times", kinds, RUN_TIMES, "windlass sim run --help")
+    if not names:
+        raise WindlassError(
+            "WL-USE-400", "--policy names no policy", evidence="policy: " + ", ".join(POLICIES)
+        )
+    chosen = [POLICIES[name] for name in names]
+    if kinds:
+        chosen = [made for one in chosen for made in dict.fromkeys(one.by(kind) for kind in kinds)]
+    if both:
+        chosen = [made for one in chosen for made in ([one, one.unshared()] if one.shares else [one])]
+    return chosen
+
+
+def _parts(given: Iterable[str]) -> list[str]:
+    """By comma or repeated, each once."""
+    return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
+
+
+def _check(what: str, names: Iterable[str], known: Iterable[str], remedy: str) -> None:
     for name in names:
-        if name not in POLICIES:
+        if name not in known:
             raise WindlassError(
                 "WL-USE-400",
-                f'there is no policy "{name}"',
-                evidence="policies: " + ", ".join(POLICIES),
-                remedies=("windlass sim policies",),
+                f'there is no {what} "{name}"',
+                evidence=f"{what}: {', '.join(known)}",
+                remedies=(remedy,),
             )
-    chosen = [POLICIES[name] for name in dict.fromkeys(names)]
-    kinds = list(dict.fromkeys(kind.strip() for kind in run_times.split(",") if kind.strip()))
-    for kind in kinds:
-        if kind not in RUN_TIMES:
-            raise WindlassError(
-                "WL-USE-400",
-                f'there are no run times "{kind}"',
-                evidence="run times: " + ", ".join(RUN_TIMES),
-                remedies=("windlass sim run --help",),
-            )
-    if not kinds:
-        return chosen
-    return [made for one in chosen for made in dict.fromkeys(one.by(kind) for kind in kinds)]
 
 
 def check_format(name: str | None) -> None:
     """Raises :class:`WindlassError` for a format that there is not."""
-    if name and name not in formats.FORMATS:
-        raise WindlassError(
-            "WL-USE-400",
-            f'there is no format "{name}"',
-            evidence="formats: " + ", ".join(formats.FORMATS),
-            remedies=("windlass sim formats",),
-        )
+    _check("format", [name] if name else [], formats.FORMATS, "windlass sim formats")
 
 
 # ---------------------------------------------------------------------- running
@@ -130,11 +148,14 @@ def check_format(name: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The cluster and how jobs run on it. ``said``: the same for people."""
+    """The cluster and how jobs run on it. ``said``: the same for people. ``power``: the speeds of all cards in sum;
+    ``fastest``: of one."""
 
     nodes: Sequence[Node]
     options: Options
     said: str
+    power: float
+    fastest: float
 
 
 def setup(given: Mapping[str, Any]) -> Setup:
@@ -158,30 +179,30 @@ def setup(given: Mapping[str, Any]) -> Setup:
         failures=failures,
         pod_gpus=given["pod_gpus"],
         seed=given["seed"],
-        time_share=given["time_share"],
+        time_share=given["time_share"] != "no",
         queues=given["by_queue"],
     )
     said = f"{given['nodes']}; a restart costs {effort.restart} s; seed {given['seed']}"
-    return Setup(nodes, options, said + ("" if given["time_share"] else "; no time-sharing"))
+    said += "" if options.time_share else "; no time-sharing"
+    speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
+    power = sum(cards * speed for cards, speed in speeds)
+    return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0))
 
 
 def read_nodes(text: str) -> Sequence[Node]:
     """Of shapes, or of the file that has this name. Raises ``ValueError`` or :class:`WindlassError`."""
-    if not Path(text).is_file():
+    if not Path(text).is_file() and not _LIKE_A_FILE.search(text):
         return cluster.make_nodes(cluster.parse(text))
-    try:
-        listed = openb.read_nodes(read_lines(text), text)
-    except TraceError as error:
-        raise wrong_trace(error) from error
-    shapes = [
-        cluster.NodeShape(1, host.gpus, host.model, host.cpu_milli, host.memory_mib * openb.MIB)
-        for host in listed
-    ]
-    return cluster.make_nodes(shapes)
+    return cluster.make_nodes(
+        [
+            cluster.NodeShape(1, host.gpus, host.model, host.cpu_milli, host.memory_mib * openb.MIB)
+            for host in read_table(text, openb.read_nodes, "windlass sim run --help")
+        ]
+    )
 
 
 def _seconds_of(text: str) -> float:
-    seconds = durations.parse(text)
+    seconds = durations.parse_long(text)
     if seconds < 0:
         raise ValueError(f"{text!r} is less than nothing")
     return seconds
@@ -200,24 +221,52 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
     return model, speed
 
 
-def play(
+def play_all(
     invocation: Invocation,
     jobs: Sequence[TraceJob],
-    policy: Policy,
+    policies: Sequence[Policy],
     setup: Setup,
     look: Callable[[Metrics, Outcome], None] | None = None,
-) -> Metrics:
-    """One policy, timed. ``look`` sees the whole outcome before it goes."""
+) -> list[Metrics]:
+    """Every policy, with the least wait that there is. ``look`` sees each whole outcome before it goes."""
     garbage.expect_long_lives()
+    least = round(least_mean_queue(jobs, setup.power, setup.fastest), 1)
+    results: list[Metrics] = []
+    for policy in policies:
+        metrics, outcome = _play(invocation, jobs, policy, setup)
+        metrics.figures["queue_bound_seconds"] = least
+        if look is not None:
+            look(metrics, outcome)
+        results.append(metrics)
+    return results
+
+
+def _play(
+    invocation: Invocation, jobs: Sequence[TraceJob], policy: Policy, setup: Setup
+) -> tuple[Metrics, Outcome]:
     begun = invocation.clock.monotonic()
     with progress(invocation, policy.name, len(jobs)) as tell:
         outcome = replay(jobs, setup.nodes, policy, setup.options, tell)
     outcome.seconds = invocation.clock.monotonic() - begun
     outcome.memory_bytes = memory.peak_bytes()
-    metrics = measure(policy.name, outcome)
-    if look is not None:
-        look(metrics, outcome)
-    return metrics
+    return measure(policy.name, outcome), outcome
+
+
+def doubts(
+    jobs: Sequence[TraceJob], policies: Sequence[Policy], setup: Setup, given: Mapping[str, Any]
+) -> Iterator[str]:
+    """What was asked for and changes nothing here, and jobs that can run nowhere: for people, before the work."""
+    if given["run_times"] and not any(policy.oracle for policy in policies):
+        yield "none of these policies goes by run times that could be chosen: --run-times changes nothing"
+    if given["time_share"] == "both" and not any(policy.shares for policy in policies):
+        yield "none of these policies shares time: there is but one column of each"
+    if setup.options.effort.model_load_seconds and not any(job.model for job in jobs):
+        yield "no job names an AI model: --model-load changes nothing"
+    cards = sum(map(cluster.gpus_of, setup.nodes))
+    large = sum(1 for job in jobs if (job.min_gpus or job.gpus) > cards)
+    if large:
+        there = plural(cards, "GPU")
+        yield f"{large} of {plural(len(jobs), 'job')} can never run: they need more than the {there} there are"
 
 
 def drawn(jobs: int, days: float, median: str, seed: int) -> str:
@@ -227,104 +276,3 @@ def drawn(jobs: int, days: float, median: str, seed: int) -> str:
         return "".join(table.write(generate(profile, seed)))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim generate --help",)) from None
-
-
-# ---------------------------------------------------------------------- progress
-
-BAR = 24
-
-
-@contextmanager
-def progress(invocation: Invocation, title: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on standard error as long as somebody watches; nothing otherwise."""
-    terminal = invocation.err
-    if not terminal.interactive:
-        yield None
-        return
-    shown = -1
-
-    def tell(done: int) -> None:
-        nonlocal shown
-        part = done * 100 // max(total, 1)
-        if part != shown:
-            shown = part
-            full = part * BAR // 100
-            terminal.write(f"\r{title:14} [{'#' * full}{'.' * (BAR - full)}] {part:3}%")
-
-    try:
-        yield tell
-    finally:
-        terminal.write("\r\x1b[K")
-
-
-# ---------------------------------------------------------------------- printing
-
-_Show = Callable[[dict[str, Any]], str]
-
-
-def _time(key: str, part: str) -> _Show:
-    return lambda figures: _seconds(figures[key][part])
-
-
-def _seconds(value: float) -> str:
-    return f"{value:,.0f}s"
-
-
-_LINES: Sequence[tuple[str, _Show]] = (
-    ("queue mean", _time("queue_seconds", "mean")),
-    ("queue p50", _time("queue_seconds", "p50")),
-    ("queue p90", _time("queue_seconds", "p90")),
-    ("queue p99", _time("queue_seconds", "p99")),
-    ("queue >=8 GPUs", _time("queue_seconds_ge8_gpus", "mean")),
-    ("queue >=32 GPUs", _time("queue_seconds_ge32_gpus", "mean")),
-    ("completion mean", _time("completion_seconds", "mean")),
-    ("completion p50", _time("completion_seconds", "p50")),
-    ("completion p90", _time("completion_seconds", "p90")),
-    ("completion p99", _time("completion_seconds", "p99")),
-    ("makespan", lambda f: _seconds(f["makespan_seconds"])),
-    ("allocation", lambda f: f"{f['allocation_percent']:.1f}%"),
-    ("idle while jobs wait", lambda f: f"{f['fragmented_percent']:.1f}%"),
-    ("preemptions", lambda f: str(f["preemptions"])),
-    ("preemptions per job", lambda f: f"{f['preemptions_per_job']:.3f}"),
-    ("lost GPU-hours", lambda f: f"{f['lost_gpu_seconds'] / 3600:.1f}"),
-    ("GPU-hours held", lambda f: f"{f['gpu_hours']:,.1f}"),
-    ("model loads", lambda f: str(f["model_loads"])),
-    ("failed gang starts", lambda f: str(f["failed_gang_starts"])),
-    ("GPU-hours of partial gangs", lambda f: f"{f['partial_gang_gpu_seconds'] / 3600:.1f}"),
-    ("fairness (Jain)", lambda f: f"{f['fairness_jain']:.3f}"),
-    ("jobs that never ended", lambda f: str(f["unfinished_jobs"])),
-    ("took", lambda f: f"{f['seconds']:.1f}s"),
-    ("memory", lambda f: f"{f['memory_mib']:.0f}MiB"),
-)
-
-
-def side_by_side(results: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
-    """The header and the lines of a table with one column per policy."""
-    header = ["", *[result.policy for result in results]]
-    return header, [[title, *[show(result.figures) for result in results]] for title, show in _LINES]
-
-
-def as_table(results: Sequence[Metrics]) -> str:
-    """The figures side by side, one column per policy."""
-    header, rows = side_by_side(results)
-    return tables.render(header, rows, right=frozenset(range(1, len(header))))
-
-
-def as_csv(results: Sequence[Metrics]) -> str:
-    """One line per policy; nested figures as ``queue_seconds.mean``."""
-    flat = [_flat(result.figures) for result in results]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
-
-
-def _flat(figures: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in figures.items():
-        if isinstance(value, dict):
-            found |= _flat(value, f"{prefix}{name}.")
-        else:
-            found[prefix + name] = value
-    return found

@@ -6,6 +6,7 @@ import re
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_DAYS = re.compile(r"(\d+(?:\.\d+)?)d((?![+-]).*)")
 
 
 def parse(text: str) -> float:
@@ -24,6 +25,14 @@ def parse(text: str) -> float:
     if not body or position != len(body):
         raise ValueError(f"{text!r} is not a duration: write 30s, 10m or 1h30m")
     return -total if text.startswith("-") else total
+
+
+def parse_long(text: str) -> float:
+    """Seconds of what :func:`parse` reads, or of days: ``30d``, ``1d12h``. Raises ``ValueError``."""
+    days = _DAYS.fullmatch(text)
+    if days is None:
+        return parse(text)
+    return 86_400.0 * float(days[1]) + (parse(days[2]) if days[2] else 0.0)
 
 
 def write(seconds: float) -> str:

@@ -82,12 +82,14 @@ class Made:
 @dataclass(frozen=True, slots=True)
 class Policy:
     """``timed``: how it is made to go by other run times than those that nobody knows in life, by their kind
-    (:data:`~windlass.sim.estimates.RUN_TIMES`); ``None`` where it goes by none."""
+    (:data:`~windlass.sim.estimates.RUN_TIMES`); ``None`` where it goes by none. ``shares``: whether jobs that opted in
+    share time."""
 
     name: str
     summary: str
     make: Callable[[Setting], Made]
     timed: Callable[[str, Setting], Made] | None = None
+    shares: bool = False
 
     @property
     def oracle(self) -> bool:
@@ -98,12 +100,21 @@ class Policy:
         """The same by run times of one kind; itself where it goes by none."""
         if self.timed is None:
             return self
-        return Policy(f"{self.name} ({run_times})", self.summary, partial(self.timed, run_times))
+        return replace(self, name=f"{self.name} ({run_times})", make=partial(self.timed, run_times))
+
+    def unshared(self) -> Policy:
+        """The same where nobody opted in to time-sharing."""
+        return replace(
+            self,
+            name=f"{self.name} (unshared)",
+            make=lambda setting: self.make(replace(setting, time_share=False)),
+            shares=False,
+        )
 
 
-def _timed(name: str, summary: str, make: Callable[[str, Setting], Made]) -> Policy:
+def _timed(name: str, summary: str, make: Callable[[str, Setting], Made], *, shares: bool = False) -> Policy:
     """Unless told otherwise it knows the truth."""
-    return Policy(name, summary, partial(make, ORACLE), make)
+    return Policy(name, summary, partial(make, ORACLE), make, shares)
 
 
 QUIET = EngineConfig(actions=("allocate",), backfill="none", reports=False)
@@ -238,18 +249,26 @@ _ALL = (
         "windlass",
         "gangs that opted in share time; run times are learned",
         shared(lambda _: LearnedSharing()),
+        shares=True,
     ),
     Policy(
         "las",
         "gangs that opted in share time: who has had least goes first, in two queues",
         shared(lambda _: LeastAttained()),
+        shares=True,
     ),
     _timed(
         "srtf",
         "gangs that opted in share time, the shortest remaining time first (exact run times)",
         partial(_remaining, weighed=False),
+        shares=True,
     ),
-    _timed("srsf", "the same by remaining GPU time (exact run times)", partial(_remaining, weighed=True)),
+    _timed(
+        "srsf",
+        "the same by remaining GPU time (exact run times)",
+        partial(_remaining, weighed=True),
+        shares=True,
+    ),
     Policy(
         "kube",
         "pods one by one, up to a node's GPUs each, on the emptiest node; a job in part is given up after 30 min",

@@ -33,7 +33,7 @@ def command() -> None:
 @click.option(
     "--policy", "policies", multiple=True, required=True, metavar="NAMES", help="By comma or repeated."
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="Of all chance (default: 0).")
+@click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
 @click.option(
     "--restart-cost",
     default="0/0/0",
@@ -47,10 +47,14 @@ def command() -> None:
     help="How often jobs save their work: a stop costs what came since (default: 0s, nothing); never: all.",
 )
 @click.option(
-    "--time-share/--no-time-share",
-    default=True,
-    help="Whether jobs opted in to being suspended for others of equal priority (default: yes).",
+    "--time-share",
+    type=click.Choice(["yes", "no", "both"]),
+    default="yes",
+    metavar="WHO",
+    help="Whether jobs opted in to being suspended for others of equal priority: yes (default), no, or both,"
+    " each in a column of its own.",
 )
+@click.option("--no-time-share", "time_share", flag_value="no", help="The same as --time-share no.")
 @click.option(
     "--run-times",
     default="",
@@ -80,7 +84,7 @@ def command() -> None:
     "--batch",
     default="",
     metavar="TIME",
-    help="Jobs of one AI model are put together into such as last so long.",
+    help="Put jobs of one AI model together into batches that last about so long.",
 )
 @click.option(
     "--mtbf", default="", metavar="TIME", help="Mean time between failures of a node (default: never)."
@@ -96,28 +100,33 @@ def run(
     trace: str,
     form: str | None,
     policies: tuple[str, ...],
-    run_times: str,
     report: str | None,
     plots: str | None,
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import reporting, simulating
+    from windlass.cli import reporting, simtables, simulating
 
-    chosen = simulating.chosen_policies(policies, run_times)
+    both = given["time_share"] == "both"
+    chosen = simulating.chosen_policies(policies, given["run_times"], both=both)
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots)
     jobs = simulating.put_together(simulating.read_trace(trace, form or ""), given["batch"])
-    results = [simulating.play(invocation, jobs, policy, setup, reports.look) for policy in chosen]
-    reports.write(f"{trace} on {given['nodes']}", [f"{len(jobs)} jobs; {setup.said}"], results, invocation)
+    for line in simulating.doubts(jobs, chosen, setup, given):
+        invocation.warn(line)
+    results = simulating.play_all(invocation, jobs, chosen, setup, reports.look)
+    said = f"{len(jobs)} jobs on {setup.said}"
     if invocation.output == "csv":
-        invocation.out.write(simulating.as_csv(results))
+        invocation.out.write(simtables.as_csv([result.figures for result in results]))
     elif invocation.output in ("", "table"):
-        invocation.out.line(f"{len(jobs)} jobs on {setup.said}")
-        invocation.out.write(simulating.as_table(results))
+        invocation.out.line(said)
+        invocation.out.write(simtables.as_table(results, invocation.out.width))
     else:
         emit(invocation, {"results": [result.figures for result in results]})
+    for line in simtables.left_over(results):
+        invocation.warn(line)
+    reports.write(f"Simulation of {trace}", [said], results, invocation)
     return 0
 
 
@@ -202,14 +211,15 @@ def pack(
     bound: bool,
 ) -> int:
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
-    from windlass.cli import packing, simulating
+    from windlass.cli import packing, simtables
+    from windlass.cli.progress import progress
 
     chosen, numbers = packing.chosen(policies), packing.chosen_seeds(seeds)
     cluster = packing.read_cluster(nodes, pods, tune)
     most = packing.bounds(cluster, numbers) if bound else None
     results = []
     total = len(chosen) * len(numbers) * (2 if defrag else 1)
-    with simulating.progress(invocation, "packing", total) as tell:
+    with progress(invocation, "packing", total) as tell:
         for result in packing.runs(cluster, chosen, numbers, jobs, defrag):
             results.append(result)
             if tell is not None:
@@ -218,7 +228,7 @@ def pack(
     results.sort(key=lambda result: (order.index(result.policy), result.seed))
     kept = packing.kept_bounds(cluster, results) if bound and invocation.output != "csv" else None
     if invocation.output == "csv":
-        invocation.out.write(packing.as_csv(results))
+        invocation.out.write(simtables.as_csv([result.figures for result in results]))
     elif invocation.output in ("", "table"):
         gpus = cluster.capacity // 1000
         invocation.out.line(
@@ -270,7 +280,7 @@ def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int)
     help="Over how long (default: 7).",
 )
 @click.option("--median", default="20m", metavar="TIME", help="Half of them run shorter (default: 20m).")
-@click.option("--seed", type=int, default=0, metavar="S", help="Of all chance (default: 0).")
+@click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
 @standard(namespace=False, output=False)
 def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: int) -> int:
     """Print a trace drawn at random, in the simulator's own format."""
