@@ -160,6 +160,16 @@ def test_two_releases_do_not_meet() -> None:
 
 @pytest.mark.real
 @needs_helm
+@pytest.mark.parametrize("wanted", ["true", "false"])
+def test_nodes_are_locked_for_hami_only_where_that_is_wanted(wanted: str) -> None:
+    roles = of_kind(render.template("--set", f"rbac.hamiNodes={wanted}"), "ClusterRole")
+    rules = [rule for rule in roles["windlass-scheduler"]["rules"] if "nodes" in rule["resources"]]
+    verbs = {verb for rule in rules if "" in rule["apiGroups"] for verb in rule["verbs"]}
+    assert verbs == {"list", "watch", *(["patch"] if wanted == "true" else [])}
+
+
+@pytest.mark.real
+@needs_helm
 def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path: Path) -> None:
     wishes = installing.Wishes(
         namespace="second",

@@ -233,5 +233,9 @@ VGPU_IDS_VOLCANO = "volcano.sh/vgpu-ids-new"
 
 ALLOCATED_HAMI = "hami.io/vgpu-devices-allocated"
 """On a bound pod (HAMi): its cards by UUID, init containers first; written with the binding, or by HAMi's scheduler."""
+REGISTER_HAMI = "hami.io/node-nvidia-register"
+"""On a node: the cards that HAMi's device plug-in has registered, as JSON or, by older ones, as text."""
+LOCK_HAMI = "hami.io/mutex.lock"
+"""On a node of HAMi: whose pod its device plug-in hands cards to next, ``TIME,NAMESPACE,NAME``; it takes the word off."""
 SCHEDULER_NAMES = ("windlass", "volcano", "kai-scheduler")
 """``schedulerName``s that Windlass serves everywhere; embedded mode adds ``default-scheduler``."""

@@ -30,8 +30,6 @@ MAX_DEVICES = 1024
 """A node that claims more devices of one kind is believed for no more (the largest real ones have 16)."""
 REGISTERED = VOLCANO_VGPU.number
 """The resource of cards that Volcano's vGPU device plug-in hands out."""
-HAMI_REGISTER = "hami.io/node-nvidia-register"
-"""On a node: the cards that HAMi's device plug-in has registered, as JSON or, by older ones, as text."""
 HAMI_HANDSHAKES = ("hami.io/node-handshake", "hami.io/node-handshake-nvidia")
 """On a node: ``Reported …`` by HAMi's device plug-in; ``Deleted…`` once nobody has heard of it any more."""
 UNHEALTHY_VOLCANO = "volcano.sh/gpu-unhealthy-ids"
@@ -69,9 +67,8 @@ def cards_of(view: views.Node) -> tuple[Device, ...]:
 def amounts_of(view: views.Node) -> Mapping[str, int]:
     """What a node has, devices as whole cards: Volcano's plug-in and HAMi's list them by the number of their
     slots; HAMi's under the name of the cards themselves, whose number feature discovery tells."""
-    slots = _hami_cards(view)
-    if slots:
-        return {**view.allocatable, GPU: min(slots * WHOLE, view.allocatable.get(GPU, 0))}
+    if names.REGISTER_HAMI in view.annotations and (hami := _hami_cards(view)) is not None:
+        return {**view.allocatable, GPU: min(hami * WHOLE, view.allocatable.get(GPU, 0))}
     if REGISTERED not in view.allocatable:
         return view.allocatable
     cards = registered(view)
@@ -81,17 +78,17 @@ def amounts_of(view: views.Node) -> Mapping[str, int]:
     return found
 
 
-def _hami_cards(view: views.Node) -> int:
-    """How many cards a node of HAMi's device plug-in has; 0 for other nodes."""
-    text = view.annotations.get(HAMI_REGISTER)
-    if text is None:
-        return 0
-    return len(hamicards.read(text)) or _number(view.labels.get("nvidia.com/gpu.count", ""))
+def _hami_cards(view: views.Node) -> int | None:
+    """How many cards a node of HAMi's device plug-in has, those in MIG mode left out; None where nobody says."""
+    found = hamicards.read(view.annotations.get(names.REGISTER_HAMI, ""))
+    if not found:
+        return _number(view.labels.get("nvidia.com/gpu.count", "")) or None
+    return sum(card.mode is not CardMode.SLICED for card in found)
 
 
 def _hami_registered(view: views.Node) -> tuple[Device, ...]:
     """The cards that HAMi's device plug-in has registered; none is healthy once the plug-in is gone."""
-    found = hamicards.read(view.annotations.get(HAMI_REGISTER, ""))
+    found = hamicards.read(view.annotations.get(names.REGISTER_HAMI, ""))
     gone = any(view.annotations.get(name, "").startswith("Deleted") for name in HAMI_HANDSHAKES)
     return tuple(replace(card, healthy=False) for card in found) if gone else found
 

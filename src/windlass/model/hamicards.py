@@ -3,7 +3,8 @@
 Its form is HAMi's protocol: a JSON list of objects (``id``, ``count``, ``devmem`` in MiB, ``devcore``, ``type``,
 ``numa``, ``mode``, ``health``, ``index``), by older plug-ins text, ``UUID,slots,MiB,cores,type,numa,health:…``. Memory
 is what the plug-in hands out: more than the card has where it was told to scale. ``count`` is how many containers may
-use the card at once (its ``deviceSplitCount``). What cannot be read is no card.
+use the card at once (its ``deviceSplitCount``). A card in MIG mode is only HAMi's to hand out: its plug-in goes by the
+places of slices that its own scheduler writes. What cannot be read is no card.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _device(index: int, wire: _Wire) -> Device:
         model=wire.type,
         memory_mib=wire.devmem,
         uuid=wire.id,
-        healthy=wire.health,
+        healthy=wire.health and mode is not CardMode.SLICED,
         numa=wire.numa,
         mode=mode,
         slots=min(max(0, wire.count), _MOST),

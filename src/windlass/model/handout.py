@@ -3,7 +3,7 @@
 The annotations go with the Binding, so a pod never has a node without its cards. Beside Windlass' own words
 (:mod:`windlass.api.deviceparts`) they are those that the runtime of the pod's node goes by: Volcano's vGPU device
 plug-in reads ``volcano.sh/vgpu-ids-new`` and its companions, per container ``UUID,type,MiB,percent`` of each card,
-cards ended by ``:`` and containers parted by ``;``.
+cards ended by ``:`` and containers parted by ``;``; HAMi's its own (:mod:`windlass.model.hamiwords`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from windlass.api.deviceasks import WHOLE
 from windlass.api.devicefamilies import VOLCANO, VOLCANO_VGPU, compute_part, profile_of
 from windlass.api.zones import PLACEMENT
 from windlass.engine.decision import Bind, DeviceShare
-from windlass.model import cards, numa
+from windlass.model import cards, hamiwords, numa
+from windlass.model.wirecards import uuid_parts
 from windlass.spi.objects import Dialect, HeldSlice
 
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
@@ -29,7 +30,17 @@ _VOLCANO_TYPE = "NVIDIA"
 INDEX_VOLCANO = "volcano.sh/gpu-index"
 """On a bound pod: its cards by index, in the older words of Volcano."""
 _INDEX_WORDS = (VOLCANO.memory, VOLCANO.number)
-WRITTEN = frozenset((INDEX_VOLCANO, deviceparts.DEVICES, deviceparts.SHARES, deviceparts.SLICES, PLACEMENT))
+WRITTEN = frozenset(
+    (
+        INDEX_VOLCANO,
+        names.VGPU_IDS_VOLCANO,
+        names.ALLOCATED_HAMI,
+        deviceparts.DEVICES,
+        deviceparts.SHARES,
+        deviceparts.SLICES,
+        PLACEMENT,
+    )
+)
 """Annotations that tell what a pod was given: another incarnation of it starts without them."""
 
 
@@ -83,6 +94,8 @@ def words_of(
     registered = cards.registered(node) if node is not None else ()
     if registered and any(share.resource == cards.REGISTERED for share in bind.devices):
         found |= _volcano(bind, pod, {card.index: card.uuid for card in registered}, now)
+    if node is not None and names.REGISTER_HAMI in node.annotations:
+        found |= hamiwords.words_of(bind, pod, node, now)
     return found
 
 
@@ -142,12 +155,11 @@ def slices_of(text: str) -> tuple[HeldSlice, ...]:
 
 
 def held_devices(annotations: Mapping[str, str], node: views.Node | None) -> str:
-    """The indices that a running pod reports; of one that Volcano's own scheduler placed, those that it wrote, or
-    those of the UUIDs."""
+    """The indices that a running pod reports; of one that Volcano's own scheduler or HAMi's placed, those that it
+    wrote, or those of the UUIDs."""
     own = annotations.get(names.DEVICES, "") or annotations.get(INDEX_VOLCANO, "")
-    theirs = annotations.get(names.VGPU_IDS_VOLCANO, "")
+    theirs = annotations.get(names.VGPU_IDS_VOLCANO, "") or annotations.get(names.ALLOCATED_HAMI, "")
     if own or not theirs or node is None:
         return own
-    places = {card.uuid: card.index for card in cards.registered(node)}
-    uuids = [word.split(",")[0] for one in theirs.split(";") for word in one.split(":")]
-    return ",".join(str(places[uuid]) for uuid in uuids if uuid in places)
+    places = {card.uuid: card.index for card in cards.cards_of(node) if card.uuid}
+    return ",".join(str(places[one.uuid]) for one in uuid_parts(theirs) if one.uuid in places)

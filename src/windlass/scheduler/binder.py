@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
@@ -79,6 +79,26 @@ class Batch:
     proven: Callable[[], Awaitable[str]] | None = None
 
 
+class Turns(Protocol):
+    """Nodes on which pods are bound one by one, because of somebody who reads there who is next."""
+
+    def due(self, bind: Bind) -> bool:
+        """Whether a bind has to wait for its turn."""
+        ...
+
+    async def take(self, bind: Bind) -> str:
+        """Returns when it is its turn: ``""``; or why it never is."""
+        ...
+
+    async def give_back(self, bind: Bind) -> None:
+        """It was not bound after all. Never raises."""
+        ...
+
+    def bound(self, bind: Bind) -> None:
+        """It was."""
+        ...
+
+
 def _own_words(bind: Bind, now: float) -> Mapping[str, str]:
     return own_words(bind.devices)
 
@@ -116,7 +136,9 @@ class Binder:
         before: Callable[[Bind], Sequence[Write]] = _no_writes,
         objection: Callable[[Bind], str] = _no_objection,
         alone: Callable[[float], bool] = _always,
+        turns: Turns | None = None,
     ) -> None:
+        self._turns = turns
         self._before = before
         self._alone = alone
         self._objection = objection
@@ -251,11 +273,34 @@ class Binder:
 
     async def _carry_out(self, bind: Bind) -> None:
         try:
-            outcome = await self._try(bind, self._clock.monotonic())
+            if self._turns is not None and self._turns.due(bind):
+                outcome = await self._in_turn(bind, self._turns)
+            else:
+                outcome = await self._try(bind, self._clock.monotonic())
         finally:
             self._under_way -= 1
         self._done(outcome)
         self._pump()
+
+    async def _in_turn(self, bind: Bind, turns: Turns) -> Outcome:
+        self._under_way -= 1
+        self._pump()  # who waits for a turn holds nobody up
+        try:
+            problem = await turns.take(bind)
+        finally:
+            self._under_way += 1
+        if problem:
+            return Outcome(bind, False, problem)
+        objection = self._objection(bind)
+        if objection:
+            outcome = Outcome(bind, False, objection, recalled=True)
+        else:
+            outcome = await self._try(bind, self._clock.monotonic())
+        if outcome.bound:
+            turns.bound(bind)
+        else:
+            await turns.give_back(bind)
+        return outcome
 
     async def _try(self, bind: Bind, started: float) -> Outcome:
         namespace, _, name = bind.task.partition("/")

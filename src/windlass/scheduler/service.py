@@ -55,6 +55,7 @@ from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import STARTED_PHASES, GangWatch
 from windlass.scheduler.guard import BindGuard
 from windlass.scheduler.guardserver import Questions
+from windlass.scheduler.hamilock import HamiLocks
 from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.kai_moments import moments_of
 from windlass.scheduler.limiter import AdaptiveLimit
@@ -193,6 +194,7 @@ class SchedulerService:
             before=self._reserver.claim_writes,
             objection=self._objection,
             alone=self._alone,
+            turns=HamiLocks(client, model.nodes, model.pods, clock=clock),
         )
         self._evictor = Evictor(
             client, self.recorder, self._evicted, waits=self._eviction_waits, clock=clock, rng=rng
