@@ -152,3 +152,19 @@ def test_where_another_scheduler_put_a_pod_is_not_said_to_be_decided_here(
         foreign["spec"]["schedulerName"] = ours
         cluster.add(PODS, foreign)
         assert "had the room and these nodes fitted" in windlass("explain", "p").out
+    told = windlass("--context", "gpu", "explain", "p").out  # a cluster has a scheduler of its own
+    assert "not decided here: its scheduler is default-scheduler\n" in told
+
+
+def test_a_pod_that_waits_for_somebody_else_says_for_whom(
+    windlass: Callable[..., Any], cluster: FakeCluster
+) -> None:
+    held = pod()
+    held["spec"]["schedulingGates"] = [{"name": "example.com/hold"}]
+    cluster.add(PODS, held)
+    assert windlass("ps").out.rstrip().endswith("held by example.com/hold")
+    assert "whoever set them takes them away" in windlass("explain", "p").out
+    held["spec"] = {**pod()["spec"], "schedulerName": "default-scheduler"}
+    cluster.add(PODS, held)
+    assert windlass("ps").out.rstrip().endswith("not looked at yet by default-scheduler")
+    assert "PendingEvaluation: default-scheduler has not looked at it yet" in windlass("explain", "p").out

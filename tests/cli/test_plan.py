@@ -206,6 +206,21 @@ def test_a_wrong_input_names_file_document_object_and_field(
         assert word in done.err
 
 
+def test_a_dump_that_says_nothing_is_no_empty_cluster(
+    windlass: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``kubectl get`` ends without a word on standard output where the cluster lacks a kind."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n"))
+    (tmp_path / "empty.yaml").write_text("")
+    for file, shown in (
+        ("-", "standard input"),
+        (str(tmp_path / "empty.yaml"), str(tmp_path / "empty.yaml")),
+    ):
+        done = windlass("plan", "-f", file)
+        assert (done.code, done.out) == (65, "")
+        assert done.err.startswith(f"error[WL-INPUT-465]: {shown} is empty\n")
+
+
 def test_a_wrong_configuration_names_file_line_field_and_remedy(windlass: Run, tmp_path: Path) -> None:
     cluster = dump(tmp_path / "c.yaml", node("n1"))
     config = tmp_path / "scheduler.conf"

@@ -106,6 +106,13 @@ def windlass(
 # ---------------------------------------------------------------------- before Windlass is there
 
 
+NOT_THERE = [
+    "why: Windlass is not installed in it",
+    "try: windlass install",
+    "try: windlass plan, which needs none of them",
+]
+
+
 def waiting(name: str, gpus: str, scheduler: str = "windlass") -> Json:
     container = {"name": "m", "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
     spec = {"schedulerName": scheduler, "tolerations": [{"operator": "Exists"}], "containers": [container]}
@@ -136,6 +143,12 @@ def test_a_plan_of_a_cluster_that_knows_nothing_of_windlass(api: Cluster, windla
     if dumped is not None:
         again = _piped(windlass, dumped)
         assert {bind["pod"] for bind in again["binds"]} >= {"one"}
+    for line in ("ps", "queue tree", "submit --image x -- true"):
+        told = windlass(*line.split())
+        assert (told.code, told.err.splitlines()[1:]) == (3, NOT_THERE), told
+    status = windlass("status")
+    assert status.code == 3
+    assert re.search(r"Windlass: +not installed\n(.|\n)*Nodes: +1 of 1 ready", status.out)
     for name in ("one", "big", "other"):
         api.delete(f"/api/v1/namespaces/{space}/pods/{name}", {"gracePeriodSeconds": 0})
 
@@ -206,7 +219,7 @@ spec:
 
 STEPS: tuple[tuple[str, str], ...] = (
     ("version", r"[Ss]erver"),
-    ("status", r"1 of 1 ready(.|\n)*default +Open +1 +0 +0"),
+    ("status", r"windlass-scheduler \S+: 0 of 2 ready\n(.|\n)*1 of 1 ready(.|\n)*default +Open +1 +0 +0"),
     ("doctor", r""),
     ("queue create team weight=2", r"team"),
     ("queue set team deserved.nvidia.com/gpu=2", r"team"),

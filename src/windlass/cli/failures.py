@@ -133,6 +133,13 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
 
 def _not_found(error: StatusError, plural: str, name: str, client: BlockingClient | None) -> WindlassError:
     if not plural or not name:
+        if client is not None and (group := _absent_group(client)):
+            return WindlassError(
+                "WL-OBJECT-404",
+                f"this cluster does not have the kinds of {group}",
+                evidence="Windlass is not installed in it",
+                remedies=("windlass install", "windlass plan, which needs none of them"),
+            )
         return WindlassError(
             "WL-OBJECT-404",
             error.message,
@@ -140,6 +147,22 @@ def _not_found(error: StatusError, plural: str, name: str, client: BlockingClien
             remedies=("windlass crds",),
         )
     return missing(plural, name, _known(plural, str(error.details.get("group") or ""), client))
+
+
+def _absent_group(client: BlockingClient) -> str:
+    """The first of the API groups of queues and jobs that the server does not serve; empty if it serves both."""
+    from windlass.api.resources import QUEUES, VOLCANO_JOBS
+    from windlass.client.transport import Request
+
+    for group in (QUEUES.group, VOLCANO_JOBS.group):
+        try:
+            client.call(Request("GET", f"/apis/{group}"))
+        except StatusError as error:
+            if error.code == 404:
+                return group
+        except WindlassError:
+            return ""
+    return ""
 
 
 def _known(plural: str, group: str, client: BlockingClient | None) -> list[str]:

@@ -208,6 +208,18 @@ class Job:
         return ""
 
     @property
+    def gates(self) -> list[str]:
+        """What holds its pods back before any scheduler may look at them."""
+        found = (gate["name"] for pod in self.pods for gate in pod["spec"].get("schedulingGates") or ())
+        return list(dict.fromkeys(found))
+
+    @property
+    def scheduler(self) -> str:
+        """Who places its pods, where that is another one than Windlass; else empty."""
+        named = {str(pod["spec"].get("schedulerName") or "") for pod in self.pods}
+        return ", ".join(sorted(named - {*names.SCHEDULER_NAMES, ""}))
+
+    @property
     def placeholder(self) -> bool:
         """Whether a container runs a placeholder because nothing said what to run."""
         return any(names.PLACEHOLDER in (pod["metadata"].get("annotations") or {}) for pod in self.pods)

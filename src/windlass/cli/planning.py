@@ -142,6 +142,13 @@ def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
     """Enter the objects of a file into the model; returns the kinds that were ignored."""
     text = _text(name)
     shown = "standard input" if name == "-" else name
+    if not text.strip():
+        raise WindlassError(
+            INPUT_ERROR,
+            f"{shown} is empty",
+            evidence="kubectl get prints nothing at all where the cluster lacks one of the kinds that are asked for",
+            remedies=("leave out what kubectl api-resources does not list", "windlass --context NAME plan"),
+        )
     try:
         return load(model, _objects(text, shown), strict=True, counted=counted)
     except yaml_text.YamlError as error:

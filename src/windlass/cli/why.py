@@ -75,7 +75,10 @@ def waiting(job: Job) -> str:
     """``nodes in use, #2, ~5m``: short reason, position, time to the start."""
     record = job.explanation
     if record is None:
-        return job.condition_message or SHORT[Reason.PENDING_EVALUATION]
+        if job.gates:
+            return f"held by {joined(job.gates)}"
+        unseen = SHORT[Reason.PENDING_EVALUATION]
+        return job.condition_message or (f"{unseen} by {job.scheduler}" if job.scheduler else unseen)
     parts = [_short(record)]
     if record.position:
         parts.append(f"#{record.position}")

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from windlass.api.annotations import SCHEDULER_NAMES
 from windlass.api.reasons import Explanation, NearMiss, Reason
 from windlass.api.zones import placement_of
 from windlass.cli import amounts
@@ -49,7 +48,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     elif found.finished:
         out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
     else:
-        out.write(_running(found))
+        out.write(_running(found, remote=invocation.target.remote))
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
@@ -98,7 +97,8 @@ def as_record(job: Job, record: Explanation | None) -> dict[str, Any]:
     return base
 
 
-_OURS = {*SCHEDULER_NAMES, "default-scheduler"}
+_OF_A_BOX = "default-scheduler"
+"""Windlass takes these pods, too, where it is alone."""
 _OF_DOMAINS = (Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.EXCEEDS_EVERY_DOMAIN)
 
 
@@ -137,9 +137,12 @@ def waiting_text(job: Job, record: Explanation) -> str:
 
 
 def _unexplained(job: Job) -> str:
+    unseen = f"PendingEvaluation: {job.scheduler or 'the scheduler'} has not looked at it yet"
+    gates = f"scheduling gates ({joined(job.gates)}): whoever set them takes them away" if job.gates else ""
     return pairs(
         [
-            ("why", job.condition_message or "PendingEvaluation: the scheduler has not looked at it yet"),
+            ("why", job.condition_message or unseen),
+            ("held by", gates),
             ("phase", job.phase),
             ("pods", f"{len(job.pods)} of {job.members} exist, {job.bound} have a node"),
         ],
@@ -147,12 +150,11 @@ def _unexplained(job: Job) -> str:
     )
 
 
-def _running(job: Job) -> str:
+def _running(job: Job, *, remote: bool) -> str:
     up = sum(1 for pod in job.pods if pod_phase(pod) == "Running")
-    strangers = sorted({str(pod["spec"].get("schedulerName") or "") for pod in job.pods} - _OURS - {""})
     queue = f"its queue, {job.queue}, had the room and these nodes fitted"
-    if strangers:
-        queue = f"not decided here: its scheduler is {joined(strangers)}"
+    if job.scheduler and (remote or job.scheduler != _OF_A_BOX):
+        queue = f"not decided here: its scheduler is {job.scheduler}"
     placeholder = "nothing said what to run, so the box runs a placeholder" if job.placeholder else ""
     return pairs(
         [

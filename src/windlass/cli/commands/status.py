@@ -8,9 +8,11 @@ import click
 
 from windlass import __version__
 from windlass.api import quantities
+from windlass.api.codes import exit_status_of
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import NODES, PODS
 from windlass.cli import amounts, failures, tables
+from windlass.cli.installing import DEPLOYMENTS
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
@@ -29,7 +31,9 @@ def command(invocation: Invocation) -> int:
         emit(invocation, record, names=[str(record["server"].get("url", ""))])
     else:
         invocation.out.write(as_text(invocation, record))
-    return failures.OK if record["healthy"] else failures.UNREACHABLE
+    if record["healthy"]:
+        return failures.OK
+    return exit_status_of(record["problems"][0]["code"]) if record["problems"] else failures.UNREACHABLE
 
 
 def gather_status(invocation: Invocation) -> dict[str, Any]:
@@ -41,13 +45,15 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
     try:
         record["server"]["version"] = _version(invocation)
         record["readiness"] = _readiness(invocation)
+        if invocation.target.remote:
+            record["installed"] = _installed(invocation)
         record["capacity"] = _capacity(invocation)
         record["queues"] = [
             share.as_record() for share in sorted(gather(invocation), key=lambda s: natural(s.name))
         ]
         record["healthy"] = record["readiness"] == "ok"
     except StatusError as error:
-        record["problems"].append(failures.translate(error).as_dict())
+        record["problems"].append(failures.translate(error, invocation.client).as_dict())
     except WindlassError as error:
         record["problems"].append(error.as_dict())
     return record
@@ -75,6 +81,26 @@ def _readiness(invocation: Invocation) -> str:
     except StatusError as error:
         return error.message or f"HTTP {error.code}"
     return "ok"
+
+
+def _installed(invocation: Invocation) -> list[dict[str, Any]] | None:
+    """The Deployments of Windlass in a cluster; ``None`` where they cannot be seen."""
+    try:
+        found = invocation.client.list(DEPLOYMENTS, labels="app.kubernetes.io/part-of=windlass").items
+    except StatusError as error:
+        if error.code in (403, 404):
+            return None
+        raise
+    return [
+        {
+            "name": one["metadata"]["name"],
+            "namespace": one["metadata"]["namespace"],
+            "version": one["metadata"]["labels"].get("app.kubernetes.io/version", ""),
+            "replicas": one["spec"].get("replicas", 1),
+            "ready": (one.get("status") or {}).get("readyReplicas", 0),
+        }
+        for one in found
+    ]
 
 
 def _capacity(invocation: Invocation) -> dict[str, Any]:
@@ -110,8 +136,10 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
     up = f", up {age(now - moment(server['started']))}" if server.get("started") else ""
     version = (server.get("version") or {}).get("gitVersion", "")
     capacity = record.get("capacity")
+    remote = invocation.target.remote
     lines = [
-        ("Control plane", f"{health}{up}" if running else "not running"),
+        ("API server" if remote else "Control plane", f"{health}{up}" if running else "not running"),
+        ("Windlass", _deployments(record.get("installed"))),
         ("Version", f"windlass {record['version']}" + (f", Kubernetes API {version}" if version else "")),
         ("Server", server.get("url") or ""),
         ("Kubeconfig", server.get("kubeconfig") or ""),
@@ -139,6 +167,16 @@ def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
         )
         text += "\n" + failures.as_text(error)
     return text
+
+
+def _deployments(found: list[dict[str, Any]] | None) -> str:
+    """Empty where nothing is known of it, so that no line is shown."""
+    if found == []:
+        return "not installed"
+    return "\n".join(
+        f"{one['namespace']}/{one['name']} {one['version']}: {one['ready']} of {one['replicas']} ready"
+        for one in found or ()
+    )
 
 
 def _processes(found: dict[str, Any]) -> str:
