@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import group, node, pod, queue
 
 from windlass.api import views
-from windlass.api.annotations import ADOPTED_SUFFIX
+from windlass.api.annotations import ADOPTED_POOL, ADOPTED_SUFFIX, NODE_POOL_KAI
 from windlass.engine.deltas import Delta, GroupRemoved, GroupUpserted, TaskRemoved, TaskUpserted
+from windlass.model.adoption import Peer
 from windlass.model.cluster import ClusterModel
 from windlass.model.tasks import FOREIGN
 
@@ -18,7 +21,7 @@ Json = dict[str, object]
 
 
 def beside() -> ClusterModel:
-    made = ClusterModel(["windlass", "volcano"], shared=["volcano"])
+    made = ClusterModel(["windlass", "volcano"], beside=[Peer.parse("volcano")])
     made.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
     made.upsert_queue(views.decode_queue(views.encode(queue("q"))))
     return made
@@ -123,3 +126,77 @@ def _follow(known: dict[str, str], deltas: list[Delta]) -> None:
             known[delta.task.key] = delta.task.group
         elif isinstance(delta, TaskRemoved):
             known.pop(delta.key, None)
+
+
+# ---------------------------------------------------------------------- KAI's
+
+
+def beside_kai() -> ClusterModel:
+    made = ClusterModel(["windlass", "kai-scheduler"], beside=[Peer.parse("kai")])
+    made.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    for obj in (kai_queue("org"), kai_queue("q", "org")):
+        made.upsert_kai_queue(views.decode_kai_queue(views.encode(obj)))
+    return made
+
+
+def put_kai_group(model: ClusterModel, pool: str = "") -> None:
+    found = kai_group("g", 1, "q")
+    found["metadata"]["labels"] = {NODE_POOL_KAI: pool} if pool else {}
+    model.upsert_kai_group(views.decode_kai_pod_group(views.encode(found)))
+
+
+def test_a_gang_of_kai_is_handed_over_and_back_with_its_pods() -> None:
+    model = beside_kai()
+    put_kai_group(model)
+    put_pod(model, kai_pod("a", "g"))
+    put_pod(model, kai_pod("b", "g", node="n1", phase="Running"))
+    put_pod(model, kai_pod("c", queue="q"))  # KAI's pod grouper has not seen it yet
+    assert tasks(model.take()) == {"default/b": FOREIGN}
+    put_kai_group(model, ADOPTED_POOL)
+    found = model.take()
+    assert tasks(found) == {"default/a": "default/kai:g", "default/b": "default/kai:g"}
+    (upserted,) = [delta.group for delta in found if isinstance(delta, GroupUpserted)]
+    assert upserted.queue == "kai/q"
+    put_kai_group(model, "another-shard")
+    found = model.take()
+    assert tasks(found) == {"default/b": FOREIGN}
+    assert [delta.key for delta in found if isinstance(delta, GroupRemoved)] == ["default/kai:g"]
+
+
+@pytest.mark.parametrize("word", ["gpu-fraction", "gpu-memory"])
+def test_what_needs_kais_binder_is_left_to_it(word: str) -> None:
+    model = beside_kai()
+    put_kai_group(model, ADOPTED_POOL)
+    sharer = kai_pod("a", "g")
+    sharer["metadata"]["annotations"][word] = "1"
+    put_pod(model, sharer)
+    assert tasks(model.take()) == {}
+
+
+def test_groups_of_volcanos_api_are_no_business_of_kai() -> None:
+    model = beside_kai()
+    model.upsert_queue(views.decode_queue(views.encode(queue("q"))))
+    put_group(model, ours=False)
+    put_pod(model, pod("a", group="g", scheduler="windlass"))
+    put_pod(model, pod("b", group="g", scheduler="kai-scheduler"))
+    assert tasks(model.take()) == {"default/a": "default/g"}
+
+
+def test_peers_by_their_words() -> None:
+    assert Peer.parse("volcano") == Peer("volcano", ("volcano",))
+    assert Peer.parse("kai") == Peer("kai", ("kai-scheduler",))
+    for text in ("volcano", "kai", "kai:one,two"):
+        assert str(Peer.parse(text)) == text
+    assert Peer.parse("kai:one,two").names == ("one", "two")
+    with pytest.raises(ValueError, match="must be one of volcano, kai"):
+        Peer.parse("yunikorn")
+
+
+def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
+    model = ClusterModel(["windlass", "batch"], beside=[Peer.parse("volcano:batch")])
+    model.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    put_group(model, ours=False)
+    put_pod(model, pod("a", group="g", scheduler="batch"))
+    assert tasks(model.take()) == {}
+    put_group(model, ours=True)
+    assert tasks(model.take()) == {"default/a": "default/g"}

@@ -141,7 +141,7 @@ def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Cor
         embedded=False,
         informers=aboard.informers,
         registry=aboard.registry,
-        beside=bool(options.beside),
+        beside=options.beside,
         workers=workers_of(options.values),
     )
     lease = lease_of(options, CONTROLLERS_LEASE)

@@ -11,13 +11,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from windlass.api.errors import WindlassError
-from windlass.app.settings import Setting, Values, defaults, read
+from windlass.app.settings import REFUSED, Setting, Values, defaults, read
 from windlass.kits.state import StateFolder
 from windlass.node.images import encode, load
 from windlass.node.options import ImageEntry
+
+if TYPE_CHECKING:
+    from windlass.model.adoption import Peer
 
 DEFAULT_PORT = 7443
 
@@ -80,7 +83,8 @@ class RemoteOptions:
     log_format: str = "text"
     log_level: str = "info"
     errors_as_json: bool = False
-    beside: tuple[str, ...] = ()
+    beside: tuple[Peer, ...] = ()
+    wait_for_group: tuple[str, ...] = ("volcano",)
     bind_guard: str = ""
     bind_guard_secret: str = ""
     own_pod: str = ""
@@ -210,8 +214,8 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
         "--beside",
         action="append",
         default=[],
-        choices=("volcano",),
-        help="this scheduler still runs: only what it has handed over is touched (windlass install --adopt)",
+        metavar="SCHEDULER",
+        help="volcano or kai still runs: only what it has handed over is touched (windlass install --adopt)",
     )
     if role == "scheduler":
         _scheduler_arguments(remote)
@@ -225,6 +229,13 @@ def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="schedule pods that name it; may be repeated (default: windlass)",
+    )
+    remote.add_argument(
+        "--wait-for-group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="pods that name this scheduler wait until somebody has made their PodGroup (default: volcano)",
     )
     remote.add_argument(
         "--with-controllers",
@@ -311,7 +322,8 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         log_level=str(values["log.level"]),
         leader_elect=bool(values["leaderElection.enabled"]),
         errors_as_json=getattr(parsed, "output", None) == "json",
-        beside=values["scheduler.beside"],  # type: ignore[arg-type]
+        beside=_peers(values["scheduler.beside"]),
+        wait_for_group=values["scheduler.waitForGroup"],  # type: ignore[arg-type]
         bind_guard=getattr(parsed, "bind_guard", ""),
         bind_guard_secret=getattr(parsed, "bind_guard_secret", ""),
         own_pod=getattr(parsed, "own_pod", ""),
@@ -319,6 +331,16 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         settings=source,
         values=values,
     )
+
+
+def _peers(given: Setting) -> tuple[Peer, ...]:
+    """Raises :class:`WindlassError` on what is none."""
+    from windlass.model.adoption import Peer
+
+    try:
+        return tuple(Peer.parse(text) for text in given)  # type: ignore[union-attr]
+    except ValueError as error:
+        raise WindlassError(REFUSED, f"scheduler.beside: {error}", remedies=("--beside=kai",)) from None
 
 
 _FLAGS = {
@@ -331,6 +353,7 @@ _FLAGS = {
     "scheduler_name": "scheduler.names",
     "config": "scheduler.configuration",
     "beside": "scheduler.beside",
+    "wait_for_group": "scheduler.waitForGroup",
     "with_controllers": "scheduler.withControllers",
 }
 

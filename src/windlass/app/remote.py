@@ -45,6 +45,7 @@ def _scheduler(options: RemoteOptions) -> int:
                 scheduler_names=options.scheduler_names,
                 own_namespace=options.own_namespace,
                 beside=options.beside,
+                wait_for_group=options.wait_for_group,
                 bind_guard=bool(options.bind_guard),
             ),
             bind_guard=options.bind_guard,
@@ -105,7 +106,7 @@ async def _control(options: RemoteOptions) -> None:
         rng=rng,
         embedded=False,
         registry=registry,
-        beside=bool(options.beside),
+        beside=options.beside,
         workers=companions.workers_of(options.values),
     )
     identity = f"{socket.gethostname()}_{chance.uid(rng)}"

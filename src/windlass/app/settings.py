@@ -67,7 +67,13 @@ FIELDS: tuple[Field, ...] = (
         "file with the policy; that file is followed by itself (queues' shares, plug-ins, `metrics:` sources of load)",
         roles=SCHEDULER,
     ),
-    Field("scheduler.beside", (), "schedulers that still run and hand over queue by queue: `volcano`"),
+    Field("scheduler.beside", (), "schedulers that still run and hand over queue by queue: `volcano`, `kai`"),
+    Field(
+        "scheduler.waitForGroup",
+        ("volcano",),
+        "`schedulerName`s whose pods wait until somebody has made their PodGroup",
+        roles=SCHEDULER,
+    ),
     Field(
         "scheduler.withControllers",
         False,

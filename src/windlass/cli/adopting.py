@@ -1,34 +1,36 @@
-"""Taking over a cluster from Volcano, queue by queue, and giving it back.
+"""Taking over a cluster from Volcano or KAI Scheduler, queue by queue, and giving it back.
 
 Order, each step to be undone at any time, none of which writes a pod:
 
-1. Windlass is installed beside: its scheduler serves Volcano's scheduler name, yet touches only gangs that were
-   handed over; its controllers only hand over (:mod:`windlass.controllers.adoption`).
+1. Windlass is installed beside: its scheduler serves the other's scheduler name, yet touches only gangs that were
+   handed over; its controllers hand over (:mod:`windlass.controllers.adoption`).
 2. A queue is marked. Its gangs, those that run and those that come, are handed over one by one.
-3. When all queues are marked, Volcano's scheduler and controllers are scaled to nothing, and Windlass drops the mark
-   from the gangs (``finish``).
+3. When all queues are marked, the other scheduler is scaled to nothing, and Windlass drops the mark from the gangs
+   (``finish``).
 
-Going back is the same in reverse. docs/decisions/0016-one-write-hands-a-gang-over.md says why so.
+Going back is the same in reverse. docs/decisions/0016-one-write-hands-a-gang-over.md says why so. What is each
+scheduler's own is in :mod:`windlass.cli.volcanoes` and :mod:`windlass.cli.kais`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
-from windlass.api.annotations import ADOPTED, ADOPTED_REPLICAS
+from windlass.api.annotations import ADOPTED
 from windlass.api.errors import WindlassError
-from windlass.api.resources import QUEUES
-from windlass.cli import installing, tables
+from windlass.cli import installing, kais, tables, volcanoes
 from windlass.cli.installing import CRD, DEPLOYMENTS, Wishes
 from windlass.cli.invocation import PausingClock
-from windlass.cli.volcanoes import QueueRow, Report, preflight, queue_rows, title
+from windlass.cli.peers import QueueRow, Report, title
 from windlass.client.blocking import BlockingClient
+from windlass.model.adoption import KAI, VOLCANO
 
 Json = dict[str, Any]
 Tell = Callable[[str], None]
-VOLCANO = "volcano"
+PREFLIGHTS = {VOLCANO: volcanoes.preflight, KAI: kais.preflight}
+"""Which schedulers can be taken over from, and what looks at them. Each raises ``StatusError``, ``Unreachable``."""
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 120
 
@@ -36,21 +38,21 @@ PATIENCE_SECONDS = 120
 def report_text(report: Report) -> str:
     """The report for people."""
     rows = [[finding.level, finding.subject, finding.words] for finding in report.findings]
-    return tables.render(["", "WHAT", "HOW IT STANDS"], rows) + "\n" + queues_text(report.queues)
+    return tables.render(["", "WHAT", "HOW IT STANDS"], rows) + "\n" + queues_text(report)
 
 
-def queues_text(rows: Sequence[QueueRow]) -> str:
+def queues_text(report: Report) -> str:
     """Whose each queue is, and what is in it."""
     cells = [
         [
             row.name,
             row.state,
-            "windlass" if row.adopted else VOLCANO,
+            "windlass" if row.adopted else report.kind,
             f"{row.handed}/{row.gangs}",
             str(row.waiting),
             str(row.running),
         ]
-        for row in rows
+        for row in report.queues
     ]
     header = ["QUEUE", "STATE", "WHOSE", "HANDED OVER", "PODS WAITING", "PODS RUNNING"]
     return tables.render(header, cells, right=frozenset((3, 4, 5)))
@@ -62,18 +64,16 @@ def check(report: Report, queues: Collection[str], *, finish: bool) -> None:
     known = {row.name for row in report.queues}
     for name in queues:
         if name not in known:
-            raise WindlassError("WL-QUEUE-404", f"there is no queue {name}", remedies=("kubectl get queues",))
+            remedy = f"kubectl get {report.resource.qualified}"
+            raise WindlassError("WL-QUEUE-404", f"there is no queue {name}", remedies=(remedy,))
     if finish:
-        against += [
-            f"{count} {kind}, on which only Volcano's controllers work" for kind, count in report.kept.items()
-        ]
+        against += report.against
+        wanted = report.below(queues)
         left = [
-            row.name
-            for row in report.queues
-            if not row.adopted and row.name not in queues and row.name != "root"
+            row.name for row in report.queues if not row.adopted and not row.inner and row.name not in wanted
         ]
         if left:
-            against.append(f"queues that are still Volcano's: {', '.join(left)}")
+            against.append(f"queues that are still {report.title}'s: {', '.join(left)}")
     if against:
         raise WindlassError(
             "WL-ADOPT-409",
@@ -83,33 +83,62 @@ def check(report: Report, queues: Collection[str], *, finish: bool) -> None:
         )
 
 
+def check_alone(wishes: Wishes, kind: str = "") -> None:
+    """Raises ``WL-ADOPT-409`` where Windlass stands beside another scheduler than that ``kind``. ``wishes``: as it is
+    installed. It would otherwise decide what is not handed over."""
+    others = [peer for peer in wishes.beside if peer.partition(":")[0] != kind]
+    if others:
+        name = others[0].partition(":")[0]
+        raise WindlassError(
+            "WL-ADOPT-409",
+            f"Windlass stands beside {name} in this cluster, and decides only what was handed over",
+            evidence=f"windlass-scheduler runs with --beside={others[0]}",
+            remedies=(f"windlass install --adopt {name}", "windlass uninstall --adopted"),
+        )
+
+
+def found_in(client: BlockingClient) -> list[Report]:
+    """Of those schedulers that have handed queues over, or were stopped; else of all that are there."""
+    reports = [look(client) for look in PREFLIGHTS.values()]
+    taken = [report for report in reports if report.stopped or any(row.adopted for row in report.queues)]
+    return taken or [report for report in reports if report.switches]
+
+
 def wishes_beside(wishes: Wishes, report: Report) -> Wishes:
-    """What is installed while Volcano runs: its scheduler names too, and its own policy unless another was given."""
+    """What is installed while the other one runs: its scheduler names too, and its own policy unless another was
+    given."""
     names = wishes.scheduler_names or ("windlass", *report.names)
     return replace(
         wishes,
         scheduler_names=names,
-        beside=(VOLCANO,),
+        beside=(str(report.peer),),
+        grouped=(),
         configuration=wishes.configuration or report.configuration,
     )
 
 
+def wishes_alone(wishes: Wishes, report: Report) -> Wishes:
+    """What is installed when the other one runs no more."""
+    return replace(wishes, beside=(), grouped=report.grouped)
+
+
 def wanted_objects(client: BlockingClient, wishes: Wishes) -> list[Json]:
-    """What is applied: of the CRDs only those that the cluster does not have, as Volcano's are its own."""
+    """What is applied: of the CRDs only those that the cluster does not have, as the other's are its own."""
     found = installing.objects(wishes)
     return [
         obj for obj in found if obj["kind"] != CRD.kind or client.find(CRD, obj["metadata"]["name"]) is None
     ]
 
 
-def mark(client: BlockingClient, queues: Collection[str], *, adopted: bool) -> None:
+def mark(client: BlockingClient, report: Report, queues: Collection[str], *, adopted: bool) -> None:
     """Say on queues whose they are."""
     for name in queues:
-        client.patch(QUEUES, name, {"metadata": {"annotations": {ADOPTED: "true" if adopted else None}}})
+        change = {"metadata": {"annotations": {ADOPTED: "true" if adopted else None}}}
+        client.patch(report.resource, name, change)
 
 
 def until_handed(
-    client: BlockingClient,
+    report: Report,
     queues: Collection[str],
     clock: PausingClock,
     *,
@@ -123,11 +152,11 @@ def until_handed(
     """
     left, deadline = set(queues), clock.monotonic() + seconds
     while left:
-        rows = [row for row in queue_rows(client) if row.name in left]
+        rows = [row for row in report.look() if row.name in left]
         for row in rows:
-            if row.handed == (0 if back else row.gangs):
+            if (row.handed if back else row.theirs) == 0:
                 left.discard(row.name)
-                tell(_told(row, back))
+                tell(_told(row, back, report.title))
         left &= {row.name for row in rows}
         if left and clock.monotonic() > deadline:
             missing = [f"{row.name}: {row.handed} of {row.gangs} gangs" for row in rows if row.name in left]
@@ -141,50 +170,36 @@ def until_handed(
             clock.pause(LOOK_SECONDS)
 
 
-def _told(row: QueueRow, back: bool) -> str:
-    whose = "given back to Volcano" if back else "handed over to Windlass"
-    gangs = f"{row.gangs} gang{'' if row.gangs == 1 else 's'}"
-    return f"queue {row.name}: {gangs} {whose}; {row.waiting} pods wait, {row.running} run on untouched"
+def _told(row: QueueRow, back: bool, title: str) -> str:
+    whose = f"given back to {title}" if back else "handed over to Windlass"
+    count = row.gangs - row.staying
+    gangs = f"{count} gang{'' if count == 1 else 's'}"
+    stay = f", {row.staying} stay with {title}" if row.staying and not back else ""
+    return f"queue {row.name}: {gangs} {whose}{stay}; {row.waiting} pods wait, {row.running} run on untouched"
 
 
-def stop_volcano(
-    client: BlockingClient, report: Report, clock: PausingClock, *, seconds: float
-) -> Iterator[str]:
-    """Scale its scheduler and controllers to nothing, and wait until none is left. Yields their titles.
+def stop(client: BlockingClient, report: Report, clock: PausingClock, *, seconds: float) -> Iterator[str]:
+    """Scale the other one to nothing, and wait until none of it is left. Yields the names of what was scaled.
 
     Raises ``WL-ADOPT-504``."""
-    for deployment in filter(None, (report.controllers, report.scheduler)):
-        replicas = deployment["spec"].get("replicas", 1)
-        if replicas:
-            _scale(client, deployment, 0, {ADOPTED_REPLICAS: str(replicas)})
+    for switch in report.switches:
+        switch.turn_off(client)
         deadline = clock.monotonic() + seconds
-        while (_status(client, deployment).get("replicas") or 0) > 0:
-            if clock.monotonic() > deadline:
-                words = f"{title(deployment)} still has instances after {seconds:.0f} s"
-                raise WindlassError("WL-ADOPT-504", words, remedies=("kubectl get pods -A",))
-            clock.pause(LOOK_SECONDS)
-        yield title(deployment)
+        for deployment in switch.deployments:
+            while (_status(client, deployment).get("replicas") or 0) > 0:
+                if clock.monotonic() > deadline:
+                    words = f"{title(deployment)} still has instances after {seconds:.0f} s"
+                    raise WindlassError("WL-ADOPT-504", words, remedies=("kubectl get pods -A",))
+                clock.pause(LOOK_SECONDS)
+        yield switch.name
 
 
-def stopped(report: Report) -> bool:
-    """Whether Volcano's scheduler was scaled to nothing here."""
-    scheduler = report.scheduler
-    return scheduler is not None and ADOPTED_REPLICAS in (scheduler["metadata"].get("annotations") or {})
-
-
-def start_volcano(client: BlockingClient, report: Report) -> Iterator[str]:
-    """Give its scheduler and controllers their instances back. Yields their titles."""
-    for deployment in filter(None, (report.scheduler, report.controllers)):
-        was = (deployment["metadata"].get("annotations") or {}).get(ADOPTED_REPLICAS)
-        if was is not None:
-            _scale(client, deployment, int(was), {ADOPTED_REPLICAS: None})
-            yield title(deployment)
-
-
-def _scale(client: BlockingClient, deployment: Json, replicas: int, notes: dict[str, str | None]) -> None:
-    metadata = deployment["metadata"]
-    change = {"metadata": {"annotations": notes}, "spec": {"replicas": replicas}}
-    client.patch(DEPLOYMENTS, metadata["name"], change, metadata["namespace"])
+def start(client: BlockingClient, report: Report) -> Iterator[str]:
+    """Give the other one its instances back. Yields the names of what was scaled."""
+    for switch in reversed(report.switches):
+        if switch.off:
+            switch.turn_on(client)
+            yield switch.name
 
 
 def _status(client: BlockingClient, deployment: Json) -> Json:
@@ -193,16 +208,18 @@ def _status(client: BlockingClient, deployment: Json) -> Json:
 
 
 __all__ = [
+    "PREFLIGHTS",
     "Report",
     "check",
+    "check_alone",
+    "found_in",
     "mark",
-    "preflight",
     "queues_text",
     "report_text",
-    "start_volcano",
-    "stop_volcano",
-    "stopped",
+    "start",
+    "stop",
     "until_handed",
     "wanted_objects",
+    "wishes_alone",
     "wishes_beside",
 ]

@@ -76,6 +76,7 @@ _ORDER = (
     "ConfigMap",
 )
 """What others need comes first; the rest follows in the chart's order."""
+_NAME, _BESIDE, _GROUPED = "--scheduler-name=", "--beside=", "--wait-for-group="
 ESTABLISHED_SECONDS = 60.0
 Json = dict[str, Any]
 
@@ -83,7 +84,8 @@ Json = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Wishes:
     """What the user said. ``configuration``: text of a scheduler configuration, empty for the default policy.
-    ``beside``: schedulers that still run and hand their queues over (:mod:`windlass.cli.adopting`)."""
+    ``beside``: schedulers that still run and hand their queues over (:mod:`windlass.cli.adopting`). ``grouped``:
+    scheduler names for whose pods somebody else makes PodGroups."""
 
     namespace: str = NAMESPACE
     image: str = ""
@@ -92,6 +94,7 @@ class Wishes:
     configuration: str = ""
     crds: bool = True
     beside: tuple[str, ...] = ()
+    grouped: tuple[str, ...] = ()
     proof: Proof | None = None
     """Of the bind guard; None: without it."""
 
@@ -182,27 +185,35 @@ def _adapt(deployment: Json, wishes: Wishes) -> None:
         container["image"] = wishes.image
     if wishes.replicas:
         spec["replicas"] = wishes.replicas
-    container["args"] += [f"--beside={name}" for name in wishes.beside]
-    if wishes.scheduler_names and container["args"][0] == "scheduler":
-        kept = [argument for argument in container["args"] if not argument.startswith("--scheduler-name=")]
-        container["args"] = [*kept, *(f"--scheduler-name={name}" for name in wishes.scheduler_names)]
+    container["args"] += [f"{_BESIDE}{name}" for name in wishes.beside]
+    if container["args"][0] != "scheduler":
+        return
+    if wishes.scheduler_names:
+        kept = [argument for argument in container["args"] if not argument.startswith(_NAME)]
+        container["args"] = [*kept, *(f"{_NAME}{name}" for name in wishes.scheduler_names)]
+    if wishes.grouped:
+        container["args"] += [f"{_GROUPED}{name}" for name in ("volcano", *wishes.grouped)]
 
 
 def as_installed(client: BlockingClient, wishes: Wishes) -> Wishes:
-    """``wishes`` with the image, the number of instances, the scheduler names and the configuration that are in the
-    cluster; as they are where Windlass is not installed. Raises ``StatusError``."""
+    """``wishes`` with the image, the number of instances, the scheduler names, who is beside and the configuration that
+    are in the cluster; as they are where Windlass is not installed. Raises ``StatusError``."""
     found = client.find(DEPLOYMENTS, "windlass-scheduler", wishes.namespace)
     if found is None:
         return wishes
     (container,) = found["spec"]["template"]["spec"]["containers"]
-    flag = "--scheduler-name="
-    names = tuple(word.removeprefix(flag) for word in container["args"] if word.startswith(flag))
+    names, beside, grouped = (
+        tuple(word.removeprefix(flag) for word in container["args"] if word.startswith(flag))
+        for flag in (_NAME, _BESIDE, _GROUPED)
+    )
     data = (client.find(CONFIG_MAPS, "windlass-scheduler", wishes.namespace) or {}).get("data") or {}
     return replace(
         wishes,
         image=container["image"],
         replicas=found["spec"].get("replicas", 0),
         scheduler_names=names,
+        beside=beside,
+        grouped=tuple(name for name in grouped if name != "volcano"),
         configuration=data.get("windlass.conf", ""),
         proof=kept_proof(client.find(SECRETS, GUARD, wishes.namespace)) or wishes.proof,
     )

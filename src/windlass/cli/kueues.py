@@ -1,15 +1,22 @@
-"""``windlass install --adopt kueue``: queues of Kueue become queues of Windlass; its own objects stay as they are."""
+"""``windlass install --adopt kueue``: queues of Kueue become queues of Windlass.
+
+Kueue says which jobs may start, and places nothing. A ClusterQueue is handed over in one write: ``stopPolicy: Hold``,
+what stood there kept beside it. Kueue then admits nothing more to it and lends nothing of it, while what it has
+admitted runs to its end. Its jobs, Workloads and pods are never written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from windlass.api.annotations import QUEUE_NAME_VOLCANO
-from windlass.api.errors import StatusError, WindlassError
+from windlass.api.annotations import ADOPTED, ADOPTED_STOP_POLICY, QUEUE_NAME_VOLCANO
+from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.api.resources import NAMESPACES, QUEUES, Resource
 from windlass.cli import tables
+from windlass.cli.invocation import PausingClock
+from windlass.cli.peers import listed
 from windlass.client.blocking import BlockingClient
 from windlass.model import kueue
 from windlass.model.kueue import Translation
@@ -18,6 +25,9 @@ Json = dict[str, Any]
 MANAGER = "windlass-adopt-kueue"
 _NAMESPACED = ("LocalQueue", "Workload")
 VERSIONS = ("v1beta2", "v1beta1")
+NONE, HOLD = "None", "Hold"
+LOOK_SECONDS = 0.5
+Tell = Callable[[str], None]
 
 
 def read(client: BlockingClient) -> Translation:
@@ -38,15 +48,15 @@ def read(client: BlockingClient) -> Translation:
 
 def _listed(client: BlockingClient, kind: str) -> list[Json]:
     for version in VERSIONS:
-        resource = Resource(kueue.GROUP, version, f"{kind.lower()}s", kind, kind in _NAMESPACED)
-        try:
-            items = client.list(resource).items
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            continue
-        return [{"apiVersion": resource.api_version, "kind": kind, **obj} for obj in items]
+        resource = _resource(kind, version)
+        items = listed(client, resource)
+        if items is not None:
+            return [{"apiVersion": resource.api_version, "kind": kind, **obj} for obj in items]
     return []
+
+
+def _resource(kind: str, version: str) -> Resource:
+    return Resource(kueue.GROUP, version, f"{kind.lower()}s", kind, kind in _NAMESPACED)
 
 
 def text(found: Translation) -> str:
@@ -82,3 +92,91 @@ def apply(client: BlockingClient, found: Translation, *, dry_run: bool) -> Itera
             continue
         client.patch(NAMESPACES, name, {"metadata": {"annotations": wanted}}, dry_run=dry_run)
         yield f"namespace {name}: queue {wanted[QUEUE_NAME_VOLCANO]}"
+
+
+# ---------------------------------------------------------------------- queue by queue
+
+
+def check(client: BlockingClient, names: Collection[str]) -> None:
+    """Raises ``WL-QUEUE-404`` for a ClusterQueue that is not there."""
+    known = {obj["metadata"]["name"] for obj in _listed(client, "ClusterQueue")} if names else ()
+    for name in names:
+        if name not in known:
+            remedy = "kubectl get clusterqueues.kueue.x-k8s.io"
+            raise WindlassError("WL-QUEUE-404", f"there is no ClusterQueue {name}", remedies=(remedy,))
+
+
+def held(client: BlockingClient) -> list[str]:
+    """The ClusterQueues that were handed over."""
+    found = [obj["metadata"] for obj in _listed(client, "ClusterQueue")]
+    return [metadata["name"] for metadata in found if ADOPTED in (metadata.get("annotations") or {})]
+
+
+def hold(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
+    """Hand a ClusterQueue over, and return when Kueue has seen it. May be repeated. Raises ``WL-ADOPT-504``."""
+    queue = _cluster_queue(client, name)
+    if ADOPTED not in (queue["metadata"].get("annotations") or {}):
+        was = _stop_policy(queue)
+        notes = {ADOPTED: "true", ADOPTED_STOP_POLICY: was}
+        _write(client, queue, notes, HOLD if was == NONE else was)
+    queue = _until(client, name, clock, seconds, active=False)
+    status = queue.get("status") or {}
+    tell(
+        f"queue {name}: Kueue admits nothing more; {status.get('admittedWorkloads') or 0} of its workloads run on "
+        f"untouched, {status.get('pendingWorkloads') or 0} that wait stay with Kueue"
+    )
+
+
+def let_go(client: BlockingClient, name: str, clock: PausingClock, *, seconds: float, tell: Tell) -> None:
+    """Give a ClusterQueue back as it was. Raises ``WL-ADOPT-504`` where Kueue does not see it."""
+    queue = _cluster_queue(client, name)
+    was = queue["metadata"]["annotations"].get(ADOPTED_STOP_POLICY) or NONE
+    _write(client, queue, {ADOPTED: None, ADOPTED_STOP_POLICY: None}, was)
+    if was == NONE:
+        _until(client, name, clock, seconds, active=True)
+    tell(f"queue {name}: given back to Kueue, with stopPolicy {was}")
+
+
+def _cluster_queue(client: BlockingClient, name: str) -> Json:
+    return next(obj for obj in _listed(client, "ClusterQueue") if obj["metadata"]["name"] == name)
+
+
+def _stop_policy(queue: Json) -> str:
+    return queue["spec"].get("stopPolicy") or NONE
+
+
+def _write(client: BlockingClient, queue: Json, notes: dict[str, str | None], policy: str) -> None:
+    """One write, of that state of the object or none."""
+    metadata = queue["metadata"]
+    resource = _resource("ClusterQueue", queue["apiVersion"].rpartition("/")[2])
+    body = {
+        "metadata": {"annotations": notes, "resourceVersion": metadata["resourceVersion"]},
+        "spec": {"stopPolicy": policy},
+    }
+    client.patch(resource, metadata["name"], body)
+
+
+def _until(client: BlockingClient, name: str, clock: PausingClock, seconds: float, *, active: bool) -> Json:
+    """The ClusterQueue, when Kueue says of it whether it admits (condition ``Active``) as it stands there now."""
+    deadline = clock.monotonic() + seconds
+    while True:
+        queue = _cluster_queue(client, name)
+        said = [c for c in (queue.get("status") or {}).get("conditions") or () if c["type"] == "Active"]
+        if said and _tells(said[0], queue, active):
+            return queue
+        if clock.monotonic() > deadline:
+            words = said[0].get("message", "") if said else "it has no condition Active"
+            raise WindlassError(
+                "WL-ADOPT-504",
+                f"Kueue has not taken notice of ClusterQueue {name}",
+                evidence=f"after {seconds:.0f} s: {words}",
+                remedies=("kubectl -n kueue-system get pods",),
+            )
+        clock.pause(LOOK_SECONDS)
+
+
+def _tells(condition: Json, queue: Json, active: bool) -> bool:
+    """Whether a condition is that of a queue that is stopped, or is not (it may be inactive for other reasons)."""
+    current = condition.get("observedGeneration", 0) >= queue["metadata"].get("generation", 0)
+    stopped = condition["status"] != "True" and condition.get("reason") == "Stopped"
+    return current and stopped is not active

@@ -7,6 +7,7 @@ nodes; embedded, Windlass does (``embedded=True``).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry
 
@@ -30,6 +31,7 @@ from windlass.controllers.runner import Reconciler, Runner, Surroundings
 from windlass.controllers.vcjob.controller import JobController
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
+from windlass.model.adoption import VOLCANO, Peer
 
 COMPONENT = "windlass-controllers"
 
@@ -50,10 +52,11 @@ class ControllerManager:
         embedded: bool,
         informers: SharedInformers | None = None,
         registry: CollectorRegistry | None = None,
-        beside: bool = False,
+        beside: Collection[Peer] = (),
         workers: int = 4,
     ) -> None:
-        """``beside``: those of Volcano still run, and keep jobs, groups and queues. ``workers``: of each."""
+        """``beside``: schedulers that still run; Volcano's controllers then keep jobs, groups and queues.
+        ``workers``: of each."""
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
         self.recorder = EventRecorder(client, COMPONENT, clock, rng)
@@ -85,10 +88,11 @@ class ControllerManager:
 
 
 def _reconcilers(
-    client: Client, informers: SharedInformers, clock: Clock, embedded: bool, beside: bool
+    client: Client, informers: SharedInformers, clock: Clock, embedded: bool, beside: Collection[Peer]
 ) -> list[Reconciler]:
-    if beside:
-        return [AdoptionController(informers, beside=True)]
+    kinds = [peer.kind for peer in beside]
+    if VOLCANO in kinds:
+        return [AdoptionController(client, informers, beside=kinds)]
     reconcilers: list[Reconciler] = [
         QueueController(informers),
         PodGroupController(client, informers),
@@ -97,7 +101,7 @@ def _reconcilers(
     ]
     if not embedded:
         reconcilers += [
-            AdoptionController(informers, beside=False),
+            AdoptionController(client, informers, beside=kinds),
             NormalisingController(client, informers, clock),
         ]
     if embedded:

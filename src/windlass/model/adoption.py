@@ -1,34 +1,69 @@
 """Which gangs are ours while another scheduler of the same name still runs.
 
-A cluster is taken over queue by queue. As long as Volcano runs beside, a gang is Windlass' exactly when its PodGroup
-names a queue that only Windlass knows (:data:`~windlass.api.annotations.ADOPTED_SUFFIX`): Volcano passes over groups
-whose queue does not exist. So one write of one object hands a gang over, whole, and the object shows whose it is.
+A cluster is taken over queue by queue. As long as the other scheduler runs beside, a gang is Windlass' exactly when
+its PodGroup says so in words that make the other pass it over: Volcano's names a queue that only Windlass knows
+(:data:`~windlass.api.annotations.ADOPTED_SUFFIX`), KAI's is in a pool of nodes that no shard of KAI serves
+(:data:`~windlass.api.annotations.ADOPTED_POOL`). So one write of one object hands a gang over, whole, and the object
+shows whose it is.
 
 Invariant: a pod of a shared name whose group is not known here is nobody's business but its node's, where it counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
+from windlass.api import annotations as names
 from windlass.api import views
 from windlass.model import groups
 
+VOLCANO, KAI = "volcano", "kai"
+_NAMES = {VOLCANO: ("volcano",), KAI: (groups.KAI_SCHEDULER,)}
+_PREFIXES = {VOLCANO: "", KAI: groups.KAI}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A scheduler that still runs and hands its queues over. ``kind``: :data:`VOLCANO` or :data:`KAI`. ``names``: the
+    ``schedulerName`` of the pods that it places."""
+
+    kind: str
+    names: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Peer:
+        """``volcano``, or ``volcano:NAME,NAME`` where it serves other names. Raises ``ValueError``."""
+        kind, _, given = text.partition(":")
+        if kind not in _NAMES:
+            raise ValueError(f"{text!r}: must be one of {', '.join(_NAMES)}")
+        return cls(kind, tuple(given.split(",")) if given else _NAMES[kind])
+
+    def __str__(self) -> str:
+        return self.kind if self.names == _NAMES[self.kind] else f"{self.kind}:{','.join(self.names)}"
+
+
+def keeps_cards(annotations: Mapping[str, str]) -> bool:
+    """Whether a pod of KAI asks for a part of a card. KAI's binder reserves that card with a pod of its own, so that
+    the kubelet gives it to nobody else; such a gang stays with KAI as long as that runs."""
+    return names.FRACTION_KAI in annotations or names.MEMORY_KAI in annotations
+
 
 class Fence:
-    """``shared``: scheduler names that the other one serves too."""
+    """``beside``: who serves the same pods."""
 
-    def __init__(self, shared: Collection[str]) -> None:
-        self.shared = frozenset(shared)
+    def __init__(self, beside: Collection[Peer]) -> None:
+        self._kinds = frozenset(peer.kind for peer in beside)
+        self._prefix = {name: _PREFIXES[peer.kind] for peer in beside for name in peer.names}
         self._pods: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self.shared)
+        return bool(self._kinds)
 
     def note(self, pod: views.Pod) -> None:
         """A pod was seen."""
-        if pod.scheduler_name not in self.shared:
+        if pod.scheduler_name not in self._prefix:
             return
         group = groups.group_key(pod)
         if self._group_of.get(pod.key) != group:
@@ -50,6 +85,17 @@ class Fence:
         """The pods that become ours, or cease to be, with a group."""
         return self._pods.get(group, ())
 
-    def lets(self, pod: views.Pod, known: Collection[str]) -> bool:
-        """Whether the pod is ours. ``known``: the keys of the groups that are."""
-        return pod.scheduler_name not in self.shared or groups.group_key(pod) in known
+    def hides(self, group: views.PodGroup | views.KaiPodGroup) -> bool:
+        """Whether the group is the other one's."""
+        kind = KAI if isinstance(group, views.KaiPodGroup) else VOLCANO
+        return kind in self._kinds and not group.adopted
+
+    def lets(self, pod: views.Pod, known: Callable[[str], bool]) -> bool:
+        """Whether the pod is ours. ``known``: whether a group of that key is."""
+        prefix = self._prefix.get(pod.scheduler_name)
+        if prefix is None:
+            return True
+        group = groups.group_key(pod)
+        if groups.kind_prefix(group) != prefix or not known(group):
+            return False
+        return not (prefix == groups.KAI and keeps_cards(pod.annotations))

@@ -76,14 +76,14 @@ def _kai_batch(pod: views.Pod) -> bool:
     return pod.scheduler_name == KAI_SCHEDULER and names.BATCH_MIN_MEMBER_KAI in pod.annotations
 
 
-def names_group(pod: views.Pod) -> bool:
-    """Whether the pod names a group of any API."""
-    return not is_implicit(group_key(pod))
-
-
 def is_implicit(key: str) -> bool:
     """Whether a group key is that of a pod without a PodGroup."""
     return _SLASH_IMPLICIT in key
+
+
+def has_object(key: str) -> bool:
+    """Whether a group key is that of an object, of any API."""
+    return kind_prefix(key) not in (IMPLICIT, OWNER)
 
 
 def kind_prefix(key: str) -> str:

@@ -211,7 +211,7 @@ class Observed:
         self._dirty_pods.update(dict.fromkeys(self.pods))
 
     def upsert_group(self, group: views.PodGroup) -> None:
-        if self.fence and not group.adopted:
+        if self.fence and self.fence.hides(group):
             self.remove_group(group.key)
             return
         if self.fence and group.key not in self.groups:
@@ -237,13 +237,20 @@ class Observed:
                 self._touch_kai_names()
 
     def upsert_kai_group(self, group: views.KaiPodGroup) -> None:
+        if self.fence and self.fence.hides(group):
+            self.remove_kai_group(group.key)
+            return
+        key = kai_key(group)
+        if self.fence and group.key not in self.kai_groups:
+            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
         self.kai_groups[group.key] = group
-        self._dirty_groups[kai_key(group)] = None
+        self._dirty_groups[key] = None
 
     def remove_kai_group(self, key: str) -> None:
-        if self.kai_groups.pop(key, None) is not None:
-            namespace, _, name = key.partition("/")
-            self._dirty_groups[f"{namespace}/{groups.KAI}{name}"] = None
+        group = self.kai_groups.pop(key, None)
+        if group is not None:
+            self._dirty_groups[kai_key(group)] = None
+            self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(kai_key(group))))
 
     def upsert_native_group(self, group: views.NativeGroup) -> None:
         self.native_groups[group.key] = group

@@ -26,7 +26,7 @@ from windlass.model import (
     subgroups,
     tasks,
 )
-from windlass.model.adoption import Fence
+from windlass.model.adoption import Fence, Peer
 from windlass.model.budgets import BudgetBook
 from windlass.model.cardbook import CardBook
 from windlass.model.claimdevices import kinds_of
@@ -57,16 +57,16 @@ class Translation(Grouping):
         wait_for_group: Collection[str] = frozenset(),
         tiers: bool = False,
         exclusive: neighbours.Rules = (),
-        shared: Collection[str] = (),
+        beside: Collection[Peer] = (),
         foreign_queue: str = "",
     ) -> None:
         """``exclusive``: which pods share no card with one another (:mod:`windlass.model.neighbours`).
-        ``foreign_queue``: pods that other schedulers placed count in it, and can be asked to go by its rules;
-        ``""``: they only hold room.
+        ``foreign_queue``: pods that other schedulers placed count in it, and can be asked to go for work of higher
+        priority there; ``""``: they only hold room.
 
-        ``shared``: those of the scheduler names that another scheduler serves too (:mod:`windlass.model.adoption`)."""
+        ``beside``: who serves some of the scheduler names too (:mod:`windlass.model.adoption`)."""
         super().__init__()
-        self.fence = Fence(shared)
+        self.fence = Fence(beside)
         self.withheld: Mapping[str, Explanation] = {}
         """In a dry run: pods that would not have been created, with the reason; the engine sees none of them."""
         self._scheduler_names = frozenset(scheduler_names)
@@ -94,7 +94,7 @@ class Translation(Grouping):
     def manages(self, pod: views.Pod) -> bool:
         """Whether this scheduler places the pod."""
         served = pod.scheduler_name in self._scheduler_names
-        return served and (not self.fence or self.fence.lets(pod, self.groups))
+        return served and (not self.fence or self.fence.lets(pod, self._defined))
 
     def resend(self) -> None:
         """Forget what was told: the next :meth:`take` gives the whole state, for another engine."""
@@ -318,8 +318,8 @@ class Translation(Grouping):
         return task
 
     def _lent_to(self, pod: views.Pod) -> str:
-        """The queue that a pod of another scheduler counts in, so that it may have to make room; ``""`` for none:
-        nobody may touch it."""
+        """The queue that a pod of another scheduler counts in, so that it may have to make room for work of higher
+        priority there; ``""`` for none: nobody may touch it."""
         owner = pod.controller
         bound_to_node = owner is not None and owner.kind in OF_NODES
         if not pod.node_name or pod.finished or bound_to_node or tasks.is_critical(pod):
@@ -328,7 +328,8 @@ class Translation(Grouping):
 
     def _lent(self, pod: views.Pod, queue: str, out: list[deltas.Delta]) -> Task | None:
         task = self._foreign(pod)
-        group = replace(groups.implicit_group(pod, self.classes), key=groups.implicit_key(pod), queue=queue)
+        alone = groups.implicit_group(pod, self.classes)
+        group = replace(alone, key=groups.implicit_key(pod), queue=queue, guest=True, annotations={})
         if task is None:
             return None
         self._group_of[pod.key] = group.key
@@ -438,7 +439,7 @@ class Translation(Grouping):
         return Dialect.WINDLASS if own and not (self._tiers and dialect is Dialect.VOLCANO) else dialect
 
     def _awaits_group(self, pod: views.Pod) -> bool:
-        return pod.scheduler_name in self._wait_for_group and not groups.names_group(pod)
+        return pod.scheduler_name in self._wait_for_group and not groups.has_object(groups.group_key(pod))
 
     def _note_members(self, group: str) -> None:
         """A group has other pods, or pods in another state: what is said of it may depend on that."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from windlass.api import annotations as names
 from windlass.api.views import DEFAULT_SCHEDULER
+from windlass.model.adoption import Peer
 from windlass.spi.configuration import SchedulerConfig
 
 EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
@@ -18,15 +19,15 @@ OWN_NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """Times in seconds. ``beside``: those of the scheduler names whose own scheduler still runs and hands its queues
-    over one by one (:mod:`windlass.model.adoption`).
+    """Times in seconds. ``beside``: schedulers that still run and hand their queues over one by one
+    (:mod:`windlass.model.adoption`).
 
     ``debounce_seconds``: how long changes are collected before a cycle. ``assume_seconds``: after this a
     bind that was not seen is looked up. ``gang_seconds``: how long a gang may stand between its first
     bind and its minimum without progress before its bound members are evicted. ``quiet_seconds``: so long
     must a group have waited before its reason is written; ``rewrite_seconds`` lies between two writes of it,
     ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
-    PodGroup from a controller. ``policy``: what the scheduler begins with;
+    PodGroup from somebody else. ``policy``: what the scheduler begins with;
     ``config_map``: whether the ConfigMap ``volcano-system/volcano-scheduler-config`` changes it.
     ``own_namespace``: where what is learned is kept. ``await_volumes``: whether a pod waits for the volumes that
     its claims are given when it is placed; not in a box, where nobody makes any. ``turn_seconds``: so long has a pod
@@ -41,7 +42,7 @@ class SchedulerOptions:
     own_namespace: str = OWN_NAMESPACE
     scheduler_names: tuple[str, ...] = names.SCHEDULER_NAMES
     wait_for_group: tuple[str, ...] = ("volcano",)
-    beside: tuple[str, ...] = ()
+    beside: tuple[Peer, ...] = ()
     debounce_seconds: float = 0.003
     assume_seconds: float = 30.0
     gang_seconds: float = 30.0

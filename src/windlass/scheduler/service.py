@@ -83,7 +83,7 @@ def _model_of(options: SchedulerOptions) -> ClusterModel:
         tiers=bool(options.policy.tiers),
         exclusive=exclusive_rules(options.policy),
         foreign_queue=foreign_queue(options.policy),
-        shared=options.beside,
+        beside=options.beside,
     )
 
 

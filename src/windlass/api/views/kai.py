@@ -15,6 +15,7 @@ from fractions import Fraction
 
 import msgspec
 
+from windlass.api.annotations import ADOPTED_POOL, NODE_POOL_KAI
 from windlass.api.errors import FieldError
 from windlass.api.quantities import LIMIT
 from windlass.api.views.topology import TopologyConstraint, topology_constraint
@@ -91,6 +92,16 @@ class KaiPodGroup(msgspec.Struct, gc=False):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def pool(self) -> str:
+        """The shard of KAI that serves the group, ``""`` for the one that serves all without a label."""
+        return self.labels.get(NODE_POOL_KAI, "")
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the group was handed over to Windlass."""
+        return self.pool == ADOPTED_POOL
 
 
 class _AmountWire(msgspec.Struct, gc=False, rename="camel"):

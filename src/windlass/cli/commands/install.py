@@ -38,8 +38,8 @@ FORMATS = ("json", "yaml", "name")
 @click.option("--wait", type=click.IntRange(1), metavar="SECONDS", help="Wait until all instances are ready.")
 @click.option(
     "--adopt",
-    type=click.Choice(("volcano", "kueue")),
-    help="Take queues over: of Volcano one by one while it runs, of Kueue as queues of Windlass.",
+    type=click.Choice(("volcano", "kai", "kueue")),
+    help="Take queues over from what schedules or queues now, one by one while it runs.",
 )
 @click.option(
     "-q", "--queue", "queues", multiple=True, metavar="NAME", help="With --adopt: take this queue over."
@@ -67,10 +67,12 @@ def command(
 
     With -o yaml the objects are only printed: for kubectl apply or a repository.
 
-    With --adopt volcano a cluster that runs Volcano is looked at and reported on; queues named by -q are taken over,
-    without touching their pods. windlass uninstall --adopted goes back.
+    With --adopt volcano or kai a cluster that runs that scheduler is looked at and reported on, and Windlass is put
+    beside it; queues named by -q are taken over, without touching their pods. With --adopt kueue the queues of Kueue
+    are made queues of Windlass, and Kueue admits nothing more to those named by -q. windlass uninstall --adopted goes
+    back.
     """
-    from windlass.cli import installing
+    from windlass.cli import adopting, installing
 
     wishes = installing.Wishes(
         namespace=invocation.namespace or installing.NAMESPACE,
@@ -83,16 +85,18 @@ def command(
     if bind_guard:
         wishes = replace(wishes, proof=_proof(invocation, wishes.namespace))
     if adopt is None and (queues or finish):
-        raise WindlassError("WL-USE-400", "--queue and --finish need --adopt volcano")
+        raise WindlassError("WL-USE-400", "--queue and --finish need --adopt")
     if adopt == "kueue":
         need_cluster(invocation)
-        if queues or finish:
-            raise WindlassError("WL-USE-400", "--adopt kueue takes all queues, and nothing has to be stopped")
-        return _translate(invocation, dry_run=dry_run)
+        if finish:
+            raise WindlassError(
+                "WL-USE-400", "--adopt kueue stops nothing: Kueue has no part in placing pods"
+            )
+        return _translate(invocation, queues, wait=wait, dry_run=dry_run)
     if adopt is not None and not invocation.structured:
         need_cluster(invocation)
         installing.refuse_helms(invocation.client, wishes)
-        return _take_over(invocation, wishes, queues, finish=finish, wait=wait, dry_run=dry_run)
+        return _take_over(invocation, adopt, wishes, queues, finish=finish, wait=wait, dry_run=dry_run)
     wanted = installing.objects(wishes)
     if invocation.structured:
         whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
@@ -100,6 +104,7 @@ def command(
         return failures.OK
     need_cluster(invocation)
     installing.refuse_helms(invocation.client, wishes)
+    adopting.check_alone(installing.as_installed(invocation.client, wishes))
     return _apply(invocation, wishes, wanted, wait=wait, dry_run=dry_run)
 
 
@@ -149,6 +154,7 @@ def apply_all(invocation: Invocation, wanted: list[dict[str, Any]], *, dry_run: 
 
 def _take_over(
     invocation: Invocation,
+    kind: str,
     wishes: Wishes,
     queues: tuple[str, ...],
     *,
@@ -156,33 +162,36 @@ def _take_over(
     wait: int | None,
     dry_run: bool,
 ) -> int:
-    """Report; install beside; mark queues; with ``finish`` stop Volcano. Every step may be repeated."""
-    from windlass.cli import adopting
+    """Report; install beside; mark queues; with ``finish`` stop the other scheduler. Every step may be repeated."""
+    from windlass.cli import adopting, installing
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
-    report = adopting.preflight(client)
+    report = adopting.PREFLIGHTS[kind](client)
     invocation.out.write(adopting.report_text(report))
     adopting.check(report, queues, finish=finish)
+    adopting.check_alone(installing.as_installed(client, wishes), kind)
     seconds = float(wait or adopting.PATIENCE_SECONDS)
     beside = adopting.wishes_beside(wishes, report)
-    if not (finish and adopting.stopped(report)):
+    if not (finish and report.stopped):
         apply_all(invocation, adopting.wanted_objects(client, beside), dry_run=dry_run)
     if dry_run:
         return failures.OK
     if queues:
-        adopting.mark(client, queues, adopted=True)
-        adopting.until_handed(client, queues, clock, seconds=seconds, back=False, tell=tell)
+        wanted = report.below(queues)
+        adopting.mark(client, report, wanted, adopted=True)
+        adopting.until_handed(report, wanted, clock, seconds=seconds, back=False, tell=tell)
     if finish:
-        for name in adopting.stop_volcano(client, report, clock, seconds=seconds):
+        for name in adopting.stop(client, report, clock, seconds=seconds):
             tell(f"{name} scaled to 0")
-        apply_all(invocation, adopting.wanted_objects(client, replace(beside, beside=())), dry_run=False)
-        tell("Volcano decides nothing any more; windlass uninstall --adopted goes back")
+        alone = adopting.wishes_alone(beside, report)
+        apply_all(invocation, adopting.wanted_objects(client, alone), dry_run=False)
+        tell(f"{report.title} decides nothing any more; windlass uninstall --adopted goes back")
     return failures.OK
 
 
-def _translate(invocation: Invocation, *, dry_run: bool) -> int:
-    """Kueue's queues as queues of Windlass: printed, or made."""
-    from windlass.cli import kueues
+def _translate(invocation: Invocation, queues: tuple[str, ...], *, wait: int | None, dry_run: bool) -> int:
+    """Kueue's queues as queues of Windlass: printed, or made; those of ``queues`` are handed over."""
+    from windlass.cli import adopting, kueues
 
     found = kueues.read(invocation.client)
     if invocation.structured:
@@ -193,8 +202,12 @@ def _translate(invocation: Invocation, *, dry_run: bool) -> int:
             invocation.note(f"note: {note}")
         return failures.OK
     invocation.out.write(kueues.text(found))
+    kueues.check(invocation.client, queues)
     for words in kueues.apply(invocation.client, found, dry_run=dry_run):
         invocation.out.line(words + (" (dry run)" if dry_run else ""))
+    for name in () if dry_run else queues:
+        seconds = float(wait or adopting.PATIENCE_SECONDS)
+        kueues.hold(invocation.client, name, invocation.clock, seconds=seconds, tell=invocation.out.line)
     return failures.OK
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from windlass.api.errors import WindlassError
@@ -9,6 +11,9 @@ from windlass.cli import failures
 from windlass.cli.commands.install import apply_all, need_cluster
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
+
+if TYPE_CHECKING:
+    from windlass.cli.peers import Report
 
 
 @click.command("uninstall")
@@ -65,22 +70,44 @@ def command(
 
 
 def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float) -> None:
-    """Hand the gangs of queues (of all, without any) back to Volcano, which is started again first if it was stopped.
+    """Hand the gangs of queues (of all, without any) back to the scheduler that they were taken from, which is started
+    again first if it was stopped.
 
     Between the two of them there is always exactly one that decides a gang."""
+    from windlass.cli import adopting, kueues
+
+    client, clock, tell = invocation.client, invocation.clock, invocation.out.line
+    held = kueues.held(client)
+    for name in held if not queues else [name for name in queues if name in held]:
+        kueues.let_go(client, name, clock, seconds=seconds, tell=tell)
+    left = tuple(name for name in queues if name not in held)
+    if queues and not left:
+        return
+    for report in adopting.found_in(client):
+        named = [row.name for row in report.queues if row.name in left]
+        if left and not named:
+            continue
+        _give_back(invocation, report, report.below(named), seconds=seconds)
+        left = tuple(name for name in left if name not in named)
+        if queues and not left:
+            return
+    if left:
+        raise WindlassError("WL-QUEUE-404", f"there is no queue {left[0]}", remedies=("kubectl get queues",))
+
+
+def _give_back(invocation: Invocation, report: Report, queues: list[str], *, seconds: float) -> None:
+    """``queues``: of this scheduler; none: all that are marked."""
     from windlass.cli import adopting, installing
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
-    report = adopting.preflight(client)
     marked = [row.name for row in report.queues if row.adopted]
-    if adopting.stopped(report):
+    if report.stopped:
         wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
         beside = adopting.wishes_beside(installing.as_installed(client, wishes), report)
         apply_all(invocation, adopting.wanted_objects(client, beside), dry_run=False)
-        adopting.until_handed(client, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
-        for name in adopting.start_volcano(client, report):
+        adopting.until_handed(report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
+        for name in adopting.start(client, report):
             tell(f"{name} has its instances again")
-    wanted = queues or tuple(marked)
-    adopting.check(report, wanted, finish=False)
-    adopting.mark(client, wanted, adopted=False)
-    adopting.until_handed(client, wanted, clock, seconds=seconds, back=True, tell=tell)
+    wanted = queues or marked
+    adopting.mark(client, report, wanted, adopted=False)
+    adopting.until_handed(report, wanted, clock, seconds=seconds, back=True, tell=tell)

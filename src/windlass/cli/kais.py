@@ -1,0 +1,185 @@
+"""What ``windlass install --adopt kai`` finds in a cluster that runs KAI Scheduler. Reads, writes nothing.
+
+Its operator (``configs.kai.scheduler``) renders a scheduler per ``SchedulingShard``. The shard whose
+``partitionLabelValue`` is empty serves the PodGroups that have no label ``kai.scheduler/node-pool``, on the nodes
+that have none; that one can be taken over. Its pod grouper keeps the label that stands on a PodGroup.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import yaml
+
+from windlass.api.annotations import NODE_POOL_KAI
+from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, PODS, Resource
+from windlass.api.views import decode_kai_pod_group, decode_kai_queue, decode_pod, encode
+from windlass.cli import peers
+from windlass.cli.installing import DEPLOYMENTS
+from windlass.cli.peers import GOOD, NOTE, STOP, QueueRow, Report, Switch, listed, title
+from windlass.client.blocking import BlockingClient
+from windlass.model.adoption import KAI, keeps_cards
+from windlass.model.foreign_groups import kai_problems
+from windlass.model.groups import group_key
+from windlass.model.observed import kai_key
+from windlass.model.scheduler_config import PLACEMENT
+from windlass.plugins.registry import DEFAULT_ACTIONS, KAI_ACTIONS
+
+Json = dict[str, Any]
+CONFIGS = Resource("kai.scheduler", "v1", "configs", "Config", False)
+SHARDS = Resource("kai.scheduler", "v1", "schedulingshards", "SchedulingShard", False)
+CONFIG = "kai-config"
+"""The one Config that its operator heeds."""
+DEFAULT_NAME = DEFAULT_NAMESPACE = "kai-scheduler"
+_POLICY = "config.yaml"
+
+
+def preflight(client: BlockingClient) -> Report:
+    """Everything that an administrator should know before. Raises ``StatusError``, ``Unreachable``."""
+    report = Report(KAI, "KAI", KAI_QUEUES, partial(queue_rows, client), names=(DEFAULT_NAME,))
+    config = next((obj for obj in listed(client, CONFIGS) or () if obj["metadata"]["name"] == CONFIG), None)
+    if config is None:
+        words = f"there is no {CONFIG}: nothing of KAI's operator is to be taken over"
+        report.say(STOP, CONFIGS.qualified, words)
+    else:
+        _processes(client, report, config)
+    _nodes(client, report)
+    _queues(client, report)
+    return report
+
+
+def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -> list[QueueRow]:
+    """The queues by name, with what is in them. ``names``: the scheduler names that count."""
+    queues = [decode_kai_queue(encode(obj)) for obj in client.list(KAI_QUEUES).items]
+    groups = [decode_kai_pod_group(encode(obj)) for obj in client.list(KAI_POD_GROUPS).items]
+    found = {kai_key(group): group for group in groups}
+    pods = [decode_pod(encode(obj)) for obj in client.list(PODS).items]
+    mine = [pod for pod in pods if pod.scheduler_name in names]
+    sharing = {group_key(pod) for pod in mine if keeps_cards(pod.annotations)}
+    elsewhere = {key for key, group in found.items() if group.pool and not group.adopted}
+    return peers.rows(queues, found, mine, staying=(sharing & found.keys()) | elsewhere)
+
+
+# ---------------------------------------------------------------------- its processes and its policy
+
+
+def _processes(client: BlockingClient, report: Report, config: Json) -> None:
+    spec = config.get("spec") or {}
+    said = spec.get("global") or {}
+    name, namespace = said.get("schedulerName") or DEFAULT_NAME, spec.get("namespace") or DEFAULT_NAMESPACE
+    report.names = report.grouped = (name,)
+    report.look = partial(queue_rows, client, report.names)
+    key = said.get("nodePoolLabelKey") or NODE_POOL_KAI
+    if key != NODE_POOL_KAI:
+        words = f"nodePoolLabelKey is {key}: Windlass hands over by {NODE_POOL_KAI} only"
+        report.say(STOP, f"{CONFIGS.singular} {CONFIG}", words)
+    shards = listed(client, SHARDS) or []
+    values = [(shard.get("spec") or {}).get("partitionLabelValue") or "" for shard in shards]
+    if values != [""]:
+        told = (
+            ", ".join(
+                f"{s['metadata']['name']} ({v or 'all others'})" for s, v in zip(shards, values, strict=True)
+            )
+            or "none"
+        )
+        words = (
+            f"{told}: Windlass places on all nodes, and can stand only for one shard without a label value"
+        )
+        report.say(STOP, SHARDS.qualified, words)
+    deployments = []
+    for shard in shards:
+        place = f"{name}-{shard['metadata']['name']}"
+        deployment = client.find(DEPLOYMENTS, place, namespace)
+        if deployment is None:
+            report.say(STOP, f"{namespace}/{place}", "there is no such Deployment")
+            continue
+        deployments.append(deployment)
+        report.say(GOOD, title(deployment), peers.standing(deployment))
+        if (shard.get("spec") or {}).get("args", {}).get("restrict-node-scheduling", "false") != "false":
+            words = "restrict-node-scheduling: Windlass places on nodes without the worker labels too"
+            report.say(STOP, title(deployment), words)
+        _policy(client, report, shard, place, namespace)
+    path = ("spec", "scheduler", "replicas")
+    report.switches.append(Switch(CONFIGS, config, path, deployments))
+    report.say(GOOD, "schedulerName", name)
+
+
+def _policy(client: BlockingClient, report: Report, shard: Json, name: str, namespace: str) -> None:
+    """Of its policy: which actions run, and where work is placed. The rest is built in on both sides."""
+    found = client.find(CONFIG_MAPS, name, namespace)
+    text = ((found or {}).get("data") or {}).get(_POLICY, "")
+    policy = yaml.safe_load(text) if text else None
+    if not isinstance(policy, dict):
+        report.say(NOTE, "configuration", "none was found: Windlass begins with its own default policy")
+        return
+    actions = [word.strip() for word in str(policy.get("actions") or "").split(",")]
+    plugins = [plugin for tier in policy.get("tiers") or () for plugin in tier.get("plugins") or ()]
+    placing = [plugin for plugin in plugins if plugin.get("name") in PLACEMENT]
+    kept = [action for action in DEFAULT_ACTIONS if action not in KAI_ACTIONS or action in actions]
+    report.configuration = yaml.safe_dump(
+        {"actions": ", ".join(kept), "tiers": [{"plugins": placing}] if placing else []}, sort_keys=False
+    )
+    report.say(
+        GOOD,
+        "configuration",
+        f"actions {', '.join(actions)}; placement {', '.join(plugin['name'] for plugin in placing)}",
+    )
+    for action in actions:
+        if action not in DEFAULT_ACTIONS:
+            report.say(NOTE, "configuration", f"action {action} is KAI's own: Windlass has none of that name")
+    for plugin in plugins:
+        if plugin.get("arguments") and plugin not in placing:
+            report.say(
+                NOTE, "configuration", f"arguments of {plugin['name']} are not read: {plugin['arguments']}"
+            )
+    if (shard.get("spec") or {}).get("usageDBConfig"):
+        report.say(
+            NOTE, "configuration", "usageDBConfig is not read: shares do not follow what was used before"
+        )
+
+
+# ---------------------------------------------------------------------- what is in the cluster
+
+
+def _nodes(client: BlockingClient, report: Report) -> None:
+    count = len(client.list(NODES, labels=NODE_POOL_KAI).items)
+    if count:
+        words = f"{count} nodes have the label {NODE_POOL_KAI}: this shard of KAI leaves them alone, Windlass does not"
+        report.say(STOP, NODES.qualified, words)
+
+
+def _queues(client: BlockingClient, report: Report) -> None:
+    kinds: tuple[tuple[Resource, Callable[[bytes], Any], Callable[[Any], Sequence[object]]], ...] = (
+        (KAI_QUEUES, decode_kai_queue, lambda queue: queue.problems),
+        (KAI_POD_GROUPS, decode_kai_pod_group, kai_problems),
+    )
+    for resource, decode, problems in kinds:
+        items = listed(client, resource)
+        if items is None:
+            report.say(STOP, resource.qualified, "the cluster has no such kind: KAI is not installed")
+            return
+        found = [decode(encode(obj)) for obj in items]
+        for item in found:
+            for problem in problems(item):
+                report.say(NOTE, f"{resource.singular} {item.key}", str(problem))
+        twice = [name for name, count in Counter(item.name for item in found).items() if count > 1]
+        if twice:
+            words = (
+                f"{', '.join(sorted(twice))} in several namespaces: KAI tells them apart by their name alone"
+            )
+            report.say(STOP, resource.qualified, words)
+    report.queues = report.look()
+    for row in report.queues:
+        if row.staying:
+            words = (
+                f"{row.staying} gangs stay with KAI: they ask for parts of cards, or belong to another shard"
+            )
+            report.say(NOTE, f"queue {row.name}", words)
+    staying = sum(row.staying for row in report.queues)
+    if staying:
+        report.against.append(
+            f"{staying} gangs that stay with KAI: its binder reserves the cards that they share"
+        )
