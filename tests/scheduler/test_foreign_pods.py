@@ -34,7 +34,7 @@ async def test_by_default_they_are_never_touched(api: SchedulerApi) -> None:
         assert api.conditions(PODS, "default/ours")["PodScheduled"]["reason"] == "Unschedulable"
 
 
-async def test_where_they_count_in_a_queue_they_make_room_by_its_rules(api: SchedulerApi) -> None:
+async def test_where_they_count_in_a_queue_they_make_room_for_the_more_important(api: SchedulerApi) -> None:
     api.add(pod("theirs", scheduler="other", node="n1"), pod("ours", priority=1000))
     async with Running(api, policy=LENT) as running:
         await running.settle(1.0)
@@ -64,6 +64,51 @@ async def test_some_are_spared_even_then(api: SchedulerApi, spared: dict) -> Non
     async with Running(api, policy=LENT) as running:
         await running.settle(2.0)
         assert evicted(api) == []
+
+
+async def test_they_are_not_reclaimed_for_another_queue(api: SchedulerApi) -> None:
+    """A pod of ours in their place would be: the other queue deserves all there is."""
+    api.add(queue("other", weight=1, deserved={"nvidia.com/gpu": "1"}))
+    api.add(queue("default", weight=1, deserved={"nvidia.com/gpu": "0"}))
+    wanted = {"annotations": {"scheduling.volcano.sh/queue-name": "other"}}
+    api.add(pod("there", scheduler="other", node="n1"), pod("ours", **wanted))
+    async with Running(api, policy=LENT) as running:
+        await running.settle(3.0)
+        assert evicted(api) == []
+    control = SchedulerApi(api.clock)
+    control.add(queue("root"), queue("default", deserved={"nvidia.com/gpu": "0"}))
+    control.add(queue("other", deserved={"nvidia.com/gpu": "1"}), node("n1", gpus=1))
+    control.add(pod("mine", node="n1"), pod("ours", **wanted))
+    async with Running(control, policy=LENT) as running:
+        await running.settle(3.0)
+        assert evicted(control) == ["mine"]
+
+
+TIERS = """
+actions: "allocate, preempt, reclaim, shuffle"
+tiers:
+- plugins:
+  - name: priority
+  - name: conformance
+configurations:
+- name: foreign
+  arguments: {queue: default}
+"""
+
+
+@pytest.mark.parametrize(("priority", "goes"), [(1000, True), (0, False), (-1, False)])
+@pytest.mark.parametrize("text", ["", TIERS], ids=["default", "tiers"])
+async def test_only_a_higher_priority_takes_their_place(
+    api: SchedulerApi, text: str, priority: int, goes: bool
+) -> None:
+    policy = scheduler_config.parse(text).config if text else LENT
+    agrees = {"windlass.dev/movable": "true", "windlass.dev/time-share": "true"}
+    api.add(pod("theirs", scheduler="other", node="n1", priority=0, annotations=agrees))
+    api.add(pod("ours", priority=priority, annotations={"windlass.dev/time-share": "true"}))
+    async with Running(api, policy=policy) as running:
+        for _ in range(4):
+            await running.settle(900.0)
+        assert evicted(api) == (["theirs"] if goes else [])
 
 
 async def test_the_configuration_can_change_while_it_runs(api: SchedulerApi) -> None:

@@ -143,8 +143,10 @@ class Candidates:
         return False
 
     def _offered(self, group: GroupEntry) -> bool:
-        spec = group.group
-        return spec is not None and spec.preemptible and group.active > 0 and group.queue is not None
+        spec, claim = group.group, self._claim
+        if spec is None or not spec.preemptible or group.active <= 0 or group.queue is None:
+            return False
+        return not spec.guest or spec.yields_to(claim.action, claim.group.priority)
 
     def _unit(
         self, group: GroupEntry, entries: list[TaskEntry], *, core: bool, spare: int, members: int

@@ -73,7 +73,7 @@ LEARNED = "learned"
 FOREIGN = "foreign"
 FOREIGN_QUEUE = "queue"
 """The entry of ``configurations`` and its argument that name the queue in which pods of other schedulers count, so that
-they may have to make room by its rules. Without it they are never touched."""
+they may have to make room for work of higher priority there. Without it they are never touched."""
 
 MEASURED_EVERY = "30s"
 """How often loads are measured unless ``metrics: {interval}`` says otherwise; Volcano's default."""

@@ -288,6 +288,10 @@ class SubGroup:
     """How near to one another its tasks, and those of the parts below it, are to be."""
 
 
+_BY_PRIORITY = ("preempt", "gangpreempt", "gangpreempt-surplus")
+"""Actions that take room inside a queue for who is more important."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """A gang. ``key`` is ``namespace/name``; of a pod without a group (a group of one) ``namespace/pod:name``.
@@ -304,6 +308,9 @@ class Group:
       ``learned`` says on which earlier runs it rests; ``run_bound``: the longest of those.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
     """
+
+    ``guest``: another scheduler placed it; it counts in its queue and goes for work of higher priority there, and for
+    nothing else: it is not reclaimed, moved, suspended or shuffled.
 
     key: str
     queue: str = "default"
@@ -334,6 +341,12 @@ class Group:
     learned: str = ""
     run_bound: float | None = None
 
+    runs: tuple[float, ...] = ()
+    guest: bool = False
+
+    def yields_to(self, action: str, priority: int) -> bool:
+        """Whether it goes for a claim of this action and priority, as far as it is a guest."""
+        return not self.guest or (action in _BY_PRIORITY and priority > self.priority)
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuota:

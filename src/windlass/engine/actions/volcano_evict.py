@@ -242,7 +242,7 @@ class VolcanoPreempt(_Tiered):
         others: list[TaskEntry] = []
         for other in self._m.running.of(group.queue).values():
             if other is not group:
-                others += _evictable(other, (TaskState.BOUND, TaskState.RUNNING), only_light)
+                others += _evictable(other, (TaskState.BOUND, TaskState.RUNNING), only_light, group)
         yield others, True
         yield _evictable(group, (TaskState.BOUND, TaskState.RUNNING), only_light), False
 
@@ -278,7 +278,7 @@ class VolcanoReclaim(_Tiered):
             if queue is group.queue or not queue.spec.reclaimable or not tiers.serves(queue):
                 continue
             for other in running.of(queue).values():
-                found += _evictable(other, (TaskState.RUNNING,), only_light=False)
+                found += _evictable(other, (TaskState.RUNNING,), only_light=False)  # no guests
         yield found, True
 
     def _victim_order(
@@ -325,10 +325,16 @@ def complete(group: GroupEntry) -> bool:
     return all(roles.get(role, 0) >= n for role, n in group.roles_enforced.items())
 
 
-def _evictable(group: GroupEntry, states: tuple[TaskState, ...], only_light: bool) -> list[TaskEntry]:
-    """Of a group of which something has only just been bound, nothing: it would be broken as it starts."""
+def _evictable(
+    group: GroupEntry, states: tuple[TaskState, ...], only_light: bool, preemptor: GroupEntry | None = None
+) -> list[TaskEntry]:
+    """Of a group of which something has only just been bound, nothing: it would be broken as it starts. ``preemptor``:
+    who takes by priority; ``None``: a queue takes what it deserves."""
     spec = group.group
     if spec is None or not spec.preemptible:
+        return []
+    by = preemptor.group if preemptor is not None else None
+    if spec.guest and not (by is not None and spec.yields_to("preempt", by.priority)):
         return []
     if any(entry.state is TaskState.ASSUMED for entry in group.tasks.values()):
         return []

@@ -39,6 +39,8 @@ class VolcanoShuffle:
             if not tiers.serves(queue):
                 continue
             for group in m.running.of(queue).values():
+                if group.spec.guest:
+                    continue
                 gang = GangLook(group)
                 for entry in group.tasks.values():
                     if entry.state is TaskState.RUNNING:
