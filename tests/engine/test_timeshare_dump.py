@@ -17,13 +17,18 @@ from windlass.plugins.binpack import Binpack
 from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.timeshare.classic import ShortestRemaining
 from windlass.plugins.timeshare.learned import LearnedSharing
+from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob
 from windlass.sim.policies import POLICIES
 from windlass.sim.replay import Options, Replay
 from windlass.spi.timeshare import TimeSharing
 
-ORDERS: Mapping[str, Callable[[], TimeSharing]] = {"windlass": LearnedSharing, "srtf": ShortestRemaining}
+ORDERS: Mapping[str, Callable[[], TimeSharing]] = {
+    "windlass": LearnedSharing,
+    "srtf": ShortestRemaining,
+    "predicted": PredictedSharing,
+}
 
 
 class Reborn:

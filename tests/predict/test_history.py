@@ -45,7 +45,10 @@ def test_nothing_is_said_before_three_runs_of_a_name() -> None:
     assert observed(10, 20).predict(TRAITS) is None
     found = observed(10, 20, 30).predict(TRAITS)
     assert found == Prediction(
-        30, {0.1: 10, 0.5: 20, 0.9: 30, 1.0: 30}, "by 3 earlier runs of this name and size: p50 20s, p90 30s"
+        30,
+        {0.1: 10, 0.5: 20, 0.9: 30, 1.0: 30},
+        "by 3 earlier runs of this name and size: p50 20s, p90 30s",
+        runs=(10, 20, 30),
     )
     assert found is not None
     assert found.at_most == 30

@@ -64,6 +64,7 @@ async def test_what_ends_teaches_and_what_comes_is_told(api: SchedulerApi) -> No
         assert told.learned.startswith("by 3 earlier runs of this name, size and request: p50 1m")
         assert 119 <= told.run_estimate <= 125
         assert told.run_bound == told.run_estimate
+        assert [round(seconds) for seconds in told.runs] == [100, 110, 120]
         assert (estimate(running, "other").run_estimate, estimate(running, "other").learned) == (None, "")
         assert (estimate(running, "said").run_estimate, estimate(running, "said").learned) == (5, "")
 

@@ -21,7 +21,7 @@ from windlass.sim.traces import formats
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 COST = RestartCost(7, 30, 60)
-SHARING = ("windlass", "las", "srtf", "srsf")
+SHARING = ("windlass", "las", "srtf", "srsf", "predicted")
 
 
 def jobs_of(draw: st.DrawFn) -> list[TraceJob]:

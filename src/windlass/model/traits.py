@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from windlass.api import views
 from windlass.model.grouping import Grouping
-from windlass.predict.model import Traits
+from windlass.predict.model import Prediction, Traits
 from windlass.spi.objects import Group
 
 
@@ -14,6 +15,12 @@ def traits_of(group: Group, shape: str = "") -> Traits:
     """The namespace stands for its owner. ``shape``: as :func:`shape_of` tells it; empty: no pod of it is known."""
     namespace, _, name = group.key.partition("/")
     return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1), shape=shape)
+
+
+def with_prediction(group: Group, found: Prediction) -> Group:
+    """The group with what was learned of it: named as such, so that it is trusted no further than that."""
+    seconds, longest = found.seconds, found.at_most
+    return replace(group, run_estimate=seconds, run_bound=longest, learned=found.basis, runs=found.runs)
 
 
 def shape_of(pod: views.Pod) -> str:

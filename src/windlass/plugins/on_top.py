@@ -11,6 +11,7 @@ from windlass.plugins.gpu_aware import GpuAware, weights_of
 from windlass.plugins.model_grouping import WINDOW_SECONDS, ModelGrouping
 from windlass.plugins.scarcity import Scarcity
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
+from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.spi.configuration import PluginOption
 from windlass.spi.objects import Dialect
 
@@ -51,6 +52,10 @@ def _srsf(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
     return [ShortestRemaining(weighed=True)]
 
 
+def _predicted(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
+    return [PredictedSharing()]
+
+
 def _model_grouping(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
     given = option.arguments.get("window", f"{WINDOW_SECONDS:g}s")
     try:
@@ -66,6 +71,7 @@ ON_TOP: Mapping[str, Make] = {
     "las": _las,
     "srtf": _srtf,
     "srsf": _srsf,
+    "predicted": _predicted,
     "model-grouping": _model_grouping,
 }
 """Name → what makes the plugins of an option, for the pods of some dialects."""

@@ -148,7 +148,9 @@ def _levels(traits: Traits) -> list[tuple[Key, int, str]]:
 def _prediction(ordered: Sequence[float], total: int, words: str) -> Prediction:
     quantiles = {part: _quantile(ordered, part) for part in QUANTILES}
     shown = ", ".join(f"p{round(100 * part)} {durations.write(quantiles[part])}" for part in (0.5, RECKONED))
-    return Prediction(quantiles[RECKONED], quantiles, f"by {total} earlier runs {words}: {shown}")
+    return Prediction(
+        quantiles[RECKONED], quantiles, f"by {total} earlier runs {words}: {shown}", runs=tuple(ordered)
+    )
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:

@@ -44,12 +44,13 @@ class Run:
 class Prediction:
     """``seconds``: what to reckon with, rather too long than too short. ``quantiles``: probability → seconds, of
     :data:`QUANTILES`, none less than one of a smaller probability. ``basis``: on what it rests, for people.
-    ``stated``: somebody answers for it; else it was learned."""
+    ``stated``: somebody answers for it; else it was learned, of ``runs``: seconds in ascending order."""
 
     seconds: float
     quantiles: Mapping[float, float] = field(default_factory=dict)
     basis: str = ""
     stated: bool = False
+    runs: tuple[float, ...] = ()
 
     @property
     def at_most(self) -> float:

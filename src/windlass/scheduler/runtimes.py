@@ -8,7 +8,6 @@ scheduler goes without.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from windlass.client.errors import Unreachable
 from windlass.engine import deltas
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
-from windlass.model.traits import shape_in, shape_of, traits_of
+from windlass.model.traits import shape_in, shape_of, traits_of, with_prediction
 from windlass.observe import logs
 from windlass.predict.history import History, HistoryRecord
 from windlass.predict.model import Run, Traits
@@ -129,8 +128,7 @@ class RunTimes:
         found = self.history.predict(traits_of(group, shape_in(self._model, group.key)))
         if found is None:
             return delta
-        learned = replace(group, run_estimate=found.seconds, run_bound=found.at_most, learned=found.basis)
-        return deltas.GroupUpserted(learned)
+        return deltas.GroupUpserted(with_prediction(group, found))
 
     # ------------------------------------------------------------------ kept across restarts
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from windlass.model.traits import with_prediction
 from windlass.predict.history import History
 from windlass.predict.known import Oracle, Stated
 from windlass.predict.model import Run, RunTimeModel, Traits
@@ -34,14 +35,13 @@ class Estimates:
         self._model = _model(kind, keys, jobs)
 
     def dress(self, group: Group, job: TraceJob) -> Group:
-        """The group with what is expected of it; as it is where nothing is known. What is learned is named as
-        such, so that the engine trusts it no further than on a cluster."""
+        """The group with what is expected of it, as on a cluster; as it is where nothing is known."""
         found = self._model.predict(traits_of(job, group.key))
         if found is None:
             return group
         if found.stated:
             return replace(group, run_estimate=found.seconds)
-        return replace(group, run_estimate=found.seconds, run_bound=found.at_most, learned=found.basis)
+        return with_prediction(group, found)
 
     def ended(self, key: str, job: TraceJob, seconds: float) -> None:
         """The job has run, for so long from its first start to its end."""

@@ -23,8 +23,9 @@ from windlass.plugins.resources import ResourcesFit
 from windlass.plugins.spread import Spread
 from windlass.plugins.timeshare.classic import LeastAttained, ShortestRemaining
 from windlass.plugins.timeshare.learned import LearnedSharing
+from windlass.plugins.timeshare.predicted import PredictedSharing
 from windlass.plugins.timeshare.sharing import TIME_SHARE
-from windlass.sim.estimates import ORACLE, Estimates
+from windlass.sim.estimates import LEARNED, ORACLE, Estimates
 from windlass.sim.jobs import TraceJob
 from windlass.sim.progress import RestartCost
 from windlass.spi.objects import Dialect, Group, Node
@@ -177,8 +178,16 @@ def _with_model(group: Group, job: TraceJob) -> Group:
 
 
 def _remaining(run_times: str, setting: Setting, *, weighed: bool) -> Made:
+    return _by_estimates(run_times, setting, ShortestRemaining(weighed=weighed))
+
+
+def _predicted(run_times: str, setting: Setting) -> Made:
+    return _by_estimates(run_times, setting, PredictedSharing())
+
+
+def _by_estimates(run_times: str, setting: Setting, policy: TimeSharing) -> Made:
     known = Estimates(run_times, setting.keys, setting.jobs)
-    made = shared(lambda _: ShortestRemaining(weighed=weighed))(setting)
+    made = shared(lambda _: policy)(setting)
     consent = made.dress
     return replace(made, dress=lambda group, job: known.dress(consent(group, job), job), ended=known.ended)
 
@@ -255,6 +264,12 @@ _ALL = (
         "las",
         "gangs that opted in share time: who has had least goes first, in two queues",
         shared(lambda _: LeastAttained()),
+        shares=True,
+    ),
+    Policy(
+        "predicted",
+        "as windlass, but by the earlier runs of the same work where these are known",
+        partial(_predicted, LEARNED),
         shares=True,
     ),
     _timed(

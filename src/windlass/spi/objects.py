@@ -305,7 +305,8 @@ class Group:
       or negative: for ever. ``stale_since``: since when it has, as far as an API object says.
     * ``started``: when it last reached its minimum; ``last_eviction``: when a task of it was last evicted.
     * ``run_estimate``: how long its tasks run; ``None`` where nothing is known. By its owner's word, unless
-      ``learned`` says on which earlier runs it rests; ``run_bound``: the longest of those.
+      ``learned`` says on which earlier runs it rests; ``run_bound``: the longest of those, ``runs``: the last of them
+      in ascending order.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
     """
 

@@ -89,9 +89,13 @@ class LearnedSharing(Sharing):
         size = _size(stint.devices)
         weight = 1.0 + stint.devices / self.tuning.node
         moved_up = 1.0 + stint.waited / self.tuning.patience_seconds
-        cost = self._costs(size)[at] * weight / moved_up
+        cost = self.cost(stint, at, size) * weight / moved_up
         until = self._edges[at + 1] if at + 1 < STRETCHES else None
         return Rank(cost, until=until, waited_until=stint.waited + self.tuning.patience_seconds / STEPS)
+
+    def cost(self, stint: Stint, at: int, size: int) -> float:
+        """The seconds per ending that are expected of a group from the beginning of a stretch on."""
+        return self._costs(size)[at]
 
     def ended(self, stint: Stint) -> None:
         at = bisect_right(self._edges, stint.attained) - 1
@@ -116,12 +120,15 @@ class LearnedSharing(Sharing):
         stint.memory = at
 
     def _count(self, size: int, stretch: int, *, ended: bool) -> None:
-        own = self._sizes.get(size)
-        if own is None:
-            own = self._sizes[size] = self._fresh()
-        for counts in (self._all, own):
+        for counts in (self._all, self._of_size(size)):
             (counts.ended if ended else counts.outlived)[stretch] += 1
             counts.seen += 1
+
+    def _of_size(self, size: int) -> _Counts:
+        counts = self._sizes.get(size)
+        if counts is None:
+            counts = self._sizes[size] = self._fresh()
+        return counts
 
     def _fresh(self) -> _Counts:
         return _Counts([0.0] * STRETCHES, [0.0] * STRETCHES)
@@ -130,9 +137,7 @@ class LearnedSharing(Sharing):
 
     def _costs(self, size: int) -> list[float]:
         """By stretch: the seconds per ending from its beginning on."""
-        counts = self._sizes.get(size)
-        if counts is None:
-            counts = self._sizes[size] = self._fresh()
+        counts = self._of_size(size)
         if not counts.costs or counts.seen - counts.reckoned_at > max(5.0, NEWS * counts.seen):
             counts.reckoned_at = counts.seen
             counts.costs = self._reckon(self._chances(counts))
@@ -140,13 +145,18 @@ class LearnedSharing(Sharing):
 
     def _chances(self, counts: _Counts) -> list[float]:
         """By stretch: the chance that a run that reaches it ends in it."""
-        assumed = [1.0 - 1.0 / self.tuning.factor] * STRETCHES
+        chances = [1.0 - 1.0 / self.tuning.factor] * STRETCHES
         for known in (self._all, counts):
-            assumed = [
-                (ended + self.tuning.prior * chance) / (ended + outlived + self.tuning.prior)
-                for ended, outlived, chance in zip(known.ended, known.outlived, assumed, strict=True)
-            ]
-        return assumed
+            chances = self._informed(chances, known.ended, known.outlived)
+        return chances
+
+    def _informed(self, assumed: list[float], ended: list[float], outlived: list[float]) -> list[float]:
+        """What is counted, where the assumption weighs as much as ``prior`` runs."""
+        prior = self.tuning.prior
+        return [
+            (ends + prior * chance) / (ends + goes_on + prior)
+            for ends, goes_on, chance in zip(ended, outlived, assumed, strict=True)
+        ]
 
     def _reckon(self, chances: list[float]) -> list[float]:
         return [self._least_cost(chances, at) for at in range(STRETCHES)]
