@@ -308,10 +308,10 @@ class Group:
       ``learned`` says on which earlier runs it rests; ``run_bound``: the longest of those, ``runs``: the last of them
       in ascending order.
     * ``waiting_limit``: Volcano's ``sla-waiting-time``.
-    """
 
     ``guest``: another scheduler placed it; it counts in its queue and goes for work of higher priority there, and for
     nothing else: it is not reclaimed, moved, suspended or shuffled.
+    """
 
     key: str
     queue: str = "default"
@@ -341,13 +341,13 @@ class Group:
     """How near to one another its tasks are to be; parts may ask for more."""
     learned: str = ""
     run_bound: float | None = None
-
     runs: tuple[float, ...] = ()
     guest: bool = False
 
     def yields_to(self, action: str, priority: int) -> bool:
         """Whether it goes for a claim of this action and priority, as far as it is a guest."""
         return not self.guest or (action in _BY_PRIORITY and priority > self.priority)
+
 
 @dataclass(frozen=True, slots=True)
 class NamespaceQuota:
