@@ -99,7 +99,7 @@ def test_what_is_recorded_can_be_run(windlass: Run_, tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(done.out)
     again = formats.read(done.out.splitlines(keepends=True), "trace")
-    assert [job.id for job in again] == ["default/pod:old", "default/gang"]
+    assert [job.id for job in again] == ["default/old", "default/gang"]
     ran = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo", "-o", "json")
     figures = json.loads(ran.out)["results"][0]
     assert (figures["jobs"], figures["unfinished_jobs"]) == (2, 0)

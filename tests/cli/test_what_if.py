@@ -74,6 +74,27 @@ def test_a_job_that_goes_makes_room(windlass: Run_) -> None:
     assert middle(jobs["c"], "after") == 0.0
 
 
+def test_a_job_may_be_named_without_its_namespace_where_that_is_clear(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    assert middle(asked(windlass, "--remove-job", "b")["c"], "after") == 0.0
+    cluster.add(PODS, work("b", 1, "5h", "n2", namespace="other"))
+    done = windlass("what-if", "--remove-job", "b")
+    assert done.code == 3
+    assert "default/b, other/b" in done.err
+
+
+def test_what_has_ended_is_no_part_of_it(windlass: Run_, cluster: FakeCluster) -> None:
+    over = work("over", 8, "2h", "n1")
+    over["status"]["phase"] = "Succeeded"
+    cluster.add(PODS, over)
+    done = windlass("what-if", "--add", "1x8", "-o", "json", "--samples", "2")
+    found = json.loads(done.out)
+    assert [job["job"] for job in found["jobs"]] == ["c"]
+    assert found["totals"] == {"sooner": 1, "later": 0, "same": 0}
+    assert windlass("what-if", "--remove-job", "default/over").code == 3
+
+
 def test_a_quota_keeps_work_waiting(windlass: Run_, cluster: FakeCluster) -> None:
     jobs = asked(windlass, "--set-quota", "default.gpu=12")
     assert middle(jobs["c"], "after") == 4 * 3600.0, "a and b hold 16"
@@ -165,13 +186,15 @@ def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster)
     ("arguments", "words"),
     [
         ((), "nothing would be different"),
-        (("--drain", "n9"), 'no node "n9"'),
-        (("--set-quota", "sales.gpu=4"), 'no queue in "sales.gpu"'),
-        (("--set-quota", "default.tpu=4"), 'no node has any "tpu"'),
+        (("--drain", "n9"), 'node "n9" does not exist'),
+        (("--set-quota", "sales.gpu=4"), 'queue "sales" does not exist'),
+        (("--set-quota", "default.tpu=4"), 'resource "tpu" does not exist'),
         (("--set-quota", "default.gpu"), "is not QUEUE.RESOURCE=AMOUNT"),
         (("--set-quota", "default.gpu=lots"), "lots"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),
-        (("--remove-job", "default/x"), 'no job "default/x"'),
+        (("--remove-job", "default/x"), 'job "default/x" does not exist'),
+        (("--remove-job", "default/bb"), "did you mean default/b?"),
+        (("--drain", "n11"), "did you mean n1?"),
         (("--add", "many"), "not COUNTxGPUS"),
         (("--drain", "n1", "--run-time", "0s"), "no time to run"),
     ],

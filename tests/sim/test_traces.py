@@ -112,7 +112,7 @@ def test_a_dump_of_pods_tells_of_the_groups_that_have_ended() -> None:
     ):
         alone, train = read(text)
         assert (alone.id, alone.submit_seconds, alone.duration_seconds, alone.gpus) == (
-            "default/pod:alone",
+            "default/alone",
             0,
             5,
             2,

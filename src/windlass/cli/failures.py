@@ -69,6 +69,7 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
         "jobs": "windlass ps",
         "pods": "windlass get pods -A",
         "podgroups": "windlass get podgroups -A",
+        "resources": "windlass describe nodes",
     }.get(plural, f"windlass get {plural}")
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return WindlassError(

@@ -10,9 +10,10 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
 from windlass.cli import planning, tables
+from windlass.cli.failures import missing
 from windlass.cli.invocation import Invocation
+from windlass.cli.progress import progress
 from windlass.cli.recording import history_of
-from windlass.cli.simulating import progress
 from windlass.cli.words import about, natural, plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -22,6 +23,7 @@ from windlass.model.engines import make_engine
 from windlass.model.groups import shown_key
 from windlass.model.neighbours import exclusive_rules
 from windlass.model.queues import shown
+from windlass.model.traits import shapes_in
 from windlass.model.translation import OF_NODES
 from windlass.predict.history import History
 from windlass.scheduler import configuration
@@ -86,7 +88,8 @@ def answer(invocation: Invocation, question: Question) -> Answer:
         found = planning.loaded_live(invocation.client, request, invocation.warn)
     found.model.withheld = planning.quotas_of(found.counted).withheld
     before = _world(found, found.parsed.config, now)
-    run_times = RunTimes(_history(invocation, found, question), unknown)
+    shapes = shapes_in(found.model, before.state.groups)
+    run_times = RunTimes(_history(invocation, found, question), unknown, shapes)
     after = before
     if question.policy:
         after = _world(found, _policy(question.policy, invocation.warn), now)
@@ -130,12 +133,7 @@ def _make(change: changes.Change, state: State) -> None:
     try:
         change.make(state)
     except changes.ChangeError as error:
-        raise WindlassError(
-            "WL-USE-404",
-            str(error),
-            evidence=f"there is: {error.known}" if error.known else "there is none",
-            remedies=("windlass node ls", "windlass queue ls", "windlass ps -A"),
-        ) from None
+        raise missing(error.kind, error.name, error.known) from None
     except QuantityError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
 
@@ -195,7 +193,7 @@ def _history(invocation: Invocation, found: planning.Loaded, question: Question)
 
 def _seconds(text: str) -> float:
     try:
-        seconds = durations.parse(text)
+        seconds = durations.parse_long(text)
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
     if seconds <= 0:
@@ -304,7 +302,7 @@ def _time(seconds: float) -> str:
 def _shift(shift: Shift) -> str:
     kind = kind_of(shift)
     if isinf(shift.later.middle):
-        return "only then" if shift.later.middle < 0 else "never again"
+        return "only then" if shift.later.middle < 0 else "never starts"
     parts = sorted(abs(value) for value in (shift.later.low, shift.later.high))
     same_side = shift.later.low * shift.later.high > 0 and not isinf(parts[1])
     low, middle, high = about(parts[0]), about(abs(shift.later.middle)), about(parts[1])

@@ -14,6 +14,7 @@ from windlass.api.resources import CONFIG_MAPS
 from windlass.cli import livecluster
 from windlass.cli.invocation import Invocation
 from windlass.cli.simulating import read_table, wrong_trace
+from windlass.cli.words import plural
 from windlass.client.blocking import BlockingClient
 from windlass.kits import durations
 from windlass.kits.timestamps import rfc3339
@@ -104,7 +105,7 @@ def document(recording: Recording) -> dict[str, Any]:
 
 def words(recording: Recording, unfinished: bool) -> list[str]:
     """What was recorded and what was not, for people."""
-    said = [f"{len(recording.jobs)} jobs"]
+    said = [plural(len(recording.jobs), "job")]
     if recording.jobs:
         said[0] += f" since {rfc3339(recording.first)}"
     if recording.unfinished:

@@ -17,17 +17,17 @@ from windlass.spi.quantities import is_device, to_units
 
 LIMITS = ("capability", "deserved", "guarantee")
 _HOST = "kubernetes.io/hostname"
-_MOST_NAMED = 12
 
 
 class ChangeError(ValueError):
-    """A change that the state does not allow. ``known``: what there is instead."""
+    """A change that names what the state does not have. ``kind``: of what (``nodes``, ``queues``, ``jobs``,
+    ``resources``); ``known``: what there is instead."""
 
-    def __init__(self, message: str, known: Iterable[str] = ()) -> None:
-        super().__init__(message)
-        names = sorted(known)
-        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        self.known = ", ".join(names[:_MOST_NAMED]) + more
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        super().__init__(f'there is no "{name}" among the {kind}')
+        self.kind = kind
+        self.name = name
+        self.known = sorted(known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def drain(node: str) -> Change:
 
     def make(state: State) -> None:
         if node not in state.nodes:
-            raise ChangeError(f'there is no node "{node}"', state.nodes)
+            raise ChangeError("nodes", node, state.nodes)
         displaced(state, node)
 
     return Change(f"without node {node}", make)
@@ -93,12 +93,13 @@ def set_quota(text: str) -> Change:
 
 
 def remove_job(name: str) -> Change:
-    """``NAMESPACE/NAME`` goes, with all of its pods."""
+    """``NAMESPACE/NAME`` goes, with all of its pods; ``NAME`` is enough where only one namespace has it."""
 
     def make(state: State) -> None:
-        keys = [key for key in state.groups if shown_key(key) == name]
-        if not keys:
-            raise ChangeError(f'there is no job "{name}"', map(shown_key, state.groups))
+        jobs = {key: shown_key(key) for key in state.groups.keys() & state.alive()}
+        keys = [key for key, shown in jobs.items() if name in (shown, shown.partition("/")[2])]
+        if len({jobs[key] for key in keys}) != 1:
+            raise ChangeError("jobs", name, [jobs[key] for key in keys or jobs])
         for key in keys:
             del state.groups[key]
             for task in [task.key for task in state.tasks.values() if task.group == key]:
@@ -146,7 +147,7 @@ def _queue(state: State, text: str) -> tuple[Queue, str]:
         for spelled in dict.fromkeys((name, shown(name, True), shown(name, False))):
             if text.startswith(spelled + "."):
                 return state.queues[name], text[len(spelled) + 1 :]
-    raise ChangeError(f'there is no queue in "{text}"', state.queues)
+    raise ChangeError("queues", text.partition(".")[0], state.queues)
 
 
 def _resource(state: State, name: str) -> str:
@@ -155,5 +156,5 @@ def _resource(state: State, name: str) -> str:
         cards = sorted(resource for resource in known if is_device(resource) and resource.endswith("/gpu"))
         name = cards[0] if cards else cluster.GPU
     if name not in known:
-        raise ChangeError(f'no node has any "{name}"', known)
+        raise ChangeError("resources", name, known)
     return name

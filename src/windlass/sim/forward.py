@@ -71,6 +71,10 @@ class State:
         books = (self.nodes, self.queues, self.quotas, self.budgets, self.groups, self.tasks)
         return State(self.now, *[dict(book) for book in books])  # type: ignore[arg-type]
 
+    def alive(self) -> set[str]:
+        """The groups of which not all is over."""
+        return {task.group for task in self.tasks.values() if task.state not in OVER}
+
     def deltas(self) -> list[Delta]:
         """As the engine is told. What is terminating is gone already; what is stuck in that stays."""
         return [

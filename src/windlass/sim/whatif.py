@@ -143,9 +143,11 @@ def _difference(before: float, after: float) -> float:
 
 
 def _gpus(state: State) -> dict[str, float]:
-    """The cards of each group that has tasks."""
-    found: dict[str, float] = {}
+    """The cards of each group that runs or waits."""
+    found = dict.fromkeys(state.alive(), 0.0)
     for task in state.tasks.values():
+        if task.group not in found:
+            continue
         cards = sum(units for name, units in task.needs.request if is_device(name)) / 1000
-        found[task.group] = found.get(task.group, 0.0) + cards
+        found[task.group] += cards
     return found

@@ -51,7 +51,7 @@ FORMATS = ("json", "yaml", "table")
     metavar="N",
     help="How often run times are drawn (default: 20).",
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="Of all chance (default: 0).")
+@click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
 @click.option(
     "--run-time", default="", metavar="TIME", help="Of work of which nothing is known (default: no end)."
 )
