@@ -13,7 +13,12 @@ from windlass.engine.policies import Policies
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.spi.devices import CardChoice, CardState, DeviceNeed
-from windlass.spi.objects import Needs
+from windlass.spi.objects import Dialect, Needs
+
+
+def _speaks(plugin: CardChoice, dialect: Dialect) -> bool:
+    dialects = getattr(plugin, "dialects", None)
+    return dialects is None or dialect in dialects
 
 
 class CardWord:
@@ -22,19 +27,17 @@ class CardWord:
         self._cards = table.cards
         self._policies = policies
         self._heard = heard
+        self._choosers = {
+            dialect: [p for p in policies.card_choices if _speaks(p, dialect)] for dialect in Dialect
+        }
 
     def chooses(self, needs: Needs) -> bool:
         """Whether a policy may have a word on the cards of such tasks."""
-        return bool(self._policies.card_ranks) or bool(self.choosers(needs))
+        return bool(self._policies.card_ranks or self._choosers[needs.dialect])
 
     def choosers(self, needs: Needs) -> list[CardChoice]:
         """The policies that may have a word on single cards for such tasks."""
-        found = []
-        for plugin in self._policies.card_choices:
-            dialects = getattr(plugin, "dialects", None)
-            if dialects is None or needs.dialect in dialects:
-                found.append(plugin)
-        return found
+        return self._choosers[needs.dialect]
 
     def choice(self, needs: Needs, row: int = -1, *, later: bool = False) -> Choose | None:
         """What policies say of cards: those that look at one card, and those that look at the node."""

@@ -67,7 +67,7 @@ class Enrolment:
         group.order_key = order_key
         bucket = self._lot.enter(signature, queue, group)
         if not bucket.parked:
-            self._turns.push(bucket)
+            self._turns.came(bucket, group)
         elif (group.timed and bucket.waits.kept_for) or (self._strict and bucket.head() is group):
             self._look_again(bucket)  # it may pass the others, or comes first
 
@@ -79,7 +79,10 @@ class Enrolment:
 
     def _forsake(self, group: GroupEntry, bucket: Bucket) -> None:
         """Take a group out; in a strict line it was perhaps for this one that the others waited."""
-        first = self._strict and bucket.parked and bucket.head() is group
+        if not self._strict:
+            self._lot.leave(group)
+            return
+        first = bucket.parked and bucket.head() is group
         self._lot.leave(group)
         if first and bucket.members:
             self._look_again(bucket)
@@ -95,7 +98,8 @@ class Enrolment:
         spec = group.group
         if spec is None or not group.pending or spec.held or group.not_before > now:
             return None
-        if group.queue is None or closed_reason(group.queue) is not None:
+        queue = group.queue
+        if queue is None or closed_reason(queue) is not None:
             return None
         if self._world.gate.closed(group):
             return None

@@ -12,6 +12,7 @@ as long as they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from windlass.engine.cards import Cuts
@@ -187,7 +188,9 @@ class GroupEntry:
         self.minimum = group.min_member
         self.rank = (-group.priority, group.created, group.uid, group.key)
         self.apart = apart
-        self.near_parts = {part.name: part.topology for part in group.subgroups if part.topology is not None}
+        if group.subgroups or self.near_parts:
+            parts = {part.name: part.topology for part in group.subgroups if part.topology is not None}
+            self.near_parts = parts
         self.near = group.topology is not None or bool(self.near_parts)
         if not (self.tallies or group.min_task_member or group.subgroups or group.min_subgroups):
             return
@@ -304,6 +307,20 @@ class GroupEntry:
             else:
                 self._ordered = None
 
+    def add_pending_run(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
+        """:meth:`add_pending` for several new tasks of one class."""
+        if self._ordered is not None:
+            for entry in entries:
+                self.add_pending(entry, new=True)
+            return
+        pending = self.pending
+        for entry in entries:
+            pending[entry.key] = entry
+        counts = self.pending_classes
+        counts[cls] = counts.get(cls, 0) + len(entries)
+        if cls.asks_nothing:
+            self.asking_nothing += len(entries)
+
     def drop_pending(self, entry: TaskEntry) -> None:
         del self.pending[entry.key]
         if entry.cls.asks_nothing:
@@ -330,13 +347,21 @@ class GroupEntry:
 
     def waiting(self) -> Iterator[TaskEntry]:
         """The pending tasks in task order. Do not change the group meanwhile."""
+        pending = self.pending
         if self._ordered is None:
-            for entry in self.pending.values():
+            order = self._task_order
+            for entry in pending.values():
                 if entry.sort_key is None:
-                    entry.sort_key = self._task_order(entry.task)
-            self._ordered = sorted(self.pending.values(), key=_sort_key)
+                    entry.sort_key = order(entry.task)
+            self._ordered = sorted(pending.values(), key=_sort_key)
             self._first = 0
-        ordered, pending = self._ordered, self.pending
+        ordered = self._ordered
+        if not self._first and len(ordered) == len(pending):
+            return iter(ordered)  # none of them has been placed
+        return self._still_waiting(ordered)
+
+    def _still_waiting(self, ordered: Sequence[TaskEntry]) -> Iterator[TaskEntry]:
+        pending = self.pending
         while (
             self._first < len(ordered) and pending.get(ordered[self._first].key) is not ordered[self._first]
         ):
@@ -408,5 +433,4 @@ def run_limit(group: GroupEntry) -> float | None:
     return longest or None
 
 
-def _sort_key(entry: TaskEntry) -> Any:
-    return entry.sort_key
+_sort_key = attrgetter("sort_key")

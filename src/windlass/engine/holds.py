@@ -7,7 +7,7 @@ time in between, and is given up if none comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,10 @@ class Holds:
 
     def __iter__(self) -> Iterator[Hold]:
         return (hold for holds in self._by_group.values() for hold in holds)
+
+    def of(self, key: str) -> Sequence[Hold]:
+        """Those of a group."""
+        return self._by_group.get(key, ())
 
     def keep(self, entry: TaskEntry) -> None:
         """A task that was to move has left: keep what was promised to it."""

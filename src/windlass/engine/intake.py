@@ -7,7 +7,7 @@ matching failure report, a new incarnation (uid) or its end undoes a decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from windlass.engine import deltas as d
@@ -52,13 +52,43 @@ class Intake:
         }
 
     def apply(self, deltas: Iterable[d.Delta]) -> None:
-        """Enter deltas in the order given. Raises ``TypeError`` on anything that is none."""
-        handlers = self._handlers
+        """Enter deltas in the order given. Raises ``TypeError`` on anything that is none.
+
+        New tasks of one kind and one group that come one after the other, as the pods of a gang do, are entered
+        together.
+        """
+        handlers, tasks = self._handlers, self._world.tasks
+        alike: dict[str, Task] = {}
+        last: Task | None = None
         for delta in deltas:
-            handler = handlers.get(type(delta))
+            kind = type(delta)
+            if kind is d.TaskUpserted:
+                task = delta.task
+                if (
+                    last is not None
+                    and task.needs is last.needs
+                    and task.group == last.group
+                    and _waits(task)
+                    and task.key not in alike
+                    and task.key not in tasks
+                ):
+                    alike[task.key] = task
+                    continue
+                if last is not None:
+                    self._add_alike(alike.values(), last)
+                    alike, last = {}, None
+                if _waits(task) and task.key not in tasks:
+                    alike[task.key] = last = task
+                    continue
+            elif last is not None:
+                self._add_alike(alike.values(), last)
+                alike, last = {}, None
+            handler = handlers.get(kind)
             if handler is None:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
+        if last is not None:
+            self._add_alike(alike.values(), last)
 
     def restore(
         self,
@@ -171,6 +201,19 @@ class Intake:
             self._world.note_time(entry.group)
         self._follow(entry, task)
 
+    def _add_alike(self, tasks: Collection[Task], first: Task) -> None:
+        """Enter new tasks of one kind and one group that wait (:func:`_waits`)."""
+        world = self._world
+        cls, group = world.classes.get(first.needs), world.group(first.group)
+        cls.tasks += len(tasks)
+        entries = [TaskEntry(task, cls, group) for task in tasks]
+        for entry in entries:
+            world.tasks[entry.key] = group.tasks[entry.key] = entry
+        if group.timed:
+            world.note_time(group)
+        self._ledger.dirty[group.key] = group
+        self._ledger.add_new(group, cls, entries)
+
     def _add(
         self,
         task: Task,
@@ -189,7 +232,7 @@ class Intake:
             group.tasks[task.key] = entry
             if task.run_limit is not None or group.timed:
                 world.note_time(group)
-            world.dirty[group.key] = group
+            self._ledger.dirty[group.key] = group
         state, node, indices, cuts = carried or (task.state, task.node, task.devices, None)
         if state in OCCUPYING and node:
             self._ledger.occupy(entry, world.table.row(node), state, indices, cuts, zones)
@@ -295,6 +338,11 @@ class Intake:
         self._world.table.improved.add(entry.row)
         if entry.group is not None and entry.group.queue is not None:
             self._world.queues.mark_freed(entry.group.queue)
+
+
+def _waits(task: Task) -> bool:
+    """Whether a new task does nothing but wait in its group."""
+    return task.state is PENDING and not task.gated and bool(task.group) and task.run_limit is None
 
 
 def _unplaced(state: TaskState) -> TaskState:

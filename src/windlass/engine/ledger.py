@@ -88,7 +88,10 @@ class Ledger:
             for entry in entries:
                 self._give_parts(cls, row, (entry,), cuts, self.zones.plan(cls, row))
         else:
-            self._give_parts(cls, row, entries, cuts)
+            if cls.device_requests:
+                self._hand_out(cls, row, entries)
+            if cls.needs.devices:
+                self._seat(cls, row, entries, cuts)
         for plugin in cls.domains:
             plugin.add(cls.number, row, n)
 
@@ -98,9 +101,10 @@ class Ledger:
         row: int,
         entries: Sequence[TaskEntry],
         cuts: Cuts | None,
-        planned: ZoneHolding | None = None,
+        planned: ZoneHolding | None,
     ) -> None:
-        """Choose devices, parts of cards and zones. ``planned``: what a single task gets of zones."""
+        """Choose devices, parts of cards and zones on a node that has zones. ``planned``: what a single task gets
+        of them."""
         if cls.device_requests:
             self._hand_out(cls, row, entries, planned)
         if cls.needs.devices:
@@ -108,9 +112,8 @@ class Ledger:
                 aligned = self.zones.narrowed(row, cls.needs, planned)
                 cuts = None if aligned is None else self.seats.pick(row, aligned)
             self._seat(cls, row, entries, cuts)
-        if row in self.zones.rows:
-            for entry in entries:
-                self.zones.came(entry, planned)
+        for entry in entries:
+            self.zones.came(entry, planned)
 
     def _hand_out(
         self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], planned: ZoneHolding | None = None
@@ -122,7 +125,7 @@ class Ledger:
             slots = home[resource]
             for entry in entries:
                 mask = self.zones.choose(row, resource, count, slots.free, planned) if planned else 0
-                if not mask and chosen:
+                if chosen and not mask:
                     mask = self.seats.word.pick_whole(row, resource, count, cls.needs)
                 mask = mask or slots.pick(count)
                 if not mask:
@@ -371,6 +374,17 @@ class Ledger:
             self.holds.hand_over(entry)
             return
         self._count_group(entry, entry.state, 1)
+
+    def add_new(self, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]) -> None:
+        """:meth:`add_waiting` for new tasks of one class of a group that wait and are not gated."""
+        group.add_pending_run(entries, cls)
+        if group.queue is not None:
+            self.queues.ask(group.queue, cls.items, len(entries))
+            if self.queues.flavors:
+                self.queues.ask(group.queue, self.wished_models(cls).items(), len(entries))
+        if self.holds.of(group.key):
+            for entry in entries:
+                self.holds.hand_over(entry)
 
     def remove_waiting(self, entry: TaskEntry) -> None:
         """A task that holds nothing disappears."""

@@ -46,7 +46,8 @@ class Line:
             order.append(entry)
         else:
             insort(order, entry, lo=self._first)
-        self.retime(key, time)
+        if time is not None:
+            self.retime(key, time)
 
     def retime(self, key: str, time: float | None) -> None:
         """How long a member runs is known, or not, as it is now."""
@@ -58,9 +59,10 @@ class Line:
 
     def leave(self, key: str) -> None:
         """A member goes. Raises ``KeyError`` if it does not stand here."""
-        order = self._order
-        at = bisect_left(order, (self._places.pop(key), key), lo=self._first)
-        if at == self._first:
+        order, place = self._order, self._places.pop(key)
+        first = self._first
+        at = first if order[first][1] == key else bisect_left(order, (place, key), lo=first)
+        if at == first:
             order[at] = ((), "")
             self._first += 1
             if self._first > _SLACK and 2 * self._first > len(order):
@@ -68,7 +70,8 @@ class Line:
                 self._first = 0
         else:
             del order[at]
-        self.times.pop(key, None)
+        if self.times:
+            self.times.pop(key, None)
 
     def head(self) -> str | None:
         """The first member."""

@@ -15,7 +15,6 @@ from windlass.spi.objects import Dialect, Needs
 from windlass.spi.plugins import Footprint
 from windlass.spi.timeshare import TimeSharing
 
-
 Placed = Iterable[tuple[int, Mapping[int, int]]]
 """Classes, and how many of their tasks are on which row."""
 

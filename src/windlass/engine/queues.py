@@ -254,7 +254,10 @@ class QueueTree:
                     allocated[name] += units
                 except KeyError:
                     allocated[name] = units
-                pending[name] = pending.get(name, 0) - units
+                try:
+                    pending[name] -= units
+                except KeyError:
+                    pending[name] = -units
             if firm:
                 count_up(entry.firm, items, count)
             self.changed[entry.name] = self.unsorted[entry.name] = entry

@@ -218,14 +218,16 @@ class Statement:
         """Decide what was tried: binds, evictions and nominations are added to ``out`` in order."""
         table, moved, dirty = self._ledger.table, self._ledger.moved, self._ledger.dirty
         self.decided += bool(self._log)
+        binds = out.binds
         for operation in self._log:
+            if type(operation) is _Allocated:  # most are, and patterns cost more
+                name, key = table.names[operation.row], operation.group.key
+                moved.add(operation.cls.number)
+                for entry in operation.entries:
+                    task = entry.task
+                    binds.append(Bind(task.key, task.uid, key, name, entry.devices, entry.zones))
+                continue
             match operation:
-                case _Allocated(group, cls, row, entries):
-                    name, key = table.names[row], group.key
-                    moved.add(cls.number)
-                    for entry in entries:
-                        task = entry.task
-                        out.binds.append(Bind(task.key, task.uid, key, name, entry.devices, entry.zones))
                 case _Evicted(entry, _, action, claimer):
                     if entry.state is not TERMINATING:
                         continue  # spared
@@ -245,7 +247,7 @@ class Statement:
                     table.release_row(row)
                     if entry.group is not None and entry.group.queue is not None:
                         self._ledger.queues.mark_freed(entry.group.queue)
-                case _Spared():
+                case _:
                     pass
         self._log.clear()
         self._before.clear()

@@ -115,7 +115,7 @@ def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage
             have = group.roles_enforced[role] - lacking
             return Shortage(role, group.roles_enforced[role], have + there, _gated(group, role=role))
     if group.parts is None:
-        return Step(runs_of(group.candidates(), by_role=bool(group.roles_enforced)), max(missing, 0), roles)
+        return Step(_runs(group), max(missing, 0), roles)
     return _parted_step(group, group.parts, max(missing, 0), roles)
 
 
@@ -148,6 +148,14 @@ def _extra_step(group: GroupEntry, *, unpromised: bool) -> Step | None:
             if len(seen) == len(group.pending_classes):
                 break
     return Step(runs, 1, {}, extra=True) if runs else None
+
+
+def _runs(group: GroupEntry) -> list[Run]:
+    """What waits of the group in its order, as runs."""
+    if len(group.pending_classes) == 1 and not group.roles_enforced and not group.apart:
+        (cls,) = group.pending_classes
+        return [Run(cls, "", list(group.waiting()))]
+    return runs_of(group.candidates(), by_role=bool(group.roles_enforced))
 
 
 def runs_of(entries: Iterable[TaskEntry], *, by_role: bool = False) -> list[Run]:

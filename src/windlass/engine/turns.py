@@ -39,15 +39,22 @@ class Turns:
         """Whether a queue may have something to try."""
         return bool(self._leaves)
 
-    def push(self, bucket: Bucket) -> None:
-        """The bucket's first group is to be tried. Pushing again after its head changed is allowed."""
+    def push(self, bucket: Bucket) -> bool:
+        """The bucket's first group is to be tried. Pushing again after its head changed is allowed. False: nobody
+        of it is to be tried."""
         head = bucket.head()
         if head is None:
-            return
+            return False
         leaf = bucket.queue
         if bucket.ticket < 0 or bucket.entered is not head or bucket.entered_key != head.order_key:
             self._line_up(bucket, head)
         self._leaves[leaf.name] = self._moved[leaf.name] = leaf
+        return True
+
+    def came(self, bucket: Bucket, group: GroupEntry) -> None:
+        """A group has come to an active bucket: it is to be tried if it is the first now."""
+        if bucket.ticket < 0 or group.order_key < bucket.entered_key:
+            self.push(bucket)
 
     def _line_up(self, bucket: Bucket, head: GroupEntry) -> None:
         """Enter the bucket among those of its leaf; what it was entered as before is void."""

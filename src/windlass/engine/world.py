@@ -40,6 +40,7 @@ class World:
         self.stamp = 0
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
+        self._task_keys = [order.task_key for order in policies.task_orders]
         self._task_order = self.task_order  # one for all groups
         self.tasks: dict[str, TaskEntry] = {}
         self.budgets = BudgetBook(self.tasks)
@@ -65,8 +66,11 @@ class World:
 
     def note_time(self, entry: GroupEntry) -> None:
         """Keep :attr:`timed` true after what the group is, or which tasks it has, has changed."""
-        entry.timed = entry.group is not None and run_time(entry) is not None
-        if entry.timed:
+        timed = entry.group is not None and run_time(entry) is not None
+        if not timed and not entry.timed:
+            return
+        entry.timed = timed
+        if timed:
             self.timed[entry.key] = entry
         else:
             self.timed.pop(entry.key, None)
@@ -78,7 +82,10 @@ class World:
 
     def task_order(self, task: Task) -> tuple[Any, ...]:
         """The task's place in its group; the key is last, so that no two are equal."""
-        return (*[order.task_key(task) for order in self.policies.task_orders], task.key)
+        keys = self._task_keys
+        if len(keys) == 1:
+            return (keys[0](task), task.key)
+        return (*[key(task) for key in keys], task.key)
 
     def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
         """The group's place in its queue: by the policies, its rank among those that share time, then age, uid

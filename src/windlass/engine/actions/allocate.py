@@ -71,10 +71,8 @@ class Allocate:
         """Whoever is next in the bucket has his turn; if none of those may pass who are left, it is parked."""
         if not bucket.members or bucket.parked:
             return
-        if bucket.head() is None:
+        if not self._machinery.turns.push(bucket):
             self._park(ctx, *self._held_up.pop(bucket))
-        else:
-            self._machinery.turns.push(bucket)
 
     def _put_off(self, ctx: CycleContext, bucket: Bucket) -> None:
         """The bucket, and those of whom some may still pass, have their turns in the next cycle."""
