@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from kubeobjects import node, pod
+from prometheus_client import CollectorRegistry
 from schedapi import Running, SchedulerApi
 
 from windlass.api.errors import WindlassError
@@ -76,6 +77,26 @@ def test_a_changed_file_is_taken_over_and_a_wrong_one_is_not(tmp_path: Path) -> 
     file.look(adopted.append)
     assert len(adopted) == 1
     assert file.fault is not None
+    path.write_text(OTHER)  # a mounted ConfigMap may be away for a moment
+    file.look(adopted.append)
+    assert file.fault is None
+
+
+def test_a_wrong_file_is_told_with_its_remedy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, registry = tmp_path / "scheduler.conf", CollectorRegistry()
+    path.write_text(GOOD)
+    file = ConfigFile(str(path), FakeClock(), registry)
+    file.start()
+    in_force = "windlass_configuration_last_reload_successful"
+    assert registry.get_sample_value(in_force) == 1
+    path.write_text('actions: "alocate"\n')
+    file.look(lambda _: None)
+    assert registry.get_sample_value(in_force) == 0
+    (told,) = caplog.records
+    assert told.__dict__["fields"]["remedy"] == "did you mean allocate?"
+    path.write_text(OTHER)
+    file.look(lambda _: None)
+    assert registry.get_sample_value(in_force) == 1
 
 
 async def test_another_policy_takes_over_running_and_waiting_work(api: SchedulerApi) -> None:

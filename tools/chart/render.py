@@ -2,13 +2,15 @@
 
 ``python tools/chart/render.py`` copies the CRDs of ``windlass crds`` into the chart and renders the chart with its
 default values into ``src/windlass/cli/data/install.yaml``, and with the bind guard into ``install-bind-guard.yaml``,
-where words stand for what it proves itself with (needs helm, built by ``tools/kubernetes/build.sh``).
+where words stand for what it proves itself with (needs helm, built by ``tools/kubernetes/build.sh``). In the schema of
+the values it writes what may stand in ``settings`` and in ``scheduler.configuration``, as the processes read them.
 ``--check`` writes nothing and ends with 1 when a file is not what it should be; a test does the same.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -18,12 +20,28 @@ from typing import Any
 
 import yaml
 
+from windlass.app.settings import FIELDS, Field
+from windlass.model.scheduler_config import TOP
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "windlass"
 CRDS = ROOT / "src" / "windlass" / "api" / "crds"
 INSTALL = ROOT / "src" / "windlass" / "cli" / "data" / "install.yaml"
 GUARDED = INSTALL.with_name("install-bind-guard.yaml")
+SCHEMA = CHART / "values.schema.json"
 NAMESPACE = "windlass-system"
+BY_FLAGS = frozenset(
+    {
+        "metrics.bind",
+        "traces.endpoint",
+        "leaderElection.enabled",
+        "leaderElection.namespace",
+        "scheduler.names",
+        "scheduler.configuration",
+        "scheduler.withControllers",
+    }
+)
+"""Settings that the chart says by flags, from values of their own: in the file they would say nothing."""
 NOTE = "# Rendered from deploy/helm/windlass by tools/chart/render.py. Change the chart, then `make chart`.\n"
 
 
@@ -76,6 +94,40 @@ def wanted_texts() -> dict[Path, str]:
     return {INSTALL: install_text(), GUARDED: install_text("--set", "bindGuard.enabled=true")}
 
 
+def schema_text() -> str:
+    """The schema of the chart's values: what is there, with the schemas of the files that the values hold."""
+    schema = json.loads(SCHEMA.read_text())
+    schema["properties"]["settings"] = settings_schema()
+    keys: dict[str, Any] = {key: {} for key in TOP}
+    configuration = {"type": "object", "additionalProperties": False, "properties": keys}
+    schema["properties"]["scheduler"]["properties"]["configuration"] = configuration
+    return json.dumps(schema, indent=2) + "\n"
+
+
+def settings_schema() -> dict[str, Any]:
+    """What may stand in the settings file of a cluster."""
+    sections: dict[str, Any] = {}
+    for field in FIELDS:
+        section, _, name = field.path.partition(".")
+        if field.path not in BY_FLAGS:
+            empty = {"type": "object", "additionalProperties": False, "properties": {}}
+            sections.setdefault(section, empty)["properties"][name] = _field_schema(field)
+    return {"type": "object", "additionalProperties": False, "properties": sections}
+
+
+def _field_schema(field: Field) -> dict[str, Any]:
+    match field.default:
+        case bool():
+            return {"type": "boolean"}
+        case int():
+            return {"type": "integer", "minimum": field.least, "maximum": field.most}
+        case float():
+            return {"type": "number", "minimum": field.least, "maximum": field.most}
+        case tuple():
+            return {"type": "array", "items": {"type": "string", "minLength": 1}}
+    return {"enum": list(field.choices)} if field.choices else {"type": "string"}
+
+
 def crd_files() -> dict[Path, str]:
     """The chart's CRDs and what they have to be: those that ``windlass crds`` prints."""
     return {CHART / "crds" / source.name: source.read_text() for source in sorted(CRDS.glob("*.yaml"))}
@@ -95,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if helm() is None:
         print("no helm: build it with tools/kubernetes/build.sh", file=sys.stderr)
         return 3
-    wanted = {**crd_files(), **wanted_texts()}
+    wanted = {**crd_files(), SCHEMA: schema_text(), **wanted_texts()}
     wrong = stale(wanted)
     if not options.check:
         for name in wrong:

@@ -54,7 +54,8 @@ _METRICS = (
     "elasticsearch.password",
     "elasticsearch.hostnameFieldName",
 )
-_TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
+TOP = ("actions", "tiers", "configurations", "metrics", "plugins", "nodeorder", "compatibility")
+"""What may stand at the top of a configuration."""
 _COMPATIBILITIES = ("", "windlass", "volcano")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -188,7 +189,7 @@ def _policy(value: Any, lines: Mapping[str, int]) -> Parsed:
             "is not a mapping", line=1, remedy='a configuration has keys actions, tiers: actions: "allocate"'
         )
     reader = _Reader(lines)
-    reader.unknown(value, _TOP, "")
+    reader.unknown(value, TOP, "")
     compatibility = value.get("compatibility") or ""
     if compatibility not in _COMPATIBILITIES:
         raise reader.wrong("compatibility", f"is {compatibility!r}", "write windlass or volcano")

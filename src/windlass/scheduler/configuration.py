@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from windlass.api import resources
 from windlass.api.errors import WindlassError
@@ -21,6 +22,7 @@ from windlass.model import scheduler_config
 from windlass.model.engines import make_engine
 from windlass.model.scheduler_config import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE, ConfigError, Parsed
 from windlass.observe import logs
+from windlass.observe.metrics import Family
 from windlass.spi.configuration import SchedulerConfig
 
 CONFIG_ERROR = "WL-CONFIG-465"
@@ -67,7 +69,12 @@ def parse(text: str, path: str) -> Parsed:
 class ConfigFile:
     """Follows a file."""
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock, registry: CollectorRegistry | None = None) -> None:
+        family = Family(registry or CollectorRegistry(), "configuration")
+        self._good = family.gauge(
+            "last_reload_successful", "1 while the scheduler configuration is in force, 0: it is wrong"
+        )
+        self._good.set(1)
         self._path = path
         self._clock = clock
         self._text = ""
@@ -92,16 +99,21 @@ class ConfigFile:
         """Take in the file if it has changed."""
         try:
             text = read_text(self._path)
-            if text == self._text:
+            if text == self._text and (self.fault is None or self.fault.code == CONFIG_ERROR):
                 return
             self._text = text
             parsed = parse(text, self._path)
         except WindlassError as error:
             if self.fault is None or self.fault.message != error.message:
-                log.error("configuration refused; the one before stays in force", why=error.message)
+                remedy = error.remedies[0] if error.remedies else ""
+                log.error(
+                    "configuration refused; the one before stays in force", why=error.message, remedy=remedy
+                )
             self.fault = error
+            self._good.set(0)
             return
         self.fault = None
+        self._good.set(1)
         self._tell(parsed)
         log.info("configuration taken over", file=self._path, actions=",".join(parsed.config.actions))
         adopt(parsed.config)

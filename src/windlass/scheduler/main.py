@@ -97,12 +97,12 @@ async def serve(options: ProcessOptions) -> None:
     """The process's body. Raises ``WindlassError`` (configuration, lost leadership)."""
     clock, rng = SystemClock(), randomness.system()
     scheduling = options.scheduler
-    file = ConfigFile(options.config, clock) if options.config else None
+    registry = metrics.registry()
+    file = ConfigFile(options.config, clock, registry) if options.config else None
     if file is not None:
         scheduling = replace(scheduling, policy=file.start())
     connection = kubeconfig.load(options.kubeconfig, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-scheduler", clock=clock, rng=rng)
-    registry = metrics.registry()
     identity = f"{socket.gethostname()}_{randomness.uid(rng)}"
     exporter = tracing.exporter(options.otlp_endpoint, options.environment, "windlass-scheduler", identity)
     informers = SharedInformers(client, clock, rng)
