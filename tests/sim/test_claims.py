@@ -156,7 +156,23 @@ def test_hours_count_only_queues_that_wait_throughout() -> None:
     assert [sorted(hour.due) for hour in hours] == [["a", "b"], ["a", "b"]]
     assert hours[1].had == {"a": pytest.approx(0.75), "b": pytest.approx(0.25)}
     assert hours[1].deviation == pytest.approx(100 * (0.75 - 2 / 3))
+    assert hours[1].lack == 0.0
     assert hours[1].jain == pytest.approx((1.125 + 0.75) ** 2 / (2 * (1.125**2 + 0.75**2)))
+
+
+def test_a_queue_lacks_what_a_job_of_it_would_have_fitted_into() -> None:
+    # "a" holds 7 of 8 GPUs, "b" one of its 2.7; the job of "b" that waits fits into the rest or not.
+    for size, lack in ((1, 100 * (1 / 3 - 1 / 8)), (2, 0.0)):
+        jobs = [
+            job(0, 10_800, 7, "a1", queue="a"),
+            job(0, 10_800, 1, "b1", queue="b"),
+            job(1, 100, 8, "a2", queue="a"),
+            job(1, 100, size, "b2", queue="b"),
+            job(10_801, 1, 1, "c1", queue="c"),
+        ]
+        hours = windows(play(jobs, "1x8"), {"a": 100, "b": 50, "c": 50})
+        assert hours[1].deviation == pytest.approx(100 * (1 / 3 - 1 / 8))
+        assert hours[1].lack == pytest.approx(lack)
 
 
 def test_reclaim_gives_weights_their_part() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal, less
+from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal
 from windlass.sim.claims.configured import RECLAIMING
 from windlass.sim.claims.lab import PHILLY, USUAL, Figures, Lab
 from windlass.sim.cluster import GPU
@@ -16,8 +16,8 @@ from windlass.spi.objects import Queue
 
 NODE = 8
 MOST_SECONDS = 15_000.0
-"""The mean wait that both sides are held to."""
-PARTED, SHARED_BY = range(72, 121, 4), range(44, 73, 4)
+"""The mean wait that the baseline is held to."""
+PARTED = range(72, 121, 4)
 """The numbers of nodes that are tried."""
 
 
@@ -25,7 +25,8 @@ def sharing(lab: Lab) -> Answer:
     """E1."""
     jobs = lab.jobs(PHILLY)
     parted, was = smallest(PARTED, lambda nodes: apart(lab, jobs, nodes))
-    shared, now = smallest(SHARED_BY, lambda nodes: together(lab, jobs, nodes))
+    shared = parted // 2
+    now = together(lab, jobs, shared)
     before, after = was["allocation_percent"], now["allocation_percent"]
     return Answer(
         (
@@ -33,10 +34,15 @@ def sharing(lab: Lab) -> Answer:
             Figure("GPUs in use over the window", before, after, "%", 1),
             Figure("mean queue", was["queue_seconds"]["mean"], now["queue_seconds"]["mean"], "s"),
             Figure("preemptions per job", was["preemptions_per_job"], now["preemptions_per_job"], "", 3),
-            Figure("fewer nodes", None, less(parted, shared), "%", 1),
         ),
-        (Goal("at least 85 % in use at a mean queue of at most 15,000 s", after >= 85.0),),
-        note="Numbers of nodes in steps of four.",
+        (
+            Goal("at least 85 % in use", after >= 85.0),
+            Goal(
+                "half of the nodes, and the mean queue is no longer",
+                now["queue_seconds"]["mean"] <= was["queue_seconds"]["mean"] and not now["unfinished_jobs"],
+            ),
+        ),
+        note="Numbers of nodes of the baseline in steps of four.",
     )
 
 
@@ -111,10 +117,11 @@ EXPERIMENTS = (
         "E1",
         "GPU utilisation rises from 60 to over 90 % (also: from under 40 to 75 %; by 20 to 30 %)",
         "Philly, October 2017: 46,673 jobs of 11 departments (virtual clusters)",
-        "nodes of 8 GPUs, as many as it takes for a mean queue of at most 15,000 s",
+        "nodes of 8 GPUs: as many as the baseline takes for a mean queue of at most 15,000 s, and half of them",
         "kube, every department on nodes of its own, in proportion to its GPU time",
-        "windlass, one cluster; every department's queue deserves that part, borrows and reclaims; no time-sharing",
-        "GPUs in use between the 5th and the 95th percentile of submissions, at an equal wait",
+        "windlass, one cluster of half the nodes; every department's queue deserves that part, borrows and reclaims; no"
+        " time-sharing",
+        "GPUs in use between the 5th and the 95th percentile of submissions; mean queue",
         (PHILLY,),
         "In use means given to a running job. How busy a card is is told by its counters, which are in no trace: that"
         " part of the claim cannot be simulated. A restart costs 7/30/60 s.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from math import inf
 
 from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal
 from windlass.sim.claims.configured import RECLAIMING
@@ -20,15 +21,26 @@ WEIGHTS = (100, 50)
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """One window: the part that each queue with waiting work had of what such queues had, and the part due to it."""
+    """One window: the part that each queue with waiting work had of what such queues had, and the part due to it.
+    ``least``: the smallest job of each that waited all the time, as a part of the same."""
 
     had: Mapping[str, float]
     due: Mapping[str, float]
+    least: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def deviation(self) -> float:
         """The largest difference, in points."""
         return max(100 * abs(self.had[name] - self.due[name]) for name in self.due)
+
+    @property
+    def lack(self) -> float:
+        """The most that a queue lacked of its part while a job of it waited that would have fitted into that, in
+        points."""
+        lacks = {name: self.due[name] - self.had[name] for name in self.due}
+        return 100 * max(
+            (lack for name, lack in lacks.items() if self.least.get(name, 1.0) <= lack), default=0.0
+        )
 
     @property
     def jain(self) -> float:
@@ -45,25 +57,37 @@ def shares(lab: Lab) -> Answer:
     before = _hours(lab, "fifo-backfill", weights)
     after = _hours(lab, RECLAIMING, weights)
     was, now = (sorted(hour.deviation for hour in hours) for hours in (before, after))
+    lacked, lacks = (sorted(hour.lack for hour in hours) for hours in (before, after))
     jain_was, jain_now = (sum(hour.jain for hour in hours) / len(hours) for hours in (before, after))
     return Answer(
         (
             Figure("windows with two or more queues that wait throughout", len(before), len(after)),
-            Figure("mean of the largest deviation, points", sum(was) / len(was), sum(now) / len(now), "", 1),
+            Figure("mean of the largest deviation, points", _mean(was), _mean(now), "", 1),
             Figure("p90 of it", percentile(was, 90), percentile(now, 90), "", 1),
             Figure("largest of all", was[-1], now[-1], "", 1),
+            Figure(
+                "mean of what a queue lacks that has a job for it, points", _mean(lacked), _mean(lacks), "", 1
+            ),
+            Figure("largest of all", lacked[-1], lacks[-1], "", 1),
             Figure("Jain's index, mean", jain_was, jain_now, "", 3),
         ),
         (
             Goal("no deviation above 5 points", now[-1] <= 5.0),
+            Goal(
+                "no queue lacks more than 5 points that a job of it would have fitted into", lacks[-1] <= 5.0
+            ),
             Goal("Jain's index of at least 0.95", jain_now >= 0.95),
         ),
     )
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _hours(lab: Lab, policy: str | Policy, weights: Mapping[str, int]) -> list[Hour]:
     terms = {name: Queue(name, weight=weight) for name, weight in weights.items()}
-    options = replace(USUAL, queues=not isinstance(policy, str), terms=terms, time_share=False)
+    options = replace(USUAL, queues=not isinstance(policy, str), terms=terms, time_share=False, pod_gpus=1)
     return windows(lab.play(lab.jobs(PHILLY), NODES, policy, options), weights)
 
 
@@ -81,9 +105,14 @@ def windows(outcome: Outcome, weights: Mapping[str, int]) -> list[Hour]:
         if not span.held:
             runs.setdefault(span.job, []).append((span.start - begin, span.end - begin))
     waits: dict[str, list[tuple[float, float]]] = {name: [] for name in weights}
+    least = {name: [inf] * count for name in weights}
     for at, ended in enumerate(outcome.jobs):
         until = (ended.ended if ended.ended is not None else last) - begin
-        waits[ended.job.queue] += _gaps(ended.job.submit_seconds - begin, until, runs.get(at, []))
+        gaps = _gaps(ended.job.submit_seconds - begin, until, runs.get(at, []))
+        waits[ended.job.queue] += gaps
+        smallest = least[ended.job.queue]
+        for hour in (hour for gap in gaps for hour in _whole(*gap, count)):
+            smallest[hour] = min(smallest[hour], ended.job.gpus)
     backlog = {name: _throughout(spells, count) for name, spells in waits.items()}
     found: list[Hour] = []
     for at in range(count):
@@ -92,7 +121,8 @@ def windows(outcome: Outcome, weights: Mapping[str, int]) -> list[Hour]:
         whole = sum(weights[name] for name in names)
         if len(names) >= 2 and total > 0:
             had = {name: used[name][at] / total for name in names}
-            found.append(Hour(had, {name: weights[name] / whole for name in names}))
+            smallest_part = {name: least[name][at] * HOUR / total for name in names}
+            found.append(Hour(had, {name: weights[name] / whole for name in names}, smallest_part))
     return found
 
 
@@ -126,9 +156,14 @@ def _throughout(spells: Sequence[tuple[float, float]], count: int) -> list[bool]
         else:
             merged.append((start, end))
     for start, end in merged:
-        for at in range(int(-(-start // HOUR)), min(count, int(end // HOUR))):
+        for at in _whole(start, end, count):
             found[at] = True
     return found
+
+
+def _whole(start: float, end: float, count: int) -> range:
+    """The hours, of so many, that lie between two moments."""
+    return range(int(-(-start // HOUR)), min(count, int(end // HOUR)))
 
 
 EXPERIMENTS = (
@@ -138,12 +173,14 @@ EXPERIMENTS = (
         "Philly, October 2017; its 11 virtual clusters are queues of weight 100 and 50 in turn",
         "48 nodes of 8 GPUs (load 1.13: there is always somebody who waits)",
         "fifo-backfill: one queue, by age",
-        "windlass: queues by dominant share, with reclaim (no time-sharing)",
+        "windlass: queues by dominant share, with reclaim (no time-sharing); both with one pod per GPU",
         "in windows of an hour, among queues that wait throughout: difference between a queue's part of the GPUs and"
         " its weight's; Jain's index of the one by the other",
         (PHILLY,),
-        "A queue of which only a large gang waits counts as waiting, though it may be within one gang of its share. A"
-        " restart costs 7/30/60 s.",
+        "A queue of which only a large gang waits counts as waiting, though it may be within one gang of its share:"
+        " therefore what a queue lacks is also told where a job of it waits that would fit into that. One pod per GPU,"
+        " as shares are amounts: a pod of eight GPUs waits for a node, however much its queue is due. A restart costs"
+        " 7/30/60 s.",
         shares,
     ),
 )
