@@ -37,17 +37,21 @@ _MORE_NODES_HELP = frozenset(
         Reason.INSUFFICIENT_RESOURCES,
         Reason.TOPOLOGY_PLACEMENT_FAILED,
         Reason.DEVICES_FRAGMENTED,
+        Reason.DISRUPTION_BUDGETS,
         *_PHRASES,
     )
 )
 
 
-def pod_reason(code: Reason) -> str:
+def pod_reason(told: Explanation) -> str:
     """The reason of a pod's condition ``PodScheduled=False``. What grows clusters reads ``Unschedulable`` as a call
-    for nodes: it stands only where more of them could help."""
-    if code in _MORE_NODES_HELP:
+    for nodes: it stands only where more of them could help. A share of what there is grows with it, so where the
+    nodes lack room as well, more of them help."""
+    if told.code in _MORE_NODES_HELP:
         return "Unschedulable"
-    return "SchedulerError" if code is Reason.BIND_FAILED else "SchedulingGated"
+    if told.code is Reason.WAITING_FOR_SHARE and node_summary(told):
+        return "Unschedulable"
+    return "SchedulerError" if told.code is Reason.BIND_FAILED else "SchedulingGated"
 
 
 def with_summary(told: Explanation) -> str:

@@ -13,7 +13,7 @@ Keys of the write queue: ``group NS/NAME``, ``pod NS/NAME``, ``queue NAME``, ``s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,14 @@ from windlass.scheduler.writes import WriteQueue
 
 COUNTS_SECONDS = 1.0
 SHARE_SECONDS = 2.0
+BINDING_SECONDS = 30.0
+"""For so long a gang whose binds are under way need not be told to be admitted: it is running in a moment."""
+RUNNING_SECONDS, LOOK_SECONDS = 10.0, 0.5
+"""So long at most gives the news that a gang runs way to binds, and so often is looked whether there still are any: a
+patch of a PodGroup costs the API server as much as three binds."""
+GROWING_SECONDS = 5.0
+"""For so long a gang whose pods keep coming is not told to lack some."""
+NEWCOMERS_SECONDS = 0.5
 NOMINATE_SECONDS = 0.25
 NEAR = 50
 NOTHING: Mapping[str, str | None] = {}
@@ -62,6 +70,9 @@ class _Wait:
     pods_code: Reason | None = None
     pods_message: str = ""
     pods_at: float = 0.0
+    pods_reason: str = ""
+    pods_number: int = 0
+    """Of so many pods that wait it was told."""
 
 
 @dataclass(slots=True)
@@ -166,6 +177,9 @@ class Publisher:
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
+        wait = self._waits.get(key)
+        if wait is not None and wait.pods_code is not None and members.pending > wait.pods_number:
+            self._queue.wish(f"group {key}", NEWCOMERS_SECONDS)
         phase = self._phase(view, members)
         if phase != view.phase:
             # a gang whose binds are under way is Running in a moment
@@ -450,13 +464,15 @@ class Publisher:
         wait = self._waits[key]
         now = self._clock.monotonic()
         calm = self._options.pod_rewrite_seconds
-        if told.code is wait.pods_code:
+        reason = pod_reason(told)
+        if told.code is wait.pods_code and reason == wait.pods_reason:
+            self._tell_newcomers(key, wait)
             if told.message == wait.pods_message and now - wait.pods_at < calm:
                 return
             if now - wait.pods_at < calm:
                 self._queue.wish(f"group {key}", wait.pods_at + calm - now)
                 return
-        elif wait.pods_code is not None and pod_reason(told.code) != pod_reason(wait.pods_code):
+        elif wait.pods_code is not None and reason != wait.pods_reason:
             # whether more nodes would help: what grows clusters must not see that go to and fro
             steady = wait.pods_at + self._options.rewrite_seconds
             if now < steady:
@@ -483,7 +499,21 @@ class Publisher:
         """That it waits and why, and where room is being made for it, in one patch."""
         status: dict[str, Any] = {}
         message = with_summary(told) if told is not None else ""
-        reason = pod_reason(told.code) if told is not None else ""
+        reason = pod_reason(told) if told is not None else ""
+        wait.pods_reason, wait.pods_number = reason, self._model.members(key).pending
+        for pod in self._waiting(key):
+            self._queue.wish(f"pod {pod.key}")
+
+    def _tell_newcomers(self, key: str, wait: _Wait) -> None:
+        """Pods that came after the others were told: what grows clusters waits for their word, too."""
+        number = self._model.members(key).pending
+        if number > wait.pods_number:
+            for pod in self._waiting(key):
+                if not pod.waiting_reason:
+                    self._queue.wish(f"pod {pod.key}")
+        wait.pods_number = number
+
+    def _waiting(self, key: str) -> Iterator[views.Pod]:
         says = told is not None and not pod.shape.gates
         if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
             condition = {

@@ -225,7 +225,7 @@ def test_proportion_allots_up_to_the_fair_share_of_what_is_asked_for() -> None:
     vote = proportion.ProportionAllots()
     assert vote.allots(found.path, {GPU: 1}) is None
     answer = vote.allots(found.path, {GPU: 2})
-    assert answer == Refusal(Reason.WAITING_FOR_QUOTA, "q", GPU, 2, 1, "fair share 0.004 of queue q")
+    assert answer == Refusal(Reason.WAITING_FOR_SHARE, "q", GPU, 2, 1, "fair share 0.004 of queue q")
     assert refused(vote.allots(found.path, {"cpu": 1}))
     assert vote.allots(found.path, {"cpu": 0}) is None
     assert refused(vote.allots(found.path, {"memory": 1}))  # not named: nothing is due

@@ -9,6 +9,9 @@ from windlass.spi.objects import QueueState, Resources
 from windlass.spi.plugins import QueueView, Refusal
 from windlass.spi.quantities import from_units
 
+DESERVED = "deserved"
+"""A bound that is stated."""
+
 
 def asked(request: Resources) -> dict[str, int]:
     """What is asked for at all."""
@@ -35,7 +38,8 @@ def beyond(
 ) -> Refusal | None:
     """The refusal for the first requested resource of which ``held`` and ``request`` exceed the bound.
 
-    A resource without a bound is unbounded. ``what`` names the bound to people.
+    A resource without a bound is unbounded. ``what`` names the bound to people. A bound below what the queue was given
+    follows from what the cluster has, and grows with it: that is a share, else it is a quota.
     """
     for name, units in request.items():
         bound = bounds.get(name)
@@ -43,8 +47,10 @@ def beyond(
             continue
         left = bound - held.get(name, 0)
         if units > left:
+            stated = queue.spec.capability.get(name)
+            shared = what != DESERVED and (stated is None or bound < stated)
             return Refusal(
-                Reason.WAITING_FOR_QUOTA,
+                Reason.WAITING_FOR_SHARE if shared else Reason.WAITING_FOR_QUOTA,
                 queue=queue.name,
                 resource=name,
                 needed=units,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from windlass.plugins.volcano.amounts import asked, beyond, closed, plus
+from windlass.plugins.volcano.amounts import DESERVED, asked, beyond, closed, plus
 from windlass.spi.objects import Resources
 from windlass.spi.plugins import FLAVOR, QueueView, Refusal, plain_due
 from windlass.spi.tiers import Admission, Purpose, TaskView, Vote
@@ -78,7 +78,7 @@ class CapacityClaims(_Capacity):
             if self._within_somewhere(queue, request):
                 return None
         due = self._deserved(leaf)
-        return beyond(leaf, leaf.committed, request, {name: due.get(name, 0) for name in request}, "deserved")
+        return beyond(leaf, leaf.committed, request, {name: due.get(name, 0) for name in request}, DESERVED)
 
     def _within_somewhere(self, queue: QueueView, request: Resources) -> bool:
         due = self._deserved(queue)
