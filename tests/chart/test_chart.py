@@ -13,6 +13,7 @@ import pytest
 import yaml
 from cryptography import x509
 
+from windlass.api.errors import WindlassError
 from windlass.app import settings
 from windlass.app.options import parser, remote_options
 from windlass.cli import guarding, installing
@@ -192,6 +193,20 @@ def test_what_the_user_says_means_the_same_to_install_and_to_the_chart(tmp_path:
         namespace="second",
     )
     assert ours == {installing.title(obj): obj for obj in map(render.plain, helms)}
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        (installing.Wishes(image="two words"), "no reference of an image"),
+        (installing.Wishes(scheduler_names=("default-scheduler",)), "have a scheduler, the cluster's own"),
+        (installing.Wishes(scheduler_names=("windlass", "Not a name")), "is no name of a scheduler"),
+    ],
+)
+def test_install_refuses_what_the_charts_schema_refuses(wishes: installing.Wishes, words: str) -> None:
+    with pytest.raises(WindlassError, match=words) as caught:
+        installing.objects(wishes)
+    assert caught.value.code == "WL-USE-400"
 
 
 @pytest.mark.real

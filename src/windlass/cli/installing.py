@@ -8,6 +8,7 @@ be repeated; it takes back the fields that it sets, and leaves those that others
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -108,10 +109,27 @@ def definitions() -> list[Json]:
     return [obj for name in names for obj in yaml.safe_load_all((folder / name).read_text()) if obj]
 
 
+def _check(wishes: Wishes) -> None:
+    """What the chart's schema would refuse. Raises :class:`WindlassError`."""
+    if wishes.image and not re.fullmatch(r"\S+", wishes.image):
+        raise WindlassError("WL-USE-400", f"--image {wishes.image!r} is no reference of an image")
+    for name in wishes.scheduler_names:
+        if name == "default-scheduler":
+            raise WindlassError(
+                "WL-USE-400",
+                "--scheduler-name default-scheduler: these pods have a scheduler, the cluster's own",
+                evidence="two that place the same pods take the room from one another",
+                remedies=("schedulerName: windlass in the pods that Windlass is to place",),
+            )
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", name):
+            raise WindlassError("WL-USE-400", f"--scheduler-name {name!r} is no name of a scheduler")
+
+
 def objects(wishes: Wishes) -> list[Json]:
-    """Everything that is applied, in that order."""
+    """Everything that is applied, in that order. Raises :class:`WindlassError`."""
     import yaml
 
+    _check(wishes)
     name = "install.yaml" if wishes.proof is None else "install-bind-guard.yaml"
     text = (files("windlass.cli") / "data" / name).read_text()
     if wishes.proof is not None:

@@ -202,6 +202,7 @@ def _translate(invocation: Invocation, queues: tuple[str, ...], *, wait: int | N
             invocation.note(f"note: {note}")
         return failures.OK
     invocation.out.write(kueues.text(found))
+    invocation.out.write("\n" + kueues.standing(invocation.client))
     kueues.check(invocation.client, queues)
     for words in kueues.apply(invocation.client, found, dry_run=dry_run):
         invocation.out.line(words + (" (dry run)" if dry_run else ""))
@@ -227,17 +228,8 @@ def _configuration(file: Path | None) -> str:
     """The text, once it is understood. Raises :class:`WindlassError`."""
     if file is None:
         return ""
-    from windlass.model.scheduler_config import ConfigError, parse
+    from windlass.scheduler.configuration import parse, read_text
 
-    try:
-        text = file.read_text()
-        parse(text)
-    except OSError as error:
-        raise WindlassError(
-            "WL-USE-400", f"{file} cannot be read: {error.strerror}", remedies=(f"ls -l {file}",)
-        ) from error
-    except ConfigError as error:
-        raise WindlassError(
-            "WL-CONFIG-465", f"{file}: {error}", remedies=("windlass help WL-CONFIG-465",)
-        ) from error
+    text = read_text(str(file))
+    parse(text, str(file))
     return text
