@@ -199,6 +199,18 @@ def test_a_report_and_pictures_are_written_whole(windlass: Run, trace: str, tmp_
     assert (plots / "utilisation.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(
+    windlass: Run, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fifo")
+    for arguments in (("--report", str(tmp_path)), ("--report", f"{trace}/r.html"), ("--plots", trace)):
+        done = windlass(*given, *arguments)
+        assert (done.code, done.out, "cannot be written" in done.err) == (2, "", True), done.err
+    monkeypatch.setattr("os.access", lambda *_: False)
+    done = windlass(*given, "--report", str(tmp_path / "r.html"))
+    assert (done.code, f"{tmp_path} cannot be written" in done.err) == (2, True)
+
+
 def test_pictures_without_the_library_are_refused_before_the_work(
     windlass: Run, trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

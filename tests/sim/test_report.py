@@ -107,6 +107,35 @@ def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_a_page_is_in_the_colours_of_its_reader() -> None:
+    jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
+    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    text = page("t", [], ["", "p"], [["x", "1"]], charts.pictures([of(outcome)]))
+    assert "prefers-color-scheme: dark" in text
+    drawn = text[text.index("<svg") :]
+    assert "#ffffff" not in drawn
+    assert "#000000" not in drawn
+    assert "currentColor" in drawn
+
+
+def test_names_of_policies_are_plain_in_files_and_inside_the_page() -> None:
+    jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
+    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    drawn = study(measure("easy (learned)", outcome), outcome)
+    names = [picture.name for picture in charts.pictures([drawn])]
+    assert names[-2:] == ["queues-easy-learned", "nodes-easy-learned"]
+
+
+def test_of_one_queue_the_cards_are_coloured_by_job() -> None:
+    jobs = [Ended(job(n, "a"), 10.0 * n, 10.0 * n + 10) for n in range(2)]
+    spans = [Span(n, 10.0 * n, 10.0 * n + 10, 1, ("n",)) for n in range(2)]
+    found = of(Outcome(jobs, spans, [Moment(0.0, 1, 0, 0), Moment(20.0, 0, 0, 0)], capacity_gpus=1))
+    assert set(found.chart.cells[0].tolist()) == {TAKEN, TAKEN + 1}
+    names = [picture.name for picture in charts.pictures([found])]
+    assert "nodes-p" in names
+    assert "queues-p" not in names, "it would be the first picture again"
+
+
 def test_nothing_happened_is_drawn_too() -> None:
     for picture in charts.pictures([of(Outcome([]))]):
         assert picture.render("svg").startswith(b"<?xml")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from errno import EACCES, EISDIR
 from pathlib import Path
 
 from windlass.api.errors import WindlassError
@@ -36,11 +38,15 @@ class Reports:
         try:
             if self._plots is not None:
                 self._plots.mkdir(parents=True, exist_ok=True)
+                _try_out(self._plots)
             if self._report is not None:
                 self._report.parent.mkdir(parents=True, exist_ok=True)
+                if self._report.is_dir():
+                    raise IsADirectoryError(EISDIR, "it is a folder", str(self._report))
+                _try_out(self._report.parent)
         except OSError as error:
             raise WindlassError(
-                "WL-USE-400", f"{error.filename} cannot be made", evidence=error.strerror or ""
+                "WL-USE-400", f"{error.filename} cannot be written", evidence=error.strerror or ""
             ) from error
 
     def _look(self, metrics: Metrics, outcome: Outcome) -> None:
@@ -66,3 +72,9 @@ class Reports:
             raise WindlassError(
                 "WL-USE-400", f"{error.filename} cannot be written", evidence=error.strerror or ""
             ) from error
+
+
+def _try_out(folder: Path) -> None:
+    """Raises ``OSError`` where no file can be made in a folder; better now than after hours of work."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(EACCES, "no file can be made in it", str(folder))

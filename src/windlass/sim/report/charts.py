@@ -7,7 +7,8 @@ equal bytes: nothing of a picture tells when, or by what version, it was made.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,15 @@ LANE_INCHES = 0.03
 PALETTE = (
     "#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0",
 )  # fmt: skip
-EMPTY, PART = "#ffffff", "#d62728"
+EMPTY, PART = (0.0, 0.0, 0.0, 0.0), "#d62728"
+INK, PAPER = "#000000", "#ffffff"
+"""Of axes and bounds, and what is behind them; a page gives them its own colours."""
+TICKS = {1: "1s", 60: "1min", 3600: "1h", 86_400: "1d", 604_800: "1w"}
+FEW_HOURS = 96
+"""Up to so many an axis of time counts in hours, else in days."""
+LEGEND: Mapping[str, Any] = {"ncols": 6, "frameon": False, "loc": "upper left"}
+_PATH = re.compile(r' d="[^"]*"')
+_LONG = re.compile(r"(\.\d\d)\d+")
 
 
 class PlotsMissing(RuntimeError):
@@ -50,18 +59,35 @@ class Picture:
         nothing = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         with matplotlib.rc_context({"svg.hashsalt": self.name, "svg.fonttype": "none", "font.size": 9}):
             self.draw().savefig(out, format=form, dpi=dots_per_inch, metadata=nothing)
-        return out.getvalue()
+        return out.getvalue() if form != "svg" else _shorter(out.getvalue().decode()).encode()
+
+
+def _shorter(svg: str) -> str:
+    """The same with coordinates to a hundredth of a point."""
+    return _PATH.sub(lambda path: _LONG.sub(r"\1", path[0]), svg)
 
 
 def pictures(studies: Sequence[Study]) -> list[Picture]:
     """All pictures of these studies, in the order of a report."""
     found = [Picture(name, title, words, _together(draw, studies)) for name, title, words, draw in TOGETHER]
     for study in studies:
+        several = len(study.queues) > 1
         found += [
-            Picture(f"{name}-{study.policy}", f"{title}: {study.policy}", words, _alone(draw, study))
+            Picture(
+                f"{name}-{_plain(study.policy)}",
+                f"{title}: {study.policy}",
+                words.format(colour="queue as above" if several else "job"),
+                _alone(draw, study),
+            )
             for name, title, words, draw in EACH
+            if several or draw is not _queues
         ]
     return found
+
+
+def _plain(name: str) -> str:
+    """For files and names inside a page: letters, digits and hyphens."""
+    return re.sub(r"[^\w-]+", "-", name).strip("-")
 
 
 def _together(draw: Callable[[Sequence[Study]], Figure], studies: Sequence[Study]) -> Callable[[], Figure]:
@@ -97,16 +123,22 @@ def _figure(height: float, rows: int = 1, columns: int = 1, **more: Any) -> tupl
     return figure, list(axes.flat)
 
 
-def _days(axes: Axes) -> None:
-    axes.set_xlabel("days")
+def _scale(studies: Sequence[Study]) -> tuple[float, str]:
+    """By what hours are divided on an axis of time, and what it counts then."""
+    last = max((float(study.hours[-1]) for study in studies), default=0.0)
+    return (1.0, "hours") if last <= FEW_HOURS else (24.0, "days")
+
+
+def _over_time(axes: Axes, studies: Sequence[Study]) -> None:
+    axes.set_xlabel(_scale(studies)[1])
     axes.margins(x=0)
 
 
 def _lines(axes: Axes, studies: Sequence[Study], values: Callable[[Study], Any], label: str) -> None:
+    scale, _ = _scale(studies)
     for at, study in enumerate(studies):
-        axes.plot(
-            study.hours / 24, values(study), color=PALETTE[at % len(PALETTE)], linewidth=1, label=study.policy
-        )
+        colour = PALETTE[at % len(PALETTE)]
+        axes.plot(study.hours / scale, values(study), color=colour, linewidth=1, label=study.policy)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
 
@@ -115,9 +147,9 @@ def _utilisation(studies: Sequence[Study]) -> Figure:
     figure, (axes,) = _figure(3.0)
     _lines(axes, studies, lambda study: study.used_gpus, "GPUs in use")
     most = max((study.capacity_gpus for study in studies), default=0)
-    axes.axhline(most, color="#333333", linewidth=0.8, linestyle=":", label="all")
-    axes.legend(ncols=6, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.16))
-    _days(axes)
+    axes.axhline(most, color=INK, linewidth=0.8, linestyle=":", label="all")
+    axes.legend(bbox_to_anchor=(0, 1.16), **LEGEND)
+    _over_time(axes, studies)
     return figure
 
 
@@ -125,9 +157,9 @@ def _waiting(studies: Sequence[Study]) -> Figure:
     figure, (jobs, gpus) = _figure(4.4, rows=2, sharex=True)
     _lines(jobs, studies, lambda study: study.waiting_jobs, "jobs that wait")
     _lines(gpus, studies, lambda study: study.waiting_gpus, "GPUs they wait for")
-    jobs.legend(ncols=6, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.2))
+    jobs.legend(bbox_to_anchor=(0, 1.2), **LEGEND)
     jobs.margins(x=0)
-    _days(gpus)
+    _over_time(gpus, studies)
     return figure
 
 
@@ -139,8 +171,8 @@ def _fragmentation(studies: Sequence[Study]) -> Figure:
         lambda study: 100 * study.idle_while_waiting_gpus / max(study.capacity_gpus, 1),
         "% of the GPUs",
     )
-    axes.legend(ncols=6, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.2))
-    _days(axes)
+    axes.legend(bbox_to_anchor=(0, 1.2), **LEGEND)
+    _over_time(axes, studies)
     return figure
 
 
@@ -150,10 +182,10 @@ def _distributions(studies: Sequence[Study]) -> Figure:
         colour = PALETTE[at % len(PALETTE)]
         _curve(queue, study.queue_time, colour, study.policy)
         _curve(completion, study.completion_time, colour, study.policy)
-    queue.set_xlabel("queue time, seconds")
-    completion.set_xlabel("completion time, seconds")
+    queue.set_xlabel("queue time")
+    completion.set_xlabel("completion time")
     queue.set_ylabel("% of the jobs")
-    queue.legend(frameon=False, loc="lower right")
+    queue.legend(bbox_to_anchor=(0, 1.16), **LEGEND)
     return figure
 
 
@@ -163,19 +195,23 @@ def _curve(axes: Axes, values: Distribution, colour: str, label: str) -> None:
         drawstyle="steps-post",
     )  # fmt: skip
     axes.set_xscale("log")
+    axes.set_xticks(list(TICKS), list(TICKS.values()))
+    axes.minorticks_off()
     axes.set_ylim(0, 101)
 
 
 def _queues(study: Study) -> Figure:
     figure, (axes,) = _figure(2.8)
     axes.stackplot(
-        study.hours / 24, study.by_queue, labels=study.queues, colors=PALETTE[: max(len(study.queues), 1)]
+        study.hours / _scale([study])[0],
+        study.by_queue,
+        labels=study.queues,
+        colors=PALETTE[: max(len(study.queues), 1)],
     )
-    axes.axhline(study.capacity_gpus, color="#333333", linewidth=0.8, linestyle=":")
+    axes.axhline(study.capacity_gpus, color=INK, linewidth=0.8, linestyle=":")
     axes.set_ylabel("GPUs in use")
-    if len(study.queues) > 1:
-        axes.legend(ncols=6, frameon=False, loc="upper left", bbox_to_anchor=(0, 1.2))
-    _days(axes)
+    axes.legend(bbox_to_anchor=(0, 1.2), **LEGEND)
+    _over_time(axes, [study])
     return figure
 
 
@@ -188,16 +224,16 @@ def _nodes(study: Study) -> Figure:
     axes.grid(False)
     if lanes:
         colours = [EMPTY, PART, *PALETTE][: TAKEN + len(PALETTE)]
-        days = float(study.hours[-1] + study.hours[1] - study.hours[0]) / 24
+        whole = float(study.hours[-1] + study.hours[1] - study.hours[0]) / _scale([study])[0]
         axes.imshow(
             chart.cells, cmap=ListedColormap(colours), vmin=FREE, vmax=len(colours) - 1, aspect="auto",
-            interpolation="nearest", extent=(0, days, lanes, 0),
+            interpolation="nearest", extent=(0, whole, lanes, 0),
         )  # fmt: skip
         some = list(chart.nodes.items())[:: max(1, len(chart.nodes) // 24)]
         axes.set_yticks([lane for _, lane in some], [name for name, _ in some], fontsize=6, va="top")
         if (chart.cells == HELD).any():
             axes.set_title("red: held by gangs in part", fontsize=8, loc="right")
-    axes.set_xlabel("days")
+    axes.set_xlabel(_scale([study])[1])
     return figure
 
 
@@ -219,7 +255,7 @@ EACH = (
     ("queues", "GPUs by queue", "Who uses the cluster over time.", _queues),
     (
         "nodes", "Who had which card",
-        "One line per card, by node; coloured by queue as above. What is shorter than a column takes one.",
+        "One line per card, by node; coloured by {colour}. What is shorter than a column takes one.",
         _nodes,
     ),
 )  # fmt: skip

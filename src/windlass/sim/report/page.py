@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from html import escape
 
-from windlass.sim.report.charts import Picture
+from windlass.sim.report.charts import INK, PAPER, Picture
 
 _STYLE = """
-:root { color-scheme: light; font: 15px/1.5 system-ui, sans-serif; color: #1f2328; }
+:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --over: #f6f8fa;
+  --page: #ffffff; font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --over: #151b23; --page: #0d1117; } }
+@media print { :root { --ink: #000000; --soft: #333333; --line: #999999; --page: #ffffff; }
+  h2 { break-after: avoid; } figure { break-inside: avoid; } }
 body { max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .2rem; }
-p { margin: .2rem 0 .8rem; color: #59636e; }
+p { margin: .2rem 0 .8rem; color: var(--soft); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1rem 0;
   display: block; overflow-x: auto; }
-th, td { padding: .25rem .8rem; border-bottom: 1px solid #d1d9e0; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } tbody tr:hover { background: #f6f8fa; }
-figure { margin: 0; } figure svg, figure img { width: 100%; height: auto; }
-@media print { h2 { break-after: avoid; } figure { break-inside: avoid; } }
+th, td { padding: .25rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: pre; } tbody tr:hover { background: var(--over); }
+figure { margin: 0; } figure svg { width: 100%; height: auto; } figure svg text { fill: currentColor; }
 """
 
 
@@ -59,11 +62,10 @@ def _section(picture: Picture) -> str:
 
 
 def _inline(picture: Picture) -> str:
-    """Charts of cells are many and small: as PNG; all else as SVG without what stands before its root."""
-    if picture.name.startswith("nodes-"):
-        data = base64.b64encode(picture.render("png")).decode()
-        return f"<img alt='{escape(picture.title)}' src='data:image/png;base64,{data}'>"
+    """As SVG without what stands before its root, in the colours of the page."""
     drawn = picture.render("svg").decode()
     drawn = drawn[drawn.index("<svg") :]
+    for colour, instead in ((INK, "currentColor"), (PAPER, "none")):
+        drawn = drawn.replace(f": {colour}", f": {instead}")
     # Names inside a picture are made different from those of the others on the page.
     return re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{picture.name}-", drawn)

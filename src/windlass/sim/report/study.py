@@ -43,7 +43,8 @@ class Distribution:
 @dataclass(frozen=True, slots=True)
 class Chart:
     """Who had which card when: ``cells[lane, column]`` is :data:`FREE`, :data:`HELD` or :data:`TAKEN` + a queue's
-    index. ``nodes``: name → its first lane; ``left_out``: nodes that are not drawn."""
+    index (where there is but one queue: a number that tells jobs apart). ``nodes``: name → its first lane;
+    ``left_out``: nodes that are not drawn."""
 
     cells: NDArray[np.uint8]
     nodes: dict[str, int]
@@ -93,7 +94,7 @@ def study(metrics: Metrics, outcome: Outcome) -> Study:
         completion_time=distribution([completion_seconds(ended) for ended in done]),
         queues=queues,
         by_queue=_by_queue(outcome, index, len(queues), edges),
-        chart=_chart(outcome, index, edges),
+        chart=_chart(outcome, index if len(queues) > 1 else _by_job(outcome), edges),
     )
 
 
@@ -124,6 +125,11 @@ def _queues(outcome: Outcome) -> tuple[tuple[str, ...], list[int]]:
     shown = names if len(names) <= MOST_QUEUES + 1 else [*names[:MOST_QUEUES], OTHERS]
     place = {name: min(at, len(shown) - 1) for at, name in enumerate(names)}
     return tuple(shown), [place[ended.job.queue] for ended in outcome.jobs]
+
+
+def _by_job(outcome: Outcome) -> list[int]:
+    """Of each job a number, different from its neighbours'."""
+    return [number % (MOST_QUEUES + 1) for number in range(len(outcome.jobs))]
 
 
 def _by_queue(outcome: Outcome, index: Sequence[int], count: int, edges: Floats) -> NDArray[np.float64]:
