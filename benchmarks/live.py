@@ -31,7 +31,16 @@ from liveparts import KubeScheduler, Part, WindlassPart, usage
 from realkube import REQUIRED, RealKube, missing
 
 from benchmarks.end_to_end import in_parallel, until_ready
-from benchmarks.live_load import Batch, Books, create_nodes, fill, group_statuses, settled_events
+from benchmarks.live_load import (
+    Batch,
+    Books,
+    create_nodes,
+    each,
+    fill,
+    group_statuses,
+    requests,
+    settled_events,
+)
 from benchmarks.live_table import PLAN, table
 from benchmarks.report import percentile
 from windlass.api.resources import PODS, QUEUES
@@ -45,6 +54,8 @@ from windlass.kits.clock import SystemClock
 ROOT = Path(__file__).resolve().parents[1]
 GPUS = 8
 ROUNDS = 3
+LINGER_SECONDS = 2.0
+"""So long stays who bound blindly, for its CPU time to be read."""
 PATIENCE_SECONDS = 300.0
 
 
@@ -98,6 +109,7 @@ def server_cpu(kube: RealKube) -> float:
 async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Part) -> dict[str, Any]:
     """From the first create to all bound, and what is told of it afterwards."""
     cpu, _ = usage(part.pid)
+    asked = await requests(api)
     server_before = server_cpu(kube)
     begun = time.monotonic()
     created = await batch.create(api)
@@ -109,6 +121,7 @@ async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Pa
     events = await settled_events(api, batch.pods + 1, 60.0)
     settled = time.monotonic() - begun
     all_cpu, peak = usage(part.pid)
+    server_after = server_cpu(kube)
     return {
         "seconds": round(ended - begun, 3),
         "pods_per_second": round(batch.pods / (ended - begun)),
@@ -119,7 +132,8 @@ async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Pa
         "cpu_seconds": round(all_cpu - cpu, 2),
         "peak_mib": peak,
         "server_cpu_seconds_until_bound": round(server_bound, 2),
-        "server_cpu_seconds": round(server_cpu(kube) - server_before, 2),
+        "server_cpu_seconds": round(server_after - server_before, 2),
+        "requests_per_pod": each(asked, await requests(api), batch.pods),
         "told_after_seconds": round(settled, 2),
         "scheduled_events": events - 1,
         "pod_scheduled_conditions": books.conditions(batch),
@@ -185,7 +199,7 @@ async def own(shape: argparse.Namespace) -> dict[str, Any]:
             result["server_peak_mib"] = usage(kube.pid("kube-apiserver"))[1]
             scheduler.stop()
             if shape.rounds:
-                result["once_pods_exist"] = await once_pods_exist(shape, kube, api, books)
+                result["once_pods_exist"] = await once_pods_exist(shape, kube, api, books, controller)
             if shape.restart:
                 result["restart"] = await restart(shape, kube, api, books)
             return result
@@ -198,12 +212,13 @@ async def own(shape: argparse.Namespace) -> dict[str, Any]:
 
 
 async def once_pods_exist(
-    shape: argparse.Namespace, kube: RealKube, api: Client, books: Books
+    shape: argparse.Namespace, kube: RealKube, api: Client, books: Books, controller: Part
 ) -> dict[str, Any]:
     """In turns: a batch that exists is bound by a scheduler that then starts, and one blindly.
 
     Both rates run from the first bind to the last, by the same watch. Batches are smaller where the nodes
-    could not hold them all.
+    could not hold them all. Told besides is the CPU that all processes together spent on a bind meanwhile: on a
+    machine that others use, too, it is what the rate would follow if they did not.
     """
     rounds = []
     room = shape.nodes * GPUS - len(books.bound) - shape.gang
@@ -211,14 +226,15 @@ async def once_pods_exist(
     for number in range(shape.rounds):
         blind = Batch(f"blind-{number}", jobs, shape.gang, "nobody")
         await blind.create(api)
-        await bind_blindly(kube, blind, books, shape)
+        blind_cpu = await bind_blindly(kube, blind, books, shape, controller)
         batch = Batch(f"round-{number}", jobs, shape.gang, "windlass")
         await batch.create(api)
-        begun = time.monotonic()
+        begun, asked = time.monotonic(), await requests(api)
         part = WindlassPart(kube, "scheduler", name=f"scheduler-{number}")
         try:
-            await books.until(batch, PATIENCE_SECONDS)
+            cpu = await cpu_of_binds(kube, batch, books, part.pid, controller)
             concurrency = await asyncio.to_thread(part.value, "windlass_scheduler_bind_concurrency")
+            told = each(asked, await requests(api), batch.pods)
         finally:
             part.stop()
         first = min(books.bound[name] for name in batch.created)
@@ -228,24 +244,57 @@ async def once_pods_exist(
                 "binds_per_second": round(rates[0]),
                 "blind_binds_per_second": round(rates[1]),
                 "ratio": round(rates[0] / rates[1], 3),
+                "requests_per_bind": told,
+                "cpu_us_per_bind": cpu,
+                "blind_cpu_us_per_bind": blind_cpu,
+                "cpu_ratio": round(sum(blind_cpu.values()) / sum(cpu.values()), 3),
                 "start_to_first_bind_seconds": round(first - begun, 2),
                 "bind_concurrency_at_the_end": concurrency,
             }
         )
-    ratios = sorted(one["ratio"] for one in rounds)
-    return {"rounds": rounds, "ratio": ratios[len(ratios) // 2], "blind_concurrency": shape.concurrency}
+    middle = {what: sorted(one[what] for one in rounds)[len(rounds) // 2] for what in ("ratio", "cpu_ratio")}
+    return {"rounds": rounds, **middle, "blind_concurrency": shape.concurrency}
 
 
-async def bind_blindly(kube: RealKube, batch: Batch, books: Books, shape: argparse.Namespace) -> None:
-    """In a process of its own, as the scheduler has one."""
+async def cpu_of_binds(
+    kube: RealKube, batch: Batch, books: Books, binder: int, controller: Part
+) -> dict[str, int]:
+    """Microseconds of CPU per bind, by process, from the first bind of the batch to its last."""
+
+    def spent() -> dict[str, float]:
+        pids = {"binder": binder, "controllers": controller.pid, "counting": os.getpid()}
+        pids.update((name, kube.pid(name)) for name in REQUIRED[:2])
+        return {name: usage(pid)[0] for name, pid in pids.items()}
+
+    await books.until(batch, PATIENCE_SECONDS, first=True)
+    there, before = books.there(batch), spent()
+    await books.until(batch, PATIENCE_SECONDS)
+    binds = max(1, batch.pods - there)
+    return {name: round((now - before[name]) * 1e6 / binds) for name, now in spent().items()}
+
+
+async def bind_blindly(
+    kube: RealKube, batch: Batch, books: Books, shape: argparse.Namespace, controller: Part
+) -> dict[str, int]:
+    """In a process of its own, as the scheduler has one. Returns what :func:`cpu_of_binds` does."""
     places = dict(zip(batch.created, books.free(shape.nodes), strict=False))
     command = [sys.executable, "-m", "benchmarks.live", "--blind", str(kube.kubeconfig)]
     command += ["--concurrency", str(shape.concurrency)]
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, cwd=ROOT)
-    await process.communicate(json.dumps(places).encode())
-    if process.returncode != 0:
-        raise SystemExit(f"binding blindly ended with {process.returncode}")
-    await books.until(batch, PATIENCE_SECONDS)
+    measured = asyncio.create_task(cpu_of_binds(kube, batch, books, process.pid, controller))
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(places).encode())
+    process.stdin.write_eof()
+    try:
+        await asyncio.wait(
+            {measured, asyncio.create_task(process.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not measured.done() and process.returncode != 0:
+            raise SystemExit(f"binding blindly ended with {process.returncode}")
+        return await measured
+    finally:
+        measured.cancel()
+        await process.wait()
 
 
 async def blind(path: Path, concurrency: int) -> None:
@@ -264,6 +313,7 @@ async def blind(path: Path, concurrency: int) -> None:
     watching = asyncio.create_task(watch())
     await opened.wait()
     await in_parallel([lambda p=p: bind(api, *p) for p in places.items()], concurrency)
+    await asyncio.sleep(LINGER_SECONDS)
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await api.close()

@@ -7,7 +7,9 @@ pod, or a node with more GPUs taken than it has, ends the benchmark.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,6 +17,7 @@ import msgspec
 from benchmarks.end_to_end import group, in_parallel, node, pod
 from windlass.api.resources import EVENTS, NODES, POD_GROUPS, PODS
 from windlass.client.client import Client, Watch
+from windlass.client.transport import Request
 
 CREATORS = 32
 _OLD = "old-"
@@ -141,16 +144,21 @@ class Books:
         if any(c.type == "PodScheduled" and c.status == "True" for c in found.status.conditions or ()):
             self._told.add(name)
 
-    async def until(self, batch: Batch, seconds: float) -> None:
-        """Return when every pod of the batch is bound."""
+    def there(self, batch: Batch) -> int:
+        """How many of the batch are bound."""
+        return sum(name in self.bound for name in batch.created)
+
+    async def until(self, batch: Batch, seconds: float, *, first: bool = False) -> None:
+        """Return when every pod of the batch is bound, or the first of them."""
         deadline = time.monotonic() + seconds
-        while not all(name in self.bound for name in batch.created):
+        enough = any if first else all
+        while not enough(name in self.bound for name in batch.created):
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(0.01, deadline - time.monotonic())):
                     await self._changed.wait()
             except TimeoutError:
-                there = sum(name in self.bound for name in batch.created)
+                there = self.there(batch)
                 lost = next(name for name in batch.created if name not in self.bound)
                 seen = await self._api.get(PODS, lost, "default")
                 raise SystemExit(
@@ -214,6 +222,27 @@ async def settled_events(api: Client, wanted: int, seconds: float) -> int:
                 return found
             enough = total + wanted - found
         await asyncio.sleep(0.5)
+
+
+_REQUESTS = re.compile(rb"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+async def requests(api: Client) -> Counter[str]:
+    """What the server has answered so far that changes something: ``VERB resource/subresource`` → how often."""
+    found: Counter[str] = Counter()
+    for labels, value in _REQUESTS.findall(await api.call(Request("GET", "/metrics"))):
+        of = dict(_LABEL.findall(labels.decode()))
+        if of["verb"] in ("POST", "PUT", "PATCH", "APPLY", "DELETE"):
+            what = "/".join(filter(None, (of.get("resource", ""), of.get("subresource", ""))))
+            found[f"{of['verb']} {what}"] += int(float(value))
+    return found
+
+
+def each(before: Counter[str], after: Counter[str], pods: int) -> dict[str, float]:
+    """Requests per pod, the most frequent first; what came less than once for two hundred pods is left out."""
+    rates = {what: round(times / pods, 3) for what, times in (after - before).most_common()}
+    return {what: rate for what, rate in rates.items() if rate >= 0.005}
 
 
 async def group_statuses(api: Client) -> dict[str, int]:

@@ -112,6 +112,59 @@ async def test_a_short_wait_is_not_written(api: SchedulerApi) -> None:
         assert [verb for verb, key in api.writes("pods")] == []
 
 
+async def test_a_gang_whose_pods_still_come_is_not_told_to_lack_some(api: SchedulerApi) -> None:
+    parts = gang("g", 20)
+    api.add(node("n1", gpus=24), *parts[:2])
+    async with Running(api) as running:
+        for part in parts[2:11]:  # slower than a wait has to be for being told
+            await running.settle(0.4)
+            api.add(part)
+        await running.settle(0.2)
+        assert running.reasons("g") == []
+        assert not explanation(api.object(POD_GROUPS, "default/g"))
+        await running.settle(2.0)  # no more come
+        assert running.reasons("g") == ["Unschedulable"]
+        for part in parts[11:]:
+            api.add(part)
+        await running.settle(1.0)
+        assert len(api.bound()) == 20
+
+
+async def test_a_gang_that_is_bound_as_it_is_found_is_told_to_be_running_at_once(api: SchedulerApi) -> None:
+    bind = api.bind
+
+    async def slowly(*args: Any, **options: Any) -> None:
+        await api.clock.sleep(0.5)
+        await bind(*args, **options)
+
+    api.bind = slowly  # type: ignore[method-assign]
+    api.add(node("n1", gpus=8), *gang("g", 6))
+    async with Running(api, bind_concurrency=2, bind_concurrency_max=2) as running:
+        await running.settle(3.0)
+        assert api.phase("g") == "Running"
+        assert api.writes("podgroups") == [("patch", "default/g")] * 2  # the reservation, the phase
+
+
+async def test_that_a_gang_runs_is_told_after_the_binds_but_not_late(api: SchedulerApi) -> None:
+    bind = api.bind
+
+    async def slowly(*args: Any, **options: Any) -> None:
+        await api.clock.sleep(0.5)
+        await bind(*args, **options)
+
+    api.bind = slowly  # type: ignore[method-assign]
+    api.add(node("n1", gpus=80), *gang("a", 2), *gang("b", 60))
+    async with Running(api, bind_concurrency=2, bind_concurrency_max=2) as running:
+        await running.settle(2.0)
+        assert set(api.bound()) >= {"a-0", "a-1"}
+        assert api.phase("a") != "Running"
+        await running.settle(9.0)
+        assert len(api.bound()) < 60
+        assert api.phase("a") == "Running"
+        await running.settle(9.0)
+        assert api.phase("b") == "Running"
+
+
 async def test_nothing_is_written_again_without_news(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=1), *gang("g", 2))
     async with Running(api) as running:
@@ -534,3 +587,13 @@ async def test_winding_down_takes_no_longer_than_said(api: SchedulerApi) -> None
         assert not ending.done()
         await running.settle(1.5)
         assert ending.done()
+
+
+async def test_a_gang_that_has_begun_is_finished_before_the_next(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=32), *gang("a", 6), *gang("b", 6), *gang("c", 6))
+    async with Running(api, bind_concurrency=2, bind_concurrency_max=2) as running:
+        await running.settle(2.0)
+        order = [key.partition("/")[2][0] for key, _ in api.bindings]
+        runs = [one for one, before in zip(order, ["", *order], strict=False) if one != before]
+        assert len(order) == 18
+        assert len(runs) <= 5, order  # two are under way at once, so two gangs may be

@@ -40,6 +40,7 @@ INDEXES = (
 )
 """Labels that number the pods of a gang."""
 SEGMENT = "segment-"
+_WORDS = frozenset(WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Near:
 
 def speaks(annotations: Mapping[str, str]) -> bool:
     """Whether a pod's annotations say anything about it."""
-    return bool(annotations) and any(word in annotations for word in WORDS)
+    return not _WORDS.isdisjoint(annotations)
 
 
 def of_pod_group(view: views.PodGroup, book: TopologyBook) -> Near:

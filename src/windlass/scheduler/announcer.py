@@ -15,7 +15,7 @@ from collections.abc import Callable
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.kits.clock import Clock
 
-MOST_SECONDS = 5.0
+MOST_SECONDS = 30.0
 CALM_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
 _AT_ONCE = 256

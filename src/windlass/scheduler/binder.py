@@ -5,7 +5,8 @@ is a success after all; a pod that another scheduler took is a loss, and the pod
 back. What cannot be known (no answer) is asked again until ``give_up_seconds``.
 
 Binds come in batches. What a batch writes first (a gang's reservation, what its volumes need) is written
-before the first of its binds, and its volumes are waited for: either all of a batch begins, or nothing.
+before the first of its binds, and its volumes are waited for: either all of a batch begins, or nothing. What has
+begun is finished, batch by batch, before another begins.
 """
 
 from __future__ import annotations
@@ -150,6 +151,8 @@ class Binder:
         self._rng = rng
         self._give_up_seconds = give_up_seconds
         self._queue: deque[Bind | Batch] = deque()
+        self._begun: deque[Bind] = deque()
+        """Of batches whose writes are done."""
         self._keeper = Keeper()
         self._under_way = 0
         self._resuming = False
@@ -157,7 +160,7 @@ class Binder:
     @property
     def busy(self) -> int:
         """Requests under way, and binds and batches waiting for their turn."""
-        return self._under_way + len(self._queue)
+        return self._under_way + len(self._begun) + len(self._queue)
 
     def submit(self, batches: Iterable[Batch]) -> None:
         """Carry out in this order (starts are in order, ends need not be)."""
@@ -173,14 +176,16 @@ class Binder:
         try:
             await self._keeper.watch()
         finally:
+            self._begun.clear()
             self._queue.clear()
             await self._keeper.stop()
 
     def _pump(self) -> None:
         now = self._clock.monotonic()
         most = self.limit.ceiling if self._alone(now) else FEW
-        while self._queue and self._under_way < most and self.limit.may_start(self._under_way, now):
-            work = self._queue.popleft()
+        queues = (self._begun, self._queue)
+        while any(queues) and self._under_way < most and self.limit.may_start(self._under_way, now):
+            work = self._begun.popleft() if self._begun else self._queue.popleft()
             if isinstance(work, Batch):
                 self._under_way += 1
                 self._keeper.start(self._begin(work), "binds begin")
@@ -189,7 +194,7 @@ class Binder:
             else:
                 self._under_way += 1
                 self._keeper.start(self._carry_out(work), "bind")
-        if self._queue and not self._under_way and not self._resuming:
+        if any(queues) and not self._under_way and not self._resuming:
             self._resuming = True
             self._keeper.start(self._resume(max(0.0, self.limit.paused_until - now)), "binds resume")
 
@@ -217,7 +222,7 @@ class Binder:
             for bind in batch.binds:
                 self._done(Outcome(bind, False, problem, recalled=recalled))
         else:
-            self._queue.extendleft(reversed(batch.binds))
+            self._begun.extend(batch.binds)
         self._pump()
 
     def _recalled(self, batch: Batch) -> str:

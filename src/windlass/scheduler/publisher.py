@@ -3,7 +3,8 @@
 What is shown is true but calm. A reason is written once a group has waited for ``quiet_seconds``, at once
 when it is another reason, and with other words at most every ``rewrite_seconds``; on pods of a gang, which may be
 thousands, every ``pod_rewrite_seconds``. A phase is written at once, mere counts once a second. What
-the informers show is compared first, so a restarted scheduler writes nothing again.
+the informers show is compared first, so a restarted scheduler writes nothing again. What will have another end in a
+moment is not written at all: a gang whose pods still come, one whose binds are under way.
 
 Positions are shown too, and change whenever anything starts: those of the first ``NEAR`` of a queue are
 kept up to date, those further back are of the time of writing.
@@ -40,7 +41,6 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.writes import WriteQueue
 
 COUNTS_SECONDS = 1.0
-SHARE_SECONDS = 2.0
 BINDING_SECONDS = 30.0
 """For so long a gang whose binds are under way need not be told to be admitted: it is running in a moment."""
 RUNNING_SECONDS, LOOK_SECONDS = 10.0, 0.5
@@ -49,6 +49,7 @@ patch of a PodGroup costs the API server as much as three binds."""
 GROWING_SECONDS = 5.0
 """For so long a gang whose pods keep coming is not told to lack some."""
 NEWCOMERS_SECONDS = 0.5
+SHARE_SECONDS = 2.0
 NOMINATE_SECONDS = 0.25
 NEAR = 50
 NOTHING: Mapping[str, str | None] = {}
@@ -62,17 +63,18 @@ class _Wait:
     made for; ``at`` the (monotonic) moment of its writing."""
 
     current: Explanation
+    since: float
     due: float
     queue: str = ""
     basis: Explanation | None = None
     told: Explanation | None = None
     at: float = 0.0
     pods_code: Reason | None = None
-    pods_message: str = ""
-    pods_at: float = 0.0
     pods_reason: str = ""
     pods_number: int = 0
     """Of so many pods that wait it was told."""
+    pods_message: str = ""
+    pods_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -82,7 +84,8 @@ class _Echo:
 
 
 class Publisher:
-    """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record."""
+    """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record; ``busy()`` says
+    whether binds are under way."""
 
     def __init__(
         self,
@@ -95,8 +98,12 @@ class Publisher:
         *,
         clock: Clock,
         rng: Random,
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._client = client
+        self._busy = busy
+        self._ran: dict[str, float] = {}
+        """Groups that run and are not told to yet, since when."""
         self._model = model
         self._recorder = recorder
         self._metrics = metrics
@@ -170,6 +177,9 @@ class Publisher:
         else:
             self._blocked.discard(key)
         self._explain(key, explanation)
+        wait = self._waits.get(key)
+        if wait is not None and wait.pods_code is not None and members.pending > wait.pods_number:
+            self._queue.wish(f"group {key}", NEWCOMERS_SECONDS)
         view = self._model.groups.get(key)
         if view is None:
             return
@@ -177,14 +187,10 @@ class Publisher:
         if hypernode and view.annotations.get(names.ALLOCATED_HYPERNODE) != hypernode:
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
-        wait = self._waits.get(key)
-        if wait is not None and wait.pods_code is not None and members.pending > wait.pods_number:
-            self._queue.wish(f"group {key}", NEWCOMERS_SECONDS)
         phase = self._phase(view, members)
         if phase != view.phase:
-            # a gang whose binds are under way is Running in a moment
             soon = phase == "Inqueue" and any(p.key in self._model.assumed for p in self._model.pods_of(key))
-            self._queue.wish(f"group {key}", COUNTS_SECONDS if soon else 0.0)
+            self._queue.wish(f"group {key}", BINDING_SECONDS if soon else 0.0)
         elif (members.running, members.succeeded, members.failed) != (
             view.running,
             view.succeeded,
@@ -262,6 +268,7 @@ class Publisher:
         self._failed.pop(key, None)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
+        self._ran.pop(key, None)
         self._blocked.discard(key)
         self._queue.drop(f"group {key}")
 
@@ -294,8 +301,8 @@ class Publisher:
                 if wait.told is not None:
                     self._queue.wish(f"group {key}")
         elif wait is None:
-            quiet = self._options.quiet_seconds
-            self._waits[key] = _Wait(explanation, self._clock.monotonic() + quiet)
+            quiet, now = self._options.quiet_seconds, self._clock.monotonic()
+            self._waits[key] = _Wait(explanation, now, now + quiet)
             self._count(explanation, 1)
             self._queue.wish(f"group {key}", quiet)
         elif explanation != wait.current:
@@ -304,6 +311,9 @@ class Publisher:
             wait.current = explanation
             if wait.told is not None:
                 self._renew(key)
+            elif explanation.code is Reason.WAITING_FOR_MEMBERS:
+                quiet = self._clock.monotonic() + self._options.quiet_seconds
+                wait.due = max(wait.due, min(quiet, wait.since + GROWING_SECONDS))
 
     def _renew(self, key: str) -> None:
         """Look again at what is shown of a group, when its time has come."""
@@ -382,6 +392,9 @@ class Publisher:
             await self._write_kai_group(key, told)
             return
         wanted = self._wanted(view)
+        if told is None and self._gives_way(view, wanted):
+            self._queue.wish(f"group {key}", LOOK_SECONDS)
+            return
         if self._needs_writing(view, wanted):
             await self._client.patch(
                 resources.POD_GROUPS, view.name, wanted.patch(), view.namespace, subresource="status"
@@ -437,6 +450,14 @@ class Publisher:
             self._metrics.writes.labels("moment").inc()
         await self._annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, record)
 
+    def _gives_way(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
+        """Whether what there is to say of a group is only that it runs, and binds are under way."""
+        if wanted.phase != "Running" or view.phase == "Running" or not self._busy():
+            self._ran.pop(view.key, None)
+            return False
+        now = self._clock.monotonic()
+        return now - self._ran.setdefault(view.key, now) < RUNNING_SECONDS
+
     def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
         if wanted == podgroups.current(view):
             self._echoes.pop(view.key, None)
@@ -479,9 +500,23 @@ class Publisher:
                 self._queue.wish(f"group {key}", steady - now)
                 return
         wait.pods_code, wait.pods_message, wait.pods_at = told.code, told.message, now
+        wait.pods_reason, wait.pods_number = reason, self._model.members(key).pending
+        for pod in self._waiting(key):
+            self._queue.wish(f"pod {pod.key}")
+
+    def _tell_newcomers(self, key: str, wait: _Wait) -> None:
+        """Pods that came after the others were told: what grows clusters waits for their word, too."""
+        number = self._model.members(key).pending
+        if number > wait.pods_number:
+            for pod in self._waiting(key):
+                if not pod.waiting_reason:
+                    self._queue.wish(f"pod {pod.key}")
+        wait.pods_number = number
+
+    def _waiting(self, key: str) -> Iterator[views.Pod]:
         for pod in self._model.pods_of(key):
             if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
-                self._queue.wish(f"pod {pod.key}")
+                yield pod
 
     async def _write_pod(self, key: str) -> None:
         pod = self._model.pods.get(key)
@@ -500,20 +535,6 @@ class Publisher:
         status: dict[str, Any] = {}
         message = with_summary(told) if told is not None else ""
         reason = pod_reason(told) if told is not None else ""
-        wait.pods_reason, wait.pods_number = reason, self._model.members(key).pending
-        for pod in self._waiting(key):
-            self._queue.wish(f"pod {pod.key}")
-
-    def _tell_newcomers(self, key: str, wait: _Wait) -> None:
-        """Pods that came after the others were told: what grows clusters waits for their word, too."""
-        number = self._model.members(key).pending
-        if number > wait.pods_number:
-            for pod in self._waiting(key):
-                if not pod.waiting_reason:
-                    self._queue.wish(f"pod {pod.key}")
-        wait.pods_number = number
-
-    def _waiting(self, key: str) -> Iterator[views.Pod]:
         says = told is not None and not pod.shape.gates
         if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
             condition = {

@@ -73,6 +73,8 @@ COMPONENT = "windlass-scheduler"
 SLOW_CYCLE_SECONDS = 0.5
 STAND_BY_SECONDS = 5.0
 WIND_DOWN_LOOK_SECONDS = 0.02
+CROWD = 16
+"""From so many binds on that are under way or wait, news that can wait gives way to them."""
 _ONCE = RetryPolicy(attempts=1)
 
 
@@ -201,7 +203,7 @@ class SchedulerService:
         )
         self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
         told = (self.recorder, self.metrics, options, self.explain)
-        self._publisher = Publisher(client, model, *told, clock=clock, rng=rng)
+        self._publisher = Publisher(client, model, *told, clock=clock, rng=rng, busy=self._crowded)
         self._starts = StartEstimates(
             model,
             self._run_times,
@@ -212,6 +214,9 @@ class SchedulerService:
             waits=lambda: [key for key, said in self._said.items() if said.explanation is not None],
             changed=lambda key: self._show_group(key, clock.monotonic()),
         )
+
+    def _crowded(self) -> bool:
+        return self._binder.busy >= CROWD
 
     def _guarded(self) -> bool:
         """Whether the API server asks here before it lets others bind."""
