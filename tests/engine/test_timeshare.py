@@ -21,6 +21,7 @@ LONG = FIRST + 1.0
 
 def sharing(*gpus: int, **queue: object) -> Arena:
     a = Arena("allocate", "preempt", "timeshare", dialect=Dialect.VOLCANO).queue("q", deserved=64, **queue)
+    a.world.now = 0.0  # what runs was started just now
     for at, n in enumerate(gpus):
         a.node(f"n{at}", n)
     return a
@@ -152,3 +153,16 @@ def test_gangs_of_several_kinds_of_pods_are_tried() -> None:
     assert a.evicted == {"a-0", "b-0"}
     a.cycle()
     assert a.running() == {"mixed": 2}
+
+
+def test_an_engine_that_begins_anew_knows_who_has_run_long() -> None:
+    """After a restart of the scheduler: the world says since when pods run and when groups came."""
+    for seconds, goes in ((LONG, {"old-0"}), (1.0, set())):
+        a = sharing(4).runs("old", "q", "n0:4", annotations=YES)
+        a.world.now = 10_000.0
+        a.world.change_task("old-0", started=a.world.now - seconds)
+        a.waits("new", "q", 4, annotations=YES).cycle()
+        assert a.evicted == goes
+        account = a.world.engine.world.sharing.accounts[f"{NAMESPACE}/old"]
+        had = account.stint.attained if goes else a.world.now - (account.started or 0.0)
+        assert had == pytest.approx(seconds, abs=2.0)

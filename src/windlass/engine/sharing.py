@@ -177,13 +177,14 @@ class Sharing:
             account = self.account(group)
             if account is None:
                 continue
-            runs = group.active > 0 and group.ready()
+            runs, begun = group.active > 0 and group.ready(), now
             if account.since is None:
-                account.since = now
+                begun = account.since = _running_since(group, now) if runs else now
+                account.stint.waited = max(begun - group.group.created, 0.0)
                 account.stint.devices = _devices(group)
                 self._rank(account)
             if runs and account.started is None:
-                self.start(account, now)
+                self.start(account, begun)
             elif account.started is not None and not runs:
                 if group.succeeded and not group.pending and not group.active and not group.releasing:
                     self._end(account, now)
@@ -318,6 +319,14 @@ class Sharing:
             account.started = None
         del self.accounts[account.group.key]
         account.group.shares = False
+
+
+def _running_since(group: GroupEntry, now: float) -> float:
+    """Since when a group that runs has had its minimum, as far as the world says: it may have been there before this
+    engine was."""
+    known = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
+    started = sorted(min(now if at is None else at, now) for at in known)
+    return started[min(max(group.minimum, 1), len(started)) - 1] if started else now
 
 
 def _devices(group: GroupEntry) -> float:
