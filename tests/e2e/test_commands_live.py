@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+from adoptpeers import loose_definition
+from adoptscene import Repeated
 from clusters import Cluster, eventually
 from installedkube import InstalledProcess
 from realkube import RealKube, serving
@@ -375,20 +377,6 @@ spec: {clusterQueue: kueue-team}
 """
 
 
-def kueue_definition(kind: str, *, namespaced: bool) -> Json:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1beta2", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
-    names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
-    scope = "Namespaced" if namespaced else "Cluster"
-    notes = {"api-approved.kubernetes.io": "unapproved, for a test"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.lower()}s.kueue.x-k8s.io", "annotations": notes},
-        "spec": {"group": "kueue.x-k8s.io", "names": names, "scope": scope, "versions": [version]},
-    }
-
-
 def test_queues_of_kueue_become_queues(
     api: Cluster, installed: list[InstalledProcess], windlass: Run, kube: RealKube
 ) -> None:
@@ -397,8 +385,9 @@ def test_queues_of_kueue_become_queues(
     assert "this cluster has no ClusterQueue" in refused.err
     folder = kube.folder / "kueue"
     folder.mkdir()
-    for kind, namespaced in (("ClusterQueue", False), ("LocalQueue", True)):
-        (folder / f"{kind}.yaml").write_text(yaml.safe_dump(kueue_definition(kind, namespaced=namespaced)))
+    for kind, scope in (("ClusterQueue", "Cluster"), ("LocalQueue", "Namespaced")):
+        definition = loose_definition(f"{kind.lower()}s", kind, "kueue.x-k8s.io", "v1beta2", scope)
+        (folder / f"{kind}.yaml").write_text(yaml.safe_dump(definition))
     kube.install_crds(folder)
     for obj in yaml.safe_load_all(KUEUE):
         place = "namespaces/default/" if obj["kind"] == "LocalQueue" else ""
@@ -418,3 +407,54 @@ def test_queues_of_kueue_become_queues(
     notes = api.get("/api/v1/namespaces/default").ok()["metadata"]["annotations"]
     assert notes["scheduling.volcano.sh/queue-name"] == "kueue-team"
     assert re.search(r"kueue-team\s+Open", windlass("queue", "ls").out)
+
+
+def as_kueue_does(cluster: Cluster) -> None:
+    """What Kueue's controller tells of ClusterQueues (pkg/cache/scheduler: ``inactiveReason``), and counts of them."""
+    path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
+    for queue in cluster.get(path).ok()["items"]:
+        stopped = queue["spec"].get("stopPolicy", "None") != "None"
+        condition = {
+            "type": "Active",
+            "status": "False" if stopped else "True",
+            "reason": "Stopped" if stopped else "Ready",
+            "message": "Can't admit new workloads: is stopped." if stopped else "Can admit new workloads",
+            "observedGeneration": queue["metadata"]["generation"],
+        }
+        status = {"conditions": [condition], "admittedWorkloads": 2, "pendingWorkloads": 5}
+        if queue.get("status") != status:
+            cluster.patch(f"{path}/{queue['metadata']['name']}/status", {"status": status}).ok()
+
+
+def test_a_cluster_queue_of_kueue_is_held_and_given_back(
+    api: Cluster, installed: list[InstalledProcess], windlass: Run
+) -> None:
+    path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/kueue-team"
+    made = api.get(path).ok()
+    missing = windlass("install", "--adopt", "kueue", "-q", "nobody")
+    assert (missing.code, "WL-QUEUE-404" in missing.err) == (3, True)
+    late = windlass("install", "--adopt", "kueue", "-q", "kueue-team", "--wait", "1")
+    assert (late.code, "Kueue has not taken notice" in late.err) == (7, True)  # nobody is there to do so
+
+    kueue = Repeated(api, as_kueue_does)
+    try:
+        held = windlass("install", "--adopt", "kueue", "-q", "kueue-team")
+        assert held.code == 0, held.err
+        assert "2 of its workloads run on untouched, 5 that wait stay with Kueue" in held.out
+        found = api.get(path).ok()
+        assert found["spec"] == {**made["spec"], "stopPolicy": "Hold"}
+        assert re.search(
+            r"kueue-team +windlass +Hold +2 +5", windlass("install", "--adopt", "kueue", "--dry-run").out
+        )
+        back = windlass("uninstall", "--adopted", "-q", "kueue-team")
+        assert back.code == 0, back.err
+        assert "given back to Kueue, with stopPolicy None" in back.out
+        assert api.get(path).ok()["spec"]["stopPolicy"] == "None"
+
+        api.patch(path, {"spec": {"stopPolicy": "HoldAndDrain"}}).ok()  # what was stopped remains so
+        for words in (("install", "--adopt", "kueue"), ("uninstall", "--adopted")):
+            assert windlass(*words, "-q", "kueue-team").code == 0
+            assert api.get(path).ok()["spec"]["stopPolicy"] == "HoldAndDrain"
+        assert "annotations" not in api.get(path).ok()["metadata"]
+    finally:
+        kueue.stop()

@@ -315,6 +315,7 @@ _BESIDES = "no request of its own: Kubernetes 1.36 asks for it where an allocati
 _LOST = "a pod is looked up when the answer to its bind was lost"
 _HALF = "a gang that cannot come to its minimum is taken back, and so is the pod that is too many on a node"
 _NATIVE = "Kubernetes' own gangs are an alpha of 1.36 that is off in the server of the tests"
+_ADOPTS = "only while KAI runs beside: tests/e2e/test_adopt.py runs with just these rights"
 _SCHEDULER, _CONTROLLERS = rights.PARTS
 _VOLCANO = "scheduling.volcano.sh"
 UNUSED = {
@@ -326,6 +327,8 @@ UNUSED = {
         for what in ("nodes", "namespaces", "configmaps", "services", "persistentvolumeclaims")
     },
     **{(_CONTROLLERS, _VOLCANO, what, "list"): _OLD for what in ("queues", "podgroups")},
+    **{(_CONTROLLERS, "scheduling.run.ai", "queues", verb): _ADOPTS for verb in ("list", "watch")},
+    **{(_CONTROLLERS, "scheduling.run.ai", "podgroups", verb): _ADOPTS for verb in ("watch", "patch")},
     (_CONTROLLERS, "batch.volcano.sh", "jobs", "list"): _OLD,
     (_CONTROLLERS, "bus.volcano.sh", "commands", "list"): _OLD,
     **{

@@ -97,6 +97,18 @@ def apply(client: BlockingClient, found: Translation, *, dry_run: bool) -> Itera
 # ---------------------------------------------------------------------- queue by queue
 
 
+def standing(client: BlockingClient) -> str:
+    """Whose each ClusterQueue is, and how many of its workloads Kueue has admitted and holds back."""
+    cells = []
+    for queue in _listed(client, "ClusterQueue"):
+        metadata, status = queue["metadata"], queue.get("status") or {}
+        whose = "windlass" if ADOPTED in (metadata.get("annotations") or {}) else "kueue"
+        counts = [str(status.get(f"{what}Workloads") or 0) for what in ("admitted", "pending")]
+        cells.append([metadata["name"], whose, _stop_policy(queue), *counts])
+    header = ["CLUSTER QUEUE", "WHOSE", "STOP POLICY", "ADMITTED", "WAITING"]
+    return tables.render(header, cells, right=frozenset((3, 4)))
+
+
 def check(client: BlockingClient, names: Collection[str]) -> None:
     """Raises ``WL-QUEUE-404`` for a ClusterQueue that is not there."""
     known = {obj["metadata"]["name"] for obj in _listed(client, "ClusterQueue")} if names else ()
@@ -123,7 +135,7 @@ def hold(client: BlockingClient, name: str, clock: PausingClock, *, seconds: flo
     status = queue.get("status") or {}
     tell(
         f"queue {name}: Kueue admits nothing more; {status.get('admittedWorkloads') or 0} of its workloads run on "
-        f"untouched, {status.get('pendingWorkloads') or 0} that wait stay with Kueue"
+        f"untouched, {status.get('pendingWorkloads') or 0} that wait stay with Kueue, and wait"
     )
 
 
