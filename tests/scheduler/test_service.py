@@ -590,10 +590,17 @@ async def test_winding_down_takes_no_longer_than_said(api: SchedulerApi) -> None
 
 
 async def test_a_gang_that_has_begun_is_finished_before_the_next(api: SchedulerApi) -> None:
+    bind = api.bind
+
+    async def slowly(*args: Any, **options: Any) -> None:
+        await api.clock.sleep(0.1)
+        await bind(*args, **options)
+
+    api.bind = slowly  # type: ignore[method-assign]
     api.add(node("n1", gpus=32), *gang("a", 6), *gang("b", 6), *gang("c", 6))
     async with Running(api, bind_concurrency=2, bind_concurrency_max=2) as running:
-        await running.settle(2.0)
+        await running.settle(4.0)
         order = [key.partition("/")[2][0] for key, _ in api.bindings]
         runs = [one for one, before in zip(order, ["", *order], strict=False) if one != before]
         assert len(order) == 18
-        assert len(runs) <= 5, order  # two are under way at once, so two gangs may be
+        assert len(runs) <= 4, order  # two are under way at once, so two gangs may be
