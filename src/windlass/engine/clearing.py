@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import add, floordiv, ge, sub
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ class _Row:
 
     row: int
     free: list[int]
+    fits: int
+    """How many tasks fit there now."""
     most: list[int]
     """What would be free if all of ``there`` went."""
     there: list[tuple[Account, list[int]]] = field(default_factory=list)
@@ -49,23 +52,31 @@ class Clearing:
     ) -> None:
         """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there."""
         cls.refresh()
-        self._columns = columns = np.flatnonzero(cls.vector)
-        self._asked: list[int] = cls.vector[columns].tolist()
-        self._static = cls.static
-        if rows is not None:
-            self._static = np.zeros_like(cls.static)
-            self._static[list(rows)] = cls.static[list(rows)]
-        self._left = left = free[:, columns]
-        counts = (np.maximum(left, 0) // cls.vector[columns]).min(axis=1)
-        counts[~self._static[: len(free)]] = 0
-        self.missing = members - int(counts.sum())
+        asked = cls.vector.tolist()
+        self._columns = [column for column, units in enumerate(asked) if units > 0]
+        self._asked = [asked[column] for column in self._columns]
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
-        self._least = 0.0
-        if device >= 0:
-            asked = int(cls.vector[device])
-            there = free[:, device][self._static[: len(free)]]
-            self._least = (asked - int(there.max(initial=0)) % max(asked, 1)) / 1000.0
+        self._free = free
+        self._counts: NDArray[np.int64] | None = None
+        self._open: Collection[int] | None = None
+        self._static = cls.static.tobytes()
+        if rows is None:
+            static = cls.static[: len(free)]
+            counts = (np.maximum(free[:, self._columns], 0) // cls.vector[self._columns]).min(axis=1)
+            counts[~static] = 0
+            self._counts = counts
+            fitting = int(counts.sum())
+            most = int(free[:, device][static].max(initial=0)) if device >= 0 else 0
+        else:
+            self._open = {row for row in rows if cls.static[row]}
+            there = [self._row(row) for row in self._open]
+            fitting = sum(row.fits for row in there)
+            most = max((int(free[row, device]) for row in self._open), default=0) if device >= 0 else 0
+        self.missing = members - fitting
+        units = asked[device] if device >= 0 else 0
+        self._least = (units - max(most, 0) % max(units, 1)) / 1000.0
+        """Fewer accelerators than this need never stop."""
 
     def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:
         """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
@@ -79,30 +90,42 @@ class Clearing:
 
     # ------------------------------------------------------------------ parts
 
+    def _row(self, at: int) -> _Row:
+        """The node, as far as it is known."""
+        row = self._rows.get(at)
+        if row is None:
+            amounts = self._free[at].tolist()
+            free = [amounts[column] for column in self._columns]
+            if self._counts is not None:
+                fits = int(self._counts[at])
+            else:
+                fits = max(0, min(map(floordiv, free, self._asked)))
+            row = self._rows[at] = _Row(at, free, fits, free)
+        return row
+
     def _enter(self, account: Account) -> list[_Row]:
         """Note on its nodes what goes with a group."""
         by_row: dict[int, list[int]] = {}
+        opened, static = self._open, self._static
         for entry in account.group.tasks.values():
-            if entry.state in OCCUPYING and entry.state is not TERMINATING and self._static[entry.row]:
-                amounts = self._amounts(entry.cls)
-                known = by_row.get(entry.row)
-                by_row[entry.row] = amounts if known is None else _sum(known, amounts)
+            at = entry.row
+            if entry.state in OCCUPYING and entry.state is not TERMINATING:
+                if not (static[at] if opened is None else at in opened):
+                    continue
+                amounts = self._parts.get(entry.cls) or self._amounts(entry.cls)
+                known = by_row.get(at)
+                by_row[at] = amounts if known is None else list(map(add, known, amounts))
         found: list[_Row] = []
         for at, amounts in by_row.items():
-            row = self._rows.get(at)
-            if row is None:
-                free = self._left[at].tolist()
-                row = self._rows[at] = _Row(at, free, free)
+            row = self._rows.get(at) or self._row(at)
             row.there.append((account, amounts))
-            row.most = _sum(row.most, amounts)
+            row.most = list(map(add, row.most, amounts))
             found.append(row)
         return found
 
     def _amounts(self, cls: TaskClass) -> list[int]:
-        found = self._parts.get(cls)
-        if found is None:
-            cls.fit_vector()
-            found = self._parts[cls] = cls.vector[self._columns].tolist()
+        cls.fit_vector()
+        found = self._parts[cls] = [int(cls.vector[column]) for column in self._columns]
         return found
 
     def _one(self, runners: Iterable[Account]) -> list[Account] | None:
@@ -149,12 +172,11 @@ class Clearing:
     def _needed(self, row: _Row, gone: Collection[Account], more: int = 1) -> list[Account] | None:
         """Whom it takes, beside those gone already, for ``more`` tasks than fit on the node now: the worst ranks,
         or the smallest groups if fewer accelerators stop then."""
-        fits = min(max(have, 0) // units for have, units in zip(row.free, self._asked, strict=True))
-        goal = [(fits + more) * units for units in self._asked]
+        goal = [(row.fits + more) * units for units in self._asked]
         if not _covers(row.most, goal):
             return None
         worst = self._first(row, row.there, gone, goal)
-        if worst is None or _cost(worst)[0] <= self._least:
+        if worst is None or len(row.there) == 1 or _cost(worst)[0] <= self._least:
             return worst
         by_size = sorted(row.there, key=lambda one: one[0].stint.devices)
         smallest = self._first(row, by_size, gone, goal)
@@ -172,17 +194,17 @@ class Clearing:
         going: list[tuple[Account, list[int]]] = []
         for account, amounts in order if gone else ():
             if account in gone:
-                left = _sum(left, amounts)
+                left = list(map(add, left, amounts))
         for account, amounts in order:
             if _covers(left, goal):
                 break
             if account not in gone:
-                left = _sum(left, amounts)
+                left = list(map(add, left, amounts))
                 going.append((account, amounts))
         if not _covers(left, goal):
             return None
         for at in range(len(going) - 2, -1, -1):
-            without = [have - units for have, units in zip(left, going[at][1], strict=True)]
+            without = list(map(sub, left, going[at][1]))
             if _covers(without, goal):
                 left = without
                 del going[at]
@@ -190,6 +212,8 @@ class Clearing:
 
 
 def _cost(going: Sequence[Account]) -> _Cost:
+    if len(going) == 1:
+        return going[0].stint.devices, 1, -going[0].base
     return (
         sum(account.stint.devices for account in going),
         len(going),
@@ -198,8 +222,4 @@ def _cost(going: Sequence[Account]) -> _Cost:
 
 
 def _covers(left: Sequence[int], goal: Sequence[int]) -> bool:
-    return all(have >= units for have, units in zip(left, goal, strict=True))
-
-
-def _sum(one: Sequence[int], other: Sequence[int]) -> list[int]:
-    return [a + b for a, b in zip(one, other, strict=True)]
+    return all(map(ge, left, goal))

@@ -98,6 +98,7 @@ class GroupEntry:
         "apart",
         "asking_nothing",
         "bucket",
+        "consent",
         "failure",
         "failures",
         "group",
@@ -168,6 +169,8 @@ class GroupEntry:
         """Since when it has held something, but less than its minimum; kept by ``stalegangeviction``."""
         self.stale_tried: float | None = None
         """When it was last evicted for that."""
+        self.consent: tuple[Group, QueueEntry, int, bool] | None = None
+        """Whether it opts in to time-sharing: as what, in which queue and version of the tree that was asked."""
         self.shares = False
         """Whether it opted in to time-sharing; kept by :class:`~windlass.engine.sharing.Sharing`."""
         self.bucket: Bucket | None = None

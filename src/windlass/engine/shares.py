@@ -149,8 +149,12 @@ class Shares:
         roots = self._queues.known_tops()
         ours = [e for e in roots if e.spec.dialect is Dialect.KAI]
         others = [e for e in roots if e.spec.dialect is not Dialect.KAI]
-        changed = []
+        changed: list[QueueEntry] = []
         left = self._total
+        flat = self._volcano is not None and self._volcano.flat
+        if not (ours or flat) and len(others) == 1 and _has_all(others[0], left):
+            self._demands[others[0].name] = others[0].demand
+            return changed
         if ours and self._kai is not None:
             shares = self._kai.divide(None, roots, self._total)
             left = dict(self._total)
@@ -161,14 +165,15 @@ class Shares:
                     changed.append(entry)
                 for resource, units in share.fair.items():
                     left[resource] = max(0, left.get(resource, 0) - units)
-        if len(others) == 1:
+        if flat:
+            if others:
+                self._flat(left)
+        elif len(others) == 1:
             parts = {resource: (Part(Cause.REST, units),) for resource, units in left.items() if ours}
             if self._assign(others[0], Share(left, {}, others[0].spec.capability, parts)):
                 changed.append(others[0])
-        elif others and self._volcano is not None and not self._volcano.flat:
+        elif others and self._volcano is not None:
             changed += self._assign_all(others, self._volcano.divide(None, others, left))
-        if self._volcano is not None and self._volcano.flat and others:
-            self._flat(left)
         return changed
 
     def _level(self, parent: QueueEntry) -> list[QueueEntry]:
@@ -219,6 +224,17 @@ class Shares:
         queues = self._queues
         queues.changed[entry.name] = queues.unsorted[entry.name] = queues.freed[entry.name] = entry
         return before.fair != share.fair
+
+
+def _has_all(entry: QueueEntry, total: Mapping[str, int]) -> bool:
+    """Whether the queue, the only one below the cluster, has been given all of it."""
+    share = entry.share
+    return (
+        share.fair == total
+        and not share.allocatable
+        and not share.parts
+        and share.real_capability == entry.spec.capability
+    )
 
 
 def division_for(divisions: Iterable[Division], dialect: Dialect) -> Division | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.stakes import Stakes
@@ -102,6 +103,12 @@ class Runners:
         """When the policy is asked next about one of them."""
         return min((one.asked for one in self._accounts.values() if one.asked is not None), default=None)
 
+    def any_worse(self, now: float, above: float) -> bool:
+        """Whether there is one of a rank larger than ``above``."""
+        if len(self._paces) > 1:
+            return any(one.value(now) > above for one in self._accounts.values())
+        return bool(self._sorted) and self._accounts[self._sorted[-1][1]].value(now) > above
+
     def worst_first(self, now: float, above: float) -> Iterator[Account]:
         """Those of a rank larger than ``above``, the largest first."""
         accounts = self._accounts
@@ -147,7 +154,10 @@ class Sharing:
         known = self.accounts.get(group.key)
         if policy is None or spec is None or queue is None:
             return known
-        if not policy.joins(spec, queue.path):
+        asked = group.consent
+        if asked is None or asked[0] is not spec or asked[1] is not queue or asked[2] != queue.version:
+            asked = group.consent = spec, queue, queue.version, policy.joins(spec, queue.path)
+        if not asked[3]:
             if known is not None:
                 self._close(known)
             return None
@@ -203,7 +213,7 @@ class Sharing:
         account.stint.devices = _devices(group)
         self._rank(account)
         account.home = group.queue.name if group.queue is not None else ""
-        self.runners.setdefault(account.home, Runners()).add(account)
+        self._come(account)
         self.risen.append((account, BEFORE_ALL, account.base))
 
     def stop(self, account: Account, now: float) -> None:
@@ -294,6 +304,12 @@ class Sharing:
             account.stint.waited += passed
         account.since = now
 
+    def _come(self, account: Account) -> None:
+        runners = self.runners.get(account.home)
+        if runners is None:
+            runners = self.runners[account.home] = Runners()
+        runners.add(account)
+
     def _leave(self, account: Account) -> None:
         runners = self.runners[account.home]
         runners.discard(account)
@@ -303,7 +319,7 @@ class Sharing:
     def _rehome(self, account: Account, queue: str) -> None:
         self._leave(account)
         account.home = queue
-        self.runners.setdefault(queue, Runners()).add(account)
+        self._come(account)
 
     def _end(self, account: Account, now: float) -> None:
         """The group needs its room no more."""
@@ -331,10 +347,13 @@ def _running_since(group: GroupEntry, now: float) -> float:
 
 def _devices(group: GroupEntry) -> float:
     """Whole accelerators of the group's minimum."""
-    tasks, least = group.tasks.values(), max(group.minimum, 1)
-    each = sorted((_cards(entry.cls.request.items()) for entry in tasks), reverse=True)
+    least = max(group.minimum, 1)
+    each = [_cards(entry.cls.items) for entry in group.tasks.values()]
+    if len(each) > 1:
+        each.sort(reverse=True)
     return sum(each[:least]) / _WHOLE
 
 
-def _cards(request: Iterable[tuple[str, int]]) -> int:
+@lru_cache(maxsize=4096)
+def _cards(request: tuple[tuple[str, int], ...]) -> int:
     return sum(units for name, units in request if is_device(name))

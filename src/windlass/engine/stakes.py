@@ -1,8 +1,9 @@
 """What the groups that share time have of accelerators on each node, by rank: how much could be cleared at the most.
 
 For each group and node there is one slot in a few arrays, so that "what is held there by those of a worse rank" is
-one sum for all nodes. It bounds what :class:`~windlass.engine.clearing.Clearing` may find from above: who is spared
-for the moment, or by rules, is counted too.
+one sum for all nodes; and the same in plain lists, for questions about one node. It bounds what
+:class:`~windlass.engine.clearing.Clearing` may find from above: who is spared for the moment, or by rules, is
+counted too.
 
 Invariants: a group's slots name the nodes on which it holds anything; slots of nobody rank before all.
 """
@@ -24,6 +25,10 @@ class Stakes:
         self._rows = np.zeros(_FIRST, dtype=np.int64)
         self._ranks = np.full(_FIRST, _NOBODY)
         self._falls = np.zeros(_FIRST)
+        self._places: list[tuple[float, float]] = [(_NOBODY, 0.0)] * _FIRST
+        """By slot the rank, and how fast it falls."""
+        self._on: dict[int, list[int]] = {}
+        """Row → the slots of groups that hold something there."""
         self._falling = 0
         """How many slots are of ranks that fall."""
         self._held: list[list[TaskClass]] = [[] for _ in range(_FIRST)]
@@ -31,6 +36,8 @@ class Stakes:
         self._slots: dict[str, list[int]] = {}
         self._amounts: dict[str, NDArray[np.int64]] = {}
         """Accelerator → what is held of it, by slot; for those that somebody asked for."""
+        self._units: dict[str, list[int]] = {}
+        """The same."""
 
     def add(self, group: GroupEntry, base: float, falls: float) -> None:
         """The group runs; see :class:`~windlass.engine.sharing.Account` for its rank."""
@@ -40,13 +47,20 @@ class Stakes:
             slots.append(slot)
             self._rows[slot] = row
             self._held[slot] = held
-            for name, amounts in self._amounts.items():
-                amounts[slot] = _units(held, name)
+            self._on.setdefault(row, []).append(slot)
+            for name, units in self._units.items():
+                units[slot] = self._amounts[name][slot] = _units(held, name)
         self._rank(slots, base, falls)
 
     def discard(self, group: GroupEntry) -> None:
         slots = self._slots.pop(group.key)
         self._rank(slots, _NOBODY, 0.0)
+        for slot in slots:
+            row = int(self._rows[slot])
+            there = self._on[row]
+            there.remove(slot)
+            if not there:
+                del self._on[row]
         self._free += slots
 
     def rerank(self, group: GroupEntry, base: float, falls: float) -> None:
@@ -65,22 +79,38 @@ class Stakes:
         worse = np.flatnonzero(values > above)
         if not len(worse):
             return None
-        amounts = self._amounts.get(name)
-        if amounts is None:
-            amounts = self._amounts[name] = np.array(
-                [_units(held, name) for held in self._held], dtype=np.int64
-            )
+        self._learn(name)
         found = np.zeros(height, dtype=np.int64)
-        np.add.at(found, self._rows[worse], amounts[worse])
+        np.add.at(found, self._rows[worse], self._amounts[name][worse])
         return found
+
+    def worse_at(self, row: int, name: str, now: float, above: float) -> int:
+        """:meth:`worse` of one row."""
+        self._learn(name)
+        units, places, total = self._units[name], self._places, 0
+        for slot in self._on.get(row, ()):
+            base, falls = places[slot]
+            if (base - falls * now if falls else base) > above:
+                total += units[slot]
+        return total
 
     # ------------------------------------------------------------------ parts
 
+    def _learn(self, name: str) -> None:
+        """Count an accelerator from now on."""
+        if name not in self._units:
+            self._units[name] = [_units(held, name) for held in self._held]
+            self._amounts[name] = np.array(self._units[name], dtype=np.int64)
+
     def _rank(self, slots: list[int], base: float, falls: float) -> None:
+        place = (base, falls)
         for slot in slots:
-            self._falling += (falls != 0.0) - int(self._falls[slot] != 0.0)
+            before = self._places[slot][1]
+            if falls != before:
+                self._falling += (falls != 0.0) - (before != 0.0)
+                self._falls[slot] = falls
             self._ranks[slot] = base
-            self._falls[slot] = falls
+            self._places[slot] = place
 
     def _take(self) -> int:
         if not self._free:
@@ -92,6 +122,9 @@ class Stakes:
                 name: np.concatenate([amounts, np.zeros(size, dtype=np.int64)])
                 for name, amounts in self._amounts.items()
             }
+            for units in self._units.values():
+                units += [0] * size
+            self._places += [(_NOBODY, 0.0)] * size
             self._held += [[] for _ in range(size)]
             self._free = list(range(size, 2 * size))
         return self._free.pop()

@@ -28,7 +28,7 @@ from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry
 from windlass.engine.moves import Mover
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.parking import Bucket
-from windlass.engine.room import Leftover
+from windlass.engine.room import Leftover, future_free_of
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.sharing import BEFORE_ALL, Account
 from windlass.engine.sharingrecord import Number, number
@@ -132,13 +132,20 @@ class TimeShare:
     def _serve(self, ctx: CycleContext) -> None:
         """Let whoever may get something claim it, best rank first; after each success all anew."""
         for _ in range(CLAIMS):
-            heads = sorted(self._heads(), key=lambda group: (group.order_key, group.key))
+            heads = [group for group in self._heads() if self._has_news(group)]
+            if len(heads) > 1:
+                heads.sort(key=_place)
             if not any(self._try(ctx, group) for group in heads):
                 break
         else:
             ctx.unfinished = True
         if len(self._failed) > len(self._sharing.accounts):
             self._failed = {k: state for k, state in self._failed.items() if k in self._sharing.accounts}
+
+    def _has_news(self, group: GroupEntry) -> bool:
+        """Whether something has happened since the group got nothing."""
+        account, failed = self._sharing.accounts.get(group.key), self._failed.get(group.key)
+        return account is not None and failed != (account.base, len(self._news))
 
     def _heads(self) -> Iterator[GroupEntry]:
         """The first group of every bucket that waits, of those that share time."""
@@ -168,7 +175,7 @@ class TimeShare:
         if again and told == heard:
             return False
         runners = sharing.runners.get(queue.name)
-        if runners is None or next(runners.worst_first(ctx.now, rank), None) is None:
+        if runners is None or not runners.any_worse(ctx.now, rank):
             return False
         rows: set[int] | None = None
         if again:
@@ -220,24 +227,30 @@ class TimeShare:
         if name is None or group.queue is None:
             return None
         table, runners = m.world.table, self._sharing.runners[group.queue.name]
-        worse = runners.stakes.worse(name, now, account.base, table.height)
-        if worse is None:
-            return set()
         state = (table.epoch, table.statics.mark, table.height)
         if self._seen_nodes.get(cls) != state:
             if len(self._seen_nodes) > NEWS:
                 self._seen_nodes.clear()
             cls.refresh()
             self._seen_nodes[cls] = state
+        if rows is not None and not m.policies.admissions:
+            column, asked = table.resources.codes[name], cls.request[name]
+            if not any(
+                cls.static[row]
+                and future_free_of(table, row, column) + runners.stakes.worse_at(row, name, now, account.base)
+                >= asked
+                for row in rows
+            ):
+                return set()
+        worse = runners.stakes.worse(name, now, account.base, table.height)
+        if worse is None:
+            return set()
         free = self._leftover.free()[:, table.resources.codes[name]]
         fits = np.maximum(free + worse, 0) // cls.request[name]
         fits[~cls.static[: table.height]] = 0
         if int(fits.sum()) < step.members:
             return set()
-        found = set(np.flatnonzero((fits > 0) & (worse > 0)).tolist())
-        if rows is not None and not m.policies.admissions and not any(fits[row] for row in rows):
-            return set()
-        return found
+        return set(np.flatnonzero((fits > 0) & (worse > 0)).tolist())
 
     def _victims(
         self, claim: Claim, account: Account, step: Step, rows: set[int] | None, likely: set[int] | None
@@ -299,8 +312,10 @@ class TimeShare:
         filters = self._machinery.policies.victim_filters
         if policy is None or runners is None:
             return
-        worse: Iterable[Account] = runners.worst_first(claim.now, account.base)
-        if rows is not None:
+        worse: Iterable[Account]
+        if rows is None:
+            worse = runners.worst_first(claim.now, account.base)
+        else:
             there = (a for a in self._there(rows) if a.home == claim.path[0].name)
             worse = [one for one in there if one.value(claim.now) > account.base]
             worse.sort(key=lambda one: (one.value(claim.now), one.group.key), reverse=True)
@@ -388,6 +403,11 @@ class TimeShare:
         self._waits = {wait for wait in self._spared_until if wait[2] >= 0}
         self._unconfirmed = set(record.unconfirmed)
         self._seen_budgets = world.budgets.version - record.budgets_unseen
+
+
+def _place(group: GroupEntry) -> tuple[object, str]:
+    """Where a group comes among those that wait."""
+    return (group.order_key, group.key)
 
 
 def _unconfirmed(group: GroupEntry) -> bool:
