@@ -17,6 +17,8 @@ class FaultTransport:
     def __init__(self, inner: Transport, fault: Callable[[Request], str | Response | None]) -> None:
         self._inner = inner
         self._fault = fault
+        self.binding = 0
+        """Bindings that the server has not answered yet."""
 
     async def request(self, request: Request) -> Response:
         lost = self._fault(request)
@@ -24,7 +26,12 @@ class FaultTransport:
             return lost
         if lost == "before":
             raise Unreachable(UNREACHABLE, "cut by the test", processed=False)
-        response = await self._inner.request(request)
+        binds = request.path.endswith("/binding")
+        self.binding += binds
+        try:
+            response = await self._inner.request(request)
+        finally:
+            self.binding -= binds
         if lost == "after":
             if response.stream is not None:
                 await response.stream.aclose()
@@ -38,12 +45,22 @@ class FaultTransport:
 class DiesAfterBinds:
     """A process that is gone after so many binds: nothing of it gets through any more, the watch included.
 
-    ``last``: whether its last bind was carried out (``after``) or not (``before``)."""
+    ``last``: whether its last bind was carried out (``after``) or not (``before``). Of a process that is connected by
+    :meth:`cut`, :attr:`settled` says that it is dead, and that the server has answered what it had asked for before."""
 
     def __init__(self, binds: int, last: str = "before") -> None:
         self._left = binds
         self._last = last
         self.dead = False
+        self._cut: list[FaultTransport] = []
+
+    def cut(self, inner: Transport) -> FaultTransport:
+        self._cut.append(FaultTransport(inner, self))
+        return self._cut[-1]
+
+    @property
+    def settled(self) -> bool:
+        return self.dead and not any(transport.binding for transport in self._cut)
 
     def __call__(self, request: Request) -> str | None:
         if self.dead:
