@@ -8,7 +8,7 @@ answers these are (a property test holds it).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -102,9 +102,11 @@ def _opens(seat: Seat) -> int:
     return -1 if seat.held or seat.kept else 1
 
 
-def count(memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: dict[str, int]) -> int | None:
+def count(
+    memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: Callable[[], dict[str, int]]
+) -> int | None:
     """How many pods the row's cards take; ``None`` if a closer look is needed. ``free``: by resource, what is
-    available in the planes."""
+    available in the planes; asked if whole cards would be opened."""
     total, states = 0, found.states
     opened: dict[str, int] = {}
     for slot, resource, known in memo.places:
@@ -117,9 +119,11 @@ def count(memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: dict[
                 if place.opens < 0:
                     return None
                 opened[resource] = opened.get(resource, 0) + WHOLE
-    for resource, units in opened.items():
-        if free.get(resource, 0) < units:
-            return None
+    if opened:
+        left = free()
+        for resource, units in opened.items():
+            if left.get(resource, 0) < units:
+                return None
     return total
 
 

@@ -18,6 +18,8 @@ from windlass.engine.table import NodeTable
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import TaskState
 
+_Memos = dict[int, NeedMemo]
+"""Code of a kit → what is remembered of its cards for one need."""
 MOST_MEMOS = 1_000
 MOST_REMEMBERED = 50_000
 
@@ -27,7 +29,10 @@ class CardRows:
         self._table = table
         self._cards = table.cards
         self._plans: dict[tuple[int, DeviceNeed], tuple[Wish, ...]] = {}
-        self._memos: dict[tuple[int, DeviceNeed], NeedMemo] = {}
+        self._memos: dict[DeviceNeed, _Memos | None] = {}
+        """By need, one for each kit; ``None`` where they do not serve."""
+        self._named: dict[int, tuple[DeviceNeed, _Memos | None]] = {}
+        """The same by the identity of a need: to tell equal ones costs more than to look one up."""
 
     # ------------------------------------------------------------------ states
 
@@ -146,17 +151,29 @@ class CardRows:
         return plans
 
     def memo(self, row: int, need: DeviceNeed) -> NeedMemo | None:
-        if not NeedMemo.serves(need) or self.lists(row, need):
+        """What is remembered of cards of the row's kit for the need; ``None`` where that does not serve. The row's
+        cards are in line with the bit sets then."""
+        named = self._named.get(id(need))
+        memos = named[1] if named is not None else self._memos_of(need)
+        if memos is None or (need.listed and self.lists(row, need)):
             return None
         self._cards.sync(row)
         found = self._cards.row(row)
-        memo = self._memos.get((found.kit.code, need))
+        memo = memos.get(found.kit.code)
         if memo is None:
-            if len(self._memos) > MOST_MEMOS:
-                self._memos.clear()
             plan = wishes(need, found.kit, found.uuids)
-            memo = self._memos[found.kit.code, need] = NeedMemo(need, plan, found)
+            memo = memos[found.kit.code] = NeedMemo(need, plan, found)
         return memo
+
+    def _memos_of(self, need: DeviceNeed) -> _Memos | None:
+        if len(self._named) > MOST_MEMOS or len(self._memos) > MOST_MEMOS:
+            self._named.clear()
+            self._memos.clear()
+        if need not in self._memos:
+            self._memos[need] = {} if NeedMemo.serves(need) else None
+        memos = self._memos[need]
+        self._named[id(need)] = need, memos
+        return memos
 
     def available(self, row: int, need: DeviceNeed) -> dict[str, int]:
         """What the planes have available of the resources whose cards could serve the need."""

@@ -389,7 +389,7 @@ class NodeFit:
 
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
-        static, asked, scores = self.static, self._plain_asked, self._plain
+        static, asked, scores, key_of = self.static, self._plain_asked, self._plain, self.key.item
         if scores is None or len(rows) > _PLAIN:
             return False
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
@@ -407,7 +407,8 @@ class NodeFit:
             free = cells[1]
             for column, units in asked:
                 if free[column] < units:
-                    full.append(row)
+                    if key_of(row) >= 0:
+                        full.append(row)
                     break
             else:
                 opened.append((row, cells))
