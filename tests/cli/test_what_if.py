@@ -134,6 +134,26 @@ def test_run_times_are_drawn_from_earlier_runs(windlass: Run_, cluster: FakeClus
     assert len({middle(one, "before") for one in drawn}) > 1
 
 
+def test_what_is_learned_decides_who_passes_as_on_the_cluster(windlass: Run_, cluster: FakeCluster) -> None:
+    """``c`` waits for the whole node until ``a`` ends in an hour; ``d`` may pass as its like run for ten minutes."""
+    for kind, namespace, name in ((NODES, "", "n2"), (PODS, "default", "a"), (PODS, "default", "b")):
+        del cluster.objects[(kind, namespace, name)]
+    cluster.add(PODS, work("a", 4, "2h", "n1"))
+    late = work("d", 4)
+    late["metadata"]["creationTimestamp"] = "2026-01-01T11:59:30Z"
+    cluster.add(PODS, late)
+    assert middle(asked(windlass, "--add", "1x1", "--run-time", "10m")["d"], "before") == 7200.0
+    history = History()
+    for number in range(10):
+        history.observe(Run(f"w{number}", Traits("default", "default", "d"), 600.0))
+    text = msgspec.json.encode(history.as_record()).decode()
+    kept = {"metadata": {"name": "windlass-run-times", "namespace": "kube-system"}, "data": {"history": text}}
+    cluster.add(CONFIG_MAPS, kept)
+    jobs = asked(windlass, "--add", "1x1")
+    assert "d" not in jobs  # it starts at once, with the other node and without
+    assert middle(jobs["c"], "before") == 3600.0
+
+
 def test_of_what_nobody_knows_an_end_of(windlass: Run_, cluster: FakeCluster) -> None:
     for name in ("a", "b"):
         del cluster.objects[(PODS, "default", name)]

@@ -93,6 +93,8 @@ def answer(invocation: Invocation, question: Question) -> Answer:
     after = before
     if question.policy:
         after = _world(found, _policy(question.policy, invocation.warn), now)
+    for state in (before.state, after.state):
+        state.groups.update({key: run_times.foretold(group) for key, group in state.groups.items()})
     after = World(after.state.copy(), after.engine)
     for change in changed:
         _make(change, after.state)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from windlass.api import views
 from windlass.model.grouping import Grouping
-from windlass.predict.model import Prediction, Traits
+from windlass.predict.model import Prediction, RunTimeModel, Traits
 from windlass.spi.objects import Group
 
 
@@ -15,6 +15,12 @@ def traits_of(group: Group, shape: str = "") -> Traits:
     """The namespace stands for its owner. ``shape``: as :func:`shape_of` tells it; empty: no pod of it is known."""
     namespace, _, name = group.key.partition("/")
     return Traits(namespace, group.queue, name.removeprefix("pod:"), max(group.min_member, 1), shape=shape)
+
+
+def foretold(group: Group, model: RunTimeModel, shape: str = "") -> Group:
+    """The group with what a model expects of it, where its owner says nothing and anything is known."""
+    found = model.predict(traits_of(group, shape)) if group.run_estimate is None else None
+    return group if found is None else with_prediction(group, found)
 
 
 def with_prediction(group: Group, found: Prediction) -> Group:

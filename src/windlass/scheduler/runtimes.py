@@ -19,7 +19,7 @@ from windlass.client.errors import Unreachable
 from windlass.engine import deltas
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
-from windlass.model.traits import shape_in, shape_of, traits_of, with_prediction
+from windlass.model.traits import foretold, shape_in, shape_of, traits_of
 from windlass.observe import logs
 from windlass.predict.history import History, HistoryRecord
 from windlass.predict.model import Run, Traits
@@ -118,17 +118,10 @@ class RunTimes:
 
     def with_learned(self, delta: deltas.Delta) -> deltas.Delta:
         """The delta, with what was learned of its group."""
-        if (
-            not self.enabled
-            or type(delta) is not deltas.GroupUpserted
-            or delta.group.run_estimate is not None
-        ):
+        if not self.enabled or type(delta) is not deltas.GroupUpserted:
             return delta
-        group = delta.group
-        found = self.history.predict(traits_of(group, shape_in(self._model, group.key)))
-        if found is None:
-            return delta
-        return deltas.GroupUpserted(with_prediction(group, found))
+        group = foretold(delta.group, self.history, shape_in(self._model, delta.group.key))
+        return delta if group is delta.group else deltas.GroupUpserted(group)
 
     # ------------------------------------------------------------------ kept across restarts
 

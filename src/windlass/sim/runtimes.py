@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from windlass.kits.rng import seeded
 from windlass.model.cluster import ClusterModel
-from windlass.model.traits import shape_of, traits_of
+from windlass.model.traits import foretold, shape_of, traits_of
 from windlass.predict.history import History
 from windlass.predict.model import Run, Traits
 from windlass.spi.objects import Group
@@ -33,6 +33,10 @@ class RunTimes:
             return group.run_estimate
         found = self.history.predict(self._traits(group))
         return found.quantiles[0.5] if found is not None else self.unknown
+
+    def foretold(self, group: Group) -> Group:
+        """The group as the scheduler tells its engine of it."""
+        return foretold(group, self.history, self.shapes.get(group.key, ""))
 
     def _traits(self, group: Group) -> Traits:
         return traits_of(group, self.shapes.get(group.key, ""))
