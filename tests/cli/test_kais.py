@@ -12,7 +12,8 @@ from kaiobjects import kai_group, kai_pod, kai_queue
 
 from windlass.api.errors import WindlassError, not_found
 from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, PODS, Resource
-from windlass.cli import adopting
+from windlass.app.options import parser, remote_options
+from windlass.cli import adopting, installing
 from windlass.cli.installing import DEPLOYMENTS, Wishes
 from windlass.cli.kais import CONFIGS, SHARDS, preflight
 from windlass.cli.peers import NOTE, Report
@@ -138,6 +139,35 @@ def test_another_name_is_served_and_waited_for(cluster: KaiCluster) -> None:
     assert (beside.scheduler_names, beside.beside) == (("windlass", "batch"), ("kai:batch",))
     alone = adopting.wishes_alone(beside, report)
     assert (alone.beside, alone.grouped) == ((), ("batch",))
+
+
+def test_what_is_installed_says_who_is_beside_and_who_groups(cluster: KaiCluster) -> None:
+    report = cluster.report()
+    beside = adopting.wishes_beside(Wishes(image="windlass:1"), report)
+    for wishes in (beside, adopting.wishes_alone(beside, report)):
+        objects = installing.objects(wishes)
+        cluster.stored[DEPLOYMENTS] = [obj for obj in objects if obj["kind"] == "Deployment"]
+        cluster.stored[CONFIG_MAPS] = [obj for obj in objects if obj["kind"] == "ConfigMap"]
+        cluster.stored[installing.SECRETS] = []
+        found = installing.as_installed(cast(BlockingClient, cluster), Wishes())
+        assert (found.scheduler_names, found.beside, found.grouped, found.configuration) == (
+            wishes.scheduler_names,
+            wishes.beside,
+            wishes.grouped,
+            wishes.configuration,
+        )
+        for deployment in cluster.stored[DEPLOYMENTS]:
+            (container,) = deployment["spec"]["template"]["spec"]["containers"]
+            told = [word for word in container["args"] if not word.startswith("--settings=")]
+            options = remote_options(parser().parse_args(told))
+            assert [str(peer) for peer in options.beside] == list(wishes.beside)
+            if options.role == "scheduler" and wishes.grouped:
+                assert options.wait_for_group == ("volcano", "kai-scheduler")
+
+
+def test_a_scheduler_that_is_not_known_is_refused_at_the_start() -> None:
+    with pytest.raises(WindlassError, match="must be one of volcano, kai"):
+        remote_options(parser().parse_args(["scheduler", "--beside=yunikorn"]))
 
 
 def _no_config(cluster: KaiCluster) -> None:

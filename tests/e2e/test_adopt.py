@@ -16,6 +16,7 @@ from installedkube import windlass
 from realkube import serving
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+SCHEDULER = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"
 
 
 @pytest.fixture(scope="module", params=[VolcanoScene, KaiScene], ids=["volcano", "kai"])
@@ -48,8 +49,9 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
 
     scene.say("install", "--adopt", scene.kind)  # beside: nobody's queue changes hands
     scene.start_windlass()
-    alone = windlass(scene.kube, "install")
-    assert (alone.returncode, "WL-ADOPT-409" in alone.stderr) == (5, True)  # both would decide everything
+    for word in ("install", "uninstall"):  # both would decide everything, or nobody what was handed over
+        alone = windlass(scene.kube, word)
+        assert (alone.returncode, "WL-ADOPT-409" in alone.stderr) == (5, True)
     handed = scene.say("install", "--adopt", scene.kind, "-q", "research")
     assert "queue research: 1 gang handed over to Windlass; 0 pods wait, 2 run on untouched" in handed
     assert scene.handed("r1")
@@ -79,7 +81,9 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
     assert {name: scene.lasting(name) for name in before} == before
 
 
-@pytest.mark.parametrize("scene", [KaiScene], ids=["kai"], indirect=True)  # nobody else reserves cards by pods
+@pytest.mark.parametrize(
+    "scene", [KaiScene], ids=["kai"], indirect=True
+)  # nobody else reserves cards by pods
 def test_gangs_that_share_cards_stay_with_kai(scene: Scene) -> None:
     scene.gang("s1", "research", 1, **{"gpu-fraction": "0.5"})
     handed = scene.say("install", "--adopt", "kai", "-q", "research")
@@ -119,6 +123,8 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     eventually(lambda: scene.instances() == 0, 60)
     scene.stop_other()
     assert f"{scene.title} decides nothing any more" in ended()
+    (container,) = scene.api.get(SCHEDULER).ok()["spec"]["template"]["spec"]["containers"]
+    assert not [word for word in container["args"] if word.startswith("--beside")]
     scene.start_windlass()  # the Deployments have changed
     eventually(lambda: not scene.handed("r1"), 30)
     scene.gang("r4", "research", 2)
@@ -126,10 +132,9 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     assert scene.binders()["r4-0"] == {"windlass"}
 
     returned = scene.meanwhile("uninstall", "--adopted")
-    args = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"
 
     def beside() -> bool:
-        (container,) = scene.api.get(args).ok()["spec"]["template"]["spec"]["containers"]
+        (container,) = scene.api.get(SCHEDULER).ok()["spec"]["template"]["spec"]["containers"]
         return f"--beside={scene.kind}" in container["args"]
 
     eventually(beside, 30)
@@ -137,7 +142,7 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     eventually(lambda: scene.instances() == 1, 60)
     scene.start_other()
     assert f"queue research: 4 gangs given back to {scene.title}" in returned()
-    assert scene.api.get(args).status == 404
+    assert scene.api.get(SCHEDULER).status == 404
     scene.stop_windlass()
     scene.gang("p3", "prod", 2)
     scene.run("p3")

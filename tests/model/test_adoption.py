@@ -200,3 +200,18 @@ def test_a_scheduler_of_another_name_is_kept_apart_from_too() -> None:
     assert tasks(model.take()) == {}
     put_group(model, ours=True)
     assert tasks(model.take()) == {"default/a": "default/g"}
+
+
+def test_when_kai_is_gone_pods_wait_for_its_pod_grouper() -> None:
+    model = ClusterModel(["windlass", "kai-scheduler"], wait_for_group=["volcano", "kai-scheduler"])
+    model.upsert_node(views.decode_node(views.encode(node("n1", gpus=8))))
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    part = kai_pod("b", queue="q", metadata={"ownerReferences": [job]})
+    part["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "2"}
+    put_pod(model, kai_pod("a", queue="q"))
+    put_pod(model, part)  # Windlass would group these itself where no pod grouper is
+    assert tasks(model.take()) == {}
+    put_kai_group(model)
+    for name in ("a", "b"):
+        put_pod(model, kai_pod(name, "g", queue="q"))
+    assert tasks(model.take()) == {"default/a": "default/kai:g", "default/b": "default/kai:g"}

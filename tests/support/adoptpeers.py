@@ -34,19 +34,24 @@ tiers:
   - name: binpack
 """
 """What Volcano's chart installs."""
-KAI_POLICY = """\
-actions: allocate, consolidation, reclaim, preempt, stalegangeviction
-tiers:
-- plugins:
-  - {name: predicates}
-  - {name: proportion}
-  - {name: priority}
-  - {name: elastic}
-  - {name: gpupack}
-  - {name: nodeplacement, arguments: {cpu: binpack, gpu: binpack}}
-  - {name: gpusharingorder}
-"""
-"""What KAI's operator writes for a shard, without the plugins that have no arguments."""
+_KAI_PLUGINS = """\
+predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow ray subgrouporder taskorder
+nominatednode dynamicresources minruntime topology snapshot sg-nodelocalgreedy sg-multinodegang gpupack nodeplacement
+gpusharingorder"""
+_KAI_ARGUMENTS = {"nodeplacement": {"cpu": "binpack", "gpu": "binpack"}}
+KAI_POLICY = yaml.safe_dump(
+    {
+        "actions": "allocate, consolidation, reclaim, preempt, stalegangeviction",
+        "tiers": [
+            {
+                "plugins": [
+                    {"name": name, "arguments": _KAI_ARGUMENTS.get(name, {})} for name in _KAI_PLUGINS.split()
+                ]
+            }
+        ],
+    }
+)
+"""What KAI's operator writes for a shard where nothing else is said."""
 
 
 class VolcanoScene(Scene):

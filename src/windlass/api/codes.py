@@ -350,12 +350,12 @@ _OWN: tuple[tuple[str, str, str], ...] = (
     (
         "WL-ADOPT-409",
         "the cluster cannot be taken over as it is",
-        "`windlass install --adopt` looks first and changes nothing when something stands against it: no Volcano or KAI "
-        "is there, its configuration is not understood, it shards nodes; with `--finish` also queues that are still the "
-        "other's, objects on which only Volcano's controllers work (CronJobs, JobFlows), or gangs that share cards by "
-        "KAI's binder. The report above names each; [the guide](../guides/adopt.md) says what to do. The same code "
-        "refuses a plain `windlass install` while Windlass stands beside another scheduler, since both would then "
-        "decide everything.",
+        "`windlass install --adopt` looks first and changes nothing when something stands against it: no Volcano or "
+        "KAI is there, its configuration is not understood, it shards nodes; with `--finish` also queues that are "
+        "still the other's, objects on which only Volcano's controllers work (CronJobs, JobFlows), or gangs that "
+        "share cards by KAI's binder. The report above names each; [the guide](../guides/adopt.md) says what to do. "
+        "The same code refuses a plain `windlass install` or `windlass uninstall` while Windlass stands beside "
+        "another scheduler: then both would decide everything, or nobody what was handed over.",
     ),
     (
         "WL-ADOPT-504",

@@ -85,7 +85,7 @@ def check(report: Report, queues: Collection[str], *, finish: bool) -> None:
 
 def check_alone(wishes: Wishes, kind: str = "") -> None:
     """Raises ``WL-ADOPT-409`` where Windlass stands beside another scheduler than that ``kind``. ``wishes``: as it is
-    installed. It would otherwise decide what is not handed over."""
+    installed. It would otherwise decide what is not handed over, or nobody what is."""
     others = [peer for peer in wishes.beside if peer.partition(":")[0] != kind]
     if others:
         name = others[0].partition(":")[0]
@@ -93,7 +93,7 @@ def check_alone(wishes: Wishes, kind: str = "") -> None:
             "WL-ADOPT-409",
             f"Windlass stands beside {name} in this cluster, and decides only what was handed over",
             evidence=f"windlass-scheduler runs with --beside={others[0]}",
-            remedies=(f"windlass install --adopt {name}", "windlass uninstall --adopted"),
+            remedies=("windlass uninstall --adopted", f"windlass install --adopt {name}"),
         )
 
 

@@ -46,18 +46,20 @@ def command(
     With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
     with -q Windlass stays for the others.
     """
-    from windlass.cli import installing
+    from windlass.cli import adopting, installing
 
     need_cluster(invocation)
     if queues and not adopted:
         raise WindlassError("WL-USE-400", "--queue needs --adopted")
-    if adopted and not dry_run:
+    wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
+    if not adopted:
+        adopting.check_alone(installing.as_installed(invocation.client, wishes))
+    elif not dry_run:
         give_back(invocation, queues, seconds=float(wait))
         if queues:
             return failures.OK
     if purge and not yes and not dry_run:
         click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
-    wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
     installing.refuse_helms(invocation.client, wishes)
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
