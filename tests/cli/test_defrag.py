@@ -9,7 +9,7 @@ import pytest
 from clusterscenes import container
 from fakecluster import FakeCluster, node
 
-from windlass.api.resources import NODES, PODS
+from windlass.api.resources import NODES, POD_GROUPS, PODS
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u-r", "controller": True}
 
@@ -72,6 +72,31 @@ def test_for_people(cluster, windlass):
     assert "2 stranded: no CPU left beside them" in text
     assert "default/web  busy  free" in text
     assert "1 idle GPUs become usable" in text
+
+
+def test_what_waits_comes_first_and_groups_say_who_agrees(cluster, windlass):
+    """Two of four cards are idle on each node, and usual pods want two: only for the one that waits, a move helps."""
+    for name in ("n1", "n2"):
+        cluster.add(NODES, node(name, gpus=4, cpu="64"))
+    for name in ("a", "b"):
+        run(cluster, name, "n1" if name == "a" else "n2", "2", gpus=2)
+        cluster.objects[(PODS, "default", name)]["metadata"]["annotations"] = {
+            "scheduling.k8s.io/group-name": f"g-{name}"
+        }
+        group = {"metadata": {"name": f"g-{name}"}, "spec": {"minMember": 1}}
+        group["metadata"]["annotations"] = {"windlass.dev/movable": "true"}
+        cluster.add(POD_GROUPS, group)
+    run(cluster, "busy1", "busy", "1", gpus=2)
+    run(cluster, "free1", "free", "1", gpus=1)
+    given = ("defrag", "--plan", "--budget", "50", "-o", "json")
+    found = json.loads(windlass(*given).out)
+    assert (found["runningPods"], found["movablePods"], found["gains"]) == (4, 2, [])
+    run(cluster, "big", "", "2", gpus=4)
+    cluster.objects[(PODS, "default", "big")]["status"]["phase"] = "Pending"
+    gain = json.loads(windlass(*given).out)["gains"][0]
+    assert (gain["gpus"], gain["waits"]) == (4.0, True)
+    assert len(gain["moves"]) == 1
+    assert "for one that waits" in windlass("defrag", "--plan", "--budget", "50").out
 
 
 def test_it_moves_nothing_by_itself(cluster, windlass):

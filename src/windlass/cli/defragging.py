@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from windlass.api.resources import NODES, PODS
-from windlass.cli import tables
+from windlass.cli import livecluster, tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.planning import enter
 from windlass.cli.stranded import SENTENCES
+from windlass.cli.words import plural
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.engine.view import TableView
@@ -26,9 +26,7 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
         for name in files:
             enter(model, name, Counted())
     else:
-        for resource in (NODES, PODS):
-            items = invocation.client.list(resource).items
-            load(model, ((item["metadata"]["name"], _typed(item, resource)) for item in items))
+        load(model, livecluster.objects(invocation.client, invocation.warn))
     now = invocation.clock.now()
     deltas = model.take(now)
     orphans = {key for key, pod in model.pods.items() if pod.controller is None}
@@ -49,16 +47,14 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
         "nodes": nodes,
         "budgetPercent": budget,
         "runningGpus": found.running_gpus,
+        "runningPods": found.running_pods,
+        "movablePods": found.movable_pods,
         "fitsWithoutMovesGpus": found.fit_gpus,
         "movedGpus": round(found.moved_gpus, 3),
         "movedPods": sum(len(gain.moves) for gain in found.gains),
         "gainedGpus": round(found.gained_gpus, 3),
         "gains": [_gain(gain) for gain in found.gains],
     }
-
-
-def _typed(item: Mapping[str, Any], resource: Any) -> dict[str, Any]:
-    return {**item, "apiVersion": resource.api_version, "kind": resource.kind}
 
 
 def _gpus(reasons: Mapping[str, int]) -> dict[str, float]:
@@ -75,7 +71,7 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _gain(gain: Gain) -> dict[str, Any]:
     moves = [{"pod": m.pod, "from": m.source, "to": m.target, "gpus": m.gpus} for m in gain.moves]
-    return {"node": gain.node, "gpus": gain.gpus, "cpu": gain.cpu, "moves": moves}
+    return {"node": gain.node, "gpus": gain.gpus, "cpu": gain.cpu, "waits": gain.waits, "moves": moves}
 
 
 def as_text(found: Mapping[str, Any]) -> str:
@@ -91,17 +87,22 @@ def as_text(found: Mapping[str, Any]) -> str:
         lines.append(tables.render(["NODE", "IDLE", "STRANDED"], rows, right=frozenset((1,))))
     if not found["gains"]:
         lines.append(
-            f"No moves of work that agreed to it, within {found['budgetPercent']:g}% of the running GPUs, would help.\n"
+            f"No moves within {found['budgetPercent']:g}% of the running GPUs would help: of "
+            f"{plural(found['runningPods'], 'pod')} that run, {found['movablePods']} may be moved.\n"
         )
         return "".join(lines)
     rows = [
-        [move["pod"], move["from"], move["to"], f"{move['gpus']:g}", f"{gain['gpus']:g} on {gain['node']}"]
+        [move["pod"], move["from"], move["to"], f"{move['gpus']:g}", _room(gain)]
         for gain in found["gains"]
         for move in gain["moves"]
     ]
     lines.append(tables.render(["MOVE", "FROM", "TO", "GPUS", "MAKES ROOM FOR"], rows, right=frozenset((3,))))
     lines.append(
-        f"{found['movedPods']} pods with {found['movedGpus']:g} of {found['runningGpus']:g} running GPUs move; "
-        f"{found['gainedGpus']:g} idle GPUs become usable.\n"
+        f"{plural(found['movedPods'], 'pod')} with {found['movedGpus']:g} of {found['runningGpus']:g} running GPUs "
+        f"would move; {found['gainedGpus']:g} idle GPUs become usable.\n"
     )
     return "".join(lines)
+
+
+def _room(gain: Mapping[str, Any]) -> str:
+    return f"{gain['gpus']:g} on {gain['node']}{' for one that waits' if gain['waits'] else ''}"

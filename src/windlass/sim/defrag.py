@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -157,7 +158,10 @@ class Defrag:
         there = [entry for entry in tasks if self._may_go(entry)]
         amounts = dict(needs.request)
         asked = (amounts.get("cpu", 0), amounts.get("memory", 0))
-        for slots, off in _ways(there, need, free.cards[row].tolist(), milli[row].tolist(), most):
+        open_, wanted = free.cards[row].tolist(), milli[row].tolist()
+        for slots, off in chain(
+            _ways(there, need, open_, wanted, most), _several(there, need, open_, wanted, most)
+        ):
             cpu = asked[0] - int(free.cpu[row]) - sum(asks(e, "cpu") for e in off)
             memory = asked[1] - int(free.memory[row]) - sum(asks(e, "memory") for e in off)
             movers = [*off, *_lightest([entry for entry in there if entry not in off], cpu, memory)]
@@ -169,9 +173,15 @@ class Defrag:
             after = free.without(row, movers)
             after.cpu[row] -= asked[0]
             after.memory[row] -= asked[1]
+            slots = slots or list(_tightest(after.cards[row], need, milli[row]))
             for slot in slots:
                 after.cards[row, slot] -= milli[row, slot]
-            if after.cpu[row] < 0 or after.memory[row] < 0 or not _placed(movers, after):
+            if (
+                len(slots) < need.count
+                or after.cpu[row] < 0
+                or after.memory[row] < 0
+                or not _placed(movers, after)
+            ):
                 continue
             return Moves(
                 table.names[row],
@@ -231,6 +241,20 @@ def _ways(
     if len(first) >= need.count:
         slots = list(first)[: need.count]
         yield slots, [entry for slot in slots for entry in first[slot]]
+
+
+def _several(
+    there: Sequence[TaskEntry], need: DeviceNeed, free: list[int], asked: list[int], most: int
+) -> Iterator[tuple[list[int], list[TaskEntry]]]:
+    """Pods with whole cards, each with fewer than are wanted, that together have what lacks; which cards that gives is
+    seen once they are gone."""
+    if need.count < 2 or need.milli != WHOLE:
+        return
+    lacks = need.count - sum(1 for open_, wanted in zip(free, asked, strict=True) if open_ >= wanted)
+    holders = [e for e in there if WHOLE <= milli_of(e) < need.count * WHOLE and not milli_of(e) % WHOLE]
+    if lacks > 0 and len(holders) <= 2 * MOVERS:
+        ways = sorted(_enough(holders, lacks * WHOLE), key=lambda way: (sum(map(milli_of, way)), len(way)))
+        yield from (([], way) for way in ways[:WAYS] if sum(map(milli_of, way)) <= most)
 
 
 def _enough(entries: Sequence[TaskEntry], lacks: int) -> list[list[TaskEntry]]:

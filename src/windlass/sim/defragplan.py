@@ -1,11 +1,13 @@
 """A plan of moves for a cluster as it is: nobody is moved.
 
-Probes stand for the work that usually comes: pods of the kinds with cards that exist, the most frequent first. On
-an engine of its own they first take all room there is; those that then come in by moves are what the moves gain.
+Probes stand for pods: first for those that wait, then for the work that usually comes, of the kinds with cards that
+run, the most frequent first. On an engine of its own they take the room there is; those that then come in by moves are
+what the moves gain.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
@@ -45,21 +47,25 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one pod more would get once its moves are made."""
+    """What one pod more would get once its moves are made. ``waits``: one that is there and waits."""
 
     node: str
     gpus: float
     cpu: float
     moves: tuple[Move, ...]
+    waits: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``running_gpus``: what is in use. ``fit_gpus``: what pods of the usual kinds could have without any move."""
+    """``running_gpus``: what is in use. ``fit_gpus``: what pods of the usual kinds could have without any move.
+    ``running_pods``, ``movable_pods``: how many run, and how many of them may be moved."""
 
     gains: tuple[Gain, ...]
     running_gpus: float
     fit_gpus: float
+    running_pods: int
+    movable_pods: int
 
     @property
     def moved_gpus(self) -> float:
@@ -81,7 +87,7 @@ def plan(
     """The moves for a cluster that ``deltas`` tell of. ``part``: how much of the running GPUs may be moved, as part
     of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``). ``orphans``:
     pods that nobody would make anew; they stay."""
-    told = _settled(deltas, everybody)
+    told, waiting = _settled(deltas, everybody)
     agreed = {
         delta.group.key
         for delta in told
@@ -102,18 +108,17 @@ def plan(
     running = [entry for tasks in world.table.tasks for entry in tasks.values()]
     defrag.running = sum(_milli(entry.cls.needs) for entry in running)
     sources = {entry.key: (world.table.names[entry.row], _milli(entry.cls.needs)) for entry in running}
-    kinds: dict[Needs, int] = {}
-    for entry in running:
-        if _milli(entry.cls.needs):
-            kinds[entry.cls.needs] = kinds.get(entry.cls.needs, 0) + 1
+    usual = Counter(entry.cls.needs for entry in running if _milli(entry.cls.needs))
+    probes = [(needs, True, count) for needs, count in waiting.items()]
+    probes += [(needs, False, PROBES) for needs, _ in usual.most_common(KINDS)]
     tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
     gains: list[Gain] = []
     fitting = number = 0
-    for needs in sorted(kinds, key=lambda kind: -kinds[kind])[:KINDS]:
-        while number < PROBES:
+    for needs, waits, count in probes:
+        for _ in range(min(count, PROBES - number)):
             number += 1
             decision = _probe(engine, defrag, number, needs, now)
-            gain = _gain(decision, needs, sources)
+            gain = _gain(decision, needs, sources, waits=waits)
             if gain is None and not decision.binds:
                 _forget(engine, number)
                 break
@@ -126,19 +131,25 @@ def plan(
                 defrag.moved += round(WHOLE * sum(move.gpus for move in gain.moves))
                 for move in gain.moves:
                     sources.pop(move.pod)
-    return Plan(tuple(gains), defrag.running / WHOLE, fitting / WHOLE)
+    movable = sum(1 for entry in running if entry.key not in stay)
+    return Plan(tuple(gains), defrag.running / WHOLE, fitting / WHOLE, len(running), movable)
 
 
-def _settled(deltas: Iterable[Delta], everybody: bool) -> list[Delta]:
-    """Without what waits: it would take the room that is judged."""
+def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], Counter[Needs]]:
+    """Without what waits, since it would take the room that is judged; and how many pods with cards of each kind
+    wait, in the order they came."""
     found: list[Delta] = []
+    waiting: list[Task] = []
     for delta in deltas:
         if isinstance(delta, GroupUpserted) and everybody:
             annotations = {**delta.group.annotations, MOVABLE: "true"}
             found.append(GroupUpserted(replace(delta.group, annotations=annotations)))
         elif not isinstance(delta, TaskUpserted) or delta.task.state is not TaskState.PENDING:
             found.append(delta)
-    return found
+        elif _milli(delta.task.needs):
+            waiting.append(delta.task)
+    waiting.sort(key=lambda task: task.created)
+    return found, Counter(task.needs for task in waiting)
 
 
 def _milli(needs: Needs) -> int:
@@ -164,7 +175,9 @@ def _forget(engine: Engine, number: int) -> None:
     engine.apply([TaskRemoved(f"{key}-0"), GroupRemoved(key)])
 
 
-def _gain(decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]]) -> Gain | None:
+def _gain(
+    decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]], *, waits: bool
+) -> Gain | None:
     if not decision.evictions:
         return None
     promised = {nomination.task: nomination.node for nomination in decision.nominations}
@@ -179,4 +192,4 @@ def _gain(decision: Decision, needs: Needs, sources: dict[str, tuple[str, int]])
     )
     node = next((name for task, name in promised.items() if task.startswith(QUEUE)), "")
     cpu = next((units for name, units in needs.request if name == "cpu"), 0)
-    return Gain(node, _milli(needs) / WHOLE, cpu / WHOLE, moves)
+    return Gain(node, _milli(needs) / WHOLE, cpu / WHOLE, moves, waits)

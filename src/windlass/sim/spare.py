@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from windlass.engine.groups import TaskEntry
-from windlass.plugins.cards import asked_milli, asked_of
+from windlass.plugins.cards import WHOLE, asked_milli, asked_of
 from windlass.spi.devices import CardView
 from windlass.spi.nodes import BoolArray, IntArray
 
@@ -78,4 +80,7 @@ class Free:
         for entry in movers:
             for share in entry.devices:
                 found.cards[row, share.index] += share.milli
+            if not entry.devices:  # nobody knows which whole cards it has: any that nothing is left of
+                taken = np.flatnonzero(self.kinds.exists[row] & (found.cards[row] <= 0))
+                found.cards[row, taken[: milli_of(entry) // WHOLE]] = WHOLE
         return found
