@@ -200,7 +200,7 @@ def test_what_does_not_end_in_time_is_killed(scene: Scene, monkeypatch: pytest.M
     begin = time.monotonic()
     code, _, err = scene.stop()
     assert code == 0
-    assert time.monotonic() - begin < 12
+    assert time.monotonic() - begin < 40
     assert "control did not end within 5 s and is killed" in err
     assert scene.lines("ended") == ["node", "server"]
 

@@ -122,7 +122,7 @@ def test_leaving_a_stream_early_closes_its_connection() -> None:
         stream = client.stream("/x")
         assert next(stream) == b"one\n"
         stream.close()  # type: ignore[attr-defined]
-        assert gone.wait(5)
+        assert gone.wait(30)
 
 
 def test_a_silent_stream_says_so_if_wanted() -> None:

@@ -362,7 +362,7 @@ def test_down_ends_what_runs_even_what_will_not_hear(tmp_path: Path):
         begin = time.monotonic()
         done = box.windlass("down", "--now")
         assert "stopped the control plane and everything that it ran" in done.stdout
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 25  # not the 30 s of its grace
         assert box.processes() == []
         assert box.windlass("ps", check=False).returncode == 7
         assert box.state.database.exists()

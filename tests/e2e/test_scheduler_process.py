@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -46,7 +45,7 @@ class Scheduler:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            return self.process.wait(10)
+            return self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
@@ -76,7 +75,9 @@ def test_a_process_says_when_it_is_ready_and_ends_in_order(api: Cluster, tmp_pat
 def test_the_second_takes_over_when_the_leader_goes(api: Cluster, tmp_path: Path) -> None:
     namespace = api.new_namespace("lead")
     name = f"windlass-{namespace}"
-    options = ("--scheduler-name", name, "--leader-elect=true")
+    settings = tmp_path / "settings.yaml"  # who waited for the lease to run out would be seen
+    settings.write_text("leaderElection: {leaseSeconds: 300, renewSeconds: 200, retrySeconds: 1}\n")
+    options = ("--scheduler-name", name, "--leader-elect=true", f"--settings={settings}")
     node = f"{namespace}-n"
     amounts = {"cpu": "4", "pods": "10"}
     conditions = [{"type": "Ready", "status": "True"}]
@@ -116,10 +117,8 @@ def test_the_second_takes_over_when_the_leader_goes(api: Cluster, tmp_path: Path
         follower = next(p for p in processes if p is not leader)
         eventually(lambda: follower.get("/readyz")[0] == 200)  # it stands by
         assert leader.stop() == 0, leader.text()  # and so gives the lease back
-        begun = time.monotonic()
         ask("after")
         eventually(lambda: bound("after"))
-        assert time.monotonic() - begun < 10.0
         assert leaders() == [follower]
     finally:
         for process in processes:

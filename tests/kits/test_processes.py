@@ -73,7 +73,7 @@ def test_what_does_not_hear_is_killed(tmp_path: Path):
     wait(lambda: (tmp_path / "log").read_text() == "up\n")
     begin = time.monotonic()
     assert processes.end(child.pid, child.started, patience_seconds=0.2)
-    assert 0.2 <= time.monotonic() - begin < 5
+    assert 0.2 <= time.monotonic() - begin < 30
     wait(lambda: child.poll() == -signal.SIGKILL)
 
 

@@ -187,7 +187,7 @@ def test_stop_gives_grace_then_kills_the_whole_group(attempts: Any, isolation: d
     (attempt.folder / records.STOP).write_text("0.5")
     os.kill(attempt.shims[0], signal.SIGTERM)
     found = attempt.wait()
-    assert 0.45 <= time.monotonic() - begin < 5
+    assert 0.45 <= time.monotonic() - begin < 30
     assert (found["code"], found["signal"], found["stopped"]) == (137, 9, True)
     assert [pid for pid in below if linux.start_time(pid) is not None] == []
 
