@@ -12,7 +12,7 @@ from windlass.sim.claims.autoscaling import Rule, Service, State, doubling, squa
 from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal, Result, less
 from windlass.sim.claims.configured import PREEMPTING, RECLAIMING
 from windlass.sim.claims.lab import Lab
-from windlass.sim.claims.pooling import apart, parts, smallest, together
+from windlass.sim.claims.pooling import apart, enough, parts, smallest, together
 from windlass.sim.claims.shares import windows
 from windlass.sim.claims.urgent import GANGS, GPUS, PRIORITY, waits, with_gangs
 from windlass.sim.cluster import make_nodes, parse
@@ -68,6 +68,18 @@ def test_less_is_in_percent_of_the_baseline() -> None:
 
 
 # ---------------------------------------------------------------------- E1
+
+
+def test_as_many_nodes_as_are_enough() -> None:
+    tried: list[int] = []
+
+    def run(nodes: int) -> dict[str, int]:
+        tried.append(nodes)
+        return {"nodes": nodes}
+
+    assert enough(range(4, 20, 4), run, lambda found: found["nodes"] >= 8) == (8, {"nodes": 8})
+    assert tried == [4, 8]
+    assert enough(range(4, 20, 4), run, lambda found: False) == (16, {"nodes": 16})
 
 
 def test_nodes_are_parted_by_work_and_the_largest_job_fits() -> None:
