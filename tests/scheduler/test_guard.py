@@ -72,6 +72,26 @@ async def test_what_is_decided_here_is_kept_and_what_is_promised_is_not_decided_
         assert await ask(running, "b", "n1")
 
 
+async def test_cards_that_a_binding_names_are_taken_or_refused(api: SchedulerApi) -> None:
+    """Volcano's scheduler, and another Windlass, write them with the Binding: the pod does not say them before."""
+    api.add(node("n1", gpus=4), theirs("a"), theirs("b"), pod("ours"))
+    async with Running(api, bind_guard=True) as running:
+        await running.settle(0.5)
+        card = api.object(PODS, "default/ours")["metadata"]["annotations"]["windlass.dev/devices"]
+
+        async def named(name: str, words: str) -> str | None:
+            metadata = {"name": name, "annotations": {"windlass.dev/devices": words}}
+            binding = {"kind": "Binding", "metadata": metadata, "target": {"name": "n1"}}
+            asked = Asked("1", "default", name, False, msgspec.Raw(json.dumps(binding)))
+            return await running.service.questions().judge(asked)
+
+        refused = await named("a", card)
+        assert refused is not None
+        assert refused.endswith(f"device {card} (nvidia.com/gpu) is given twice")
+        assert await named("a", str(int(card) + 1)) == ""
+        assert (await named("b", str(int(card) + 1))) != ""
+
+
 async def test_nobody_waits_for_others_where_they_are_asked_about(api: SchedulerApi) -> None:
     api.add(node("n1", gpus=2))
     async with Running(api, bind_guard=True) as running:

@@ -64,10 +64,11 @@ async def test_questions_over_one_connection(tmp_path: Path) -> None:
         assert (asked[0].name, asked[0].namespace, asked[0].dry_run) == ("p", "n", True)
         status, body = await post("/bind/word", review())
         assert json.loads(body)["response"]["status"]["message"] == "no room"
-        assert (await post("/bind/word", review()))[0] == 503
         assert (await post("/bind/other", review()))[0] == 404
         assert (await post("/bind/word", b"{"))[0] == 400
+        assert (await post("/bind/word", review()))[0] == 503
         assert len(asked) == 3
+        assert await reader.read() == b""  # the next question is for who leads then
     finally:
         writer.close()
         await server.stop()

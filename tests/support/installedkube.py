@@ -86,6 +86,10 @@ class InstalledProcess:
         file.write_text(json.dumps(config))
         return file
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def status(self, path: str = "/readyz") -> int:
         """Status of the probe; 0 while nothing listens."""
         try:

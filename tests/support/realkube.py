@@ -142,6 +142,8 @@ class RealKube:
             server=f"https://127.0.0.1:{secure}", ca_data=self.authority.pem, token=ADMIN_TOKEN
         )
         self.kubeconfig = folder / "kubeconfig"
+        self.services = "10.96.0.0/16"
+        """Where Services have their addresses; to be changed before the start."""
 
     # Life.
 
@@ -367,7 +369,7 @@ class RealKube:
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--authorization-mode=RBAC",
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-            "--service-cluster-ip-range=10.96.0.0/16",
+            f"--service-cluster-ip-range={self.services}",
             "--endpoint-reconciler-type=none",
             *(
                 (f"--audit-policy-file={self.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}")

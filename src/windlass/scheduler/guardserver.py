@@ -70,6 +70,8 @@ class _Metadata(msgspec.Struct):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    """The server copies a Binding's onto the pod: cards, in the words of some schedulers."""
 
 
 class _Binding(msgspec.Struct):
@@ -130,7 +132,12 @@ class Questions:
         pod = self._known.get(key)
         if pod is None or (metadata.uid and pod.uid != metadata.uid):
             pod = await self._look_up(key)
-        return None if pod is None or (metadata.uid and pod.uid != metadata.uid) else pod
+        if pod is None or (metadata.uid and pod.uid != metadata.uid):
+            return None
+        if not metadata.annotations:
+            return pod
+        words = {**pod.annotations, **metadata.annotations}
+        return msgspec.structs.replace(pod, annotations=words)
 
 
 class Mark:
@@ -245,6 +252,13 @@ class _Connection(asyncio.Protocol):
 
     def _send(self, status: int, body: bytes) -> None:
         words = {200: "OK", 400: "Bad Request", 404: "Not Found", 503: "Service Unavailable"}[status]
-        head = f"HTTP/1.1 {status} {words}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        last = (
+            "connection: close\r\n" if status == 503 else ""
+        )  # the next question is for another instance, maybe
+        head = (
+            f"HTTP/1.1 {status} {words}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+        )
         if not self._transport.is_closing():
-            self._transport.write(head.encode() + body)
+            self._transport.write(f"{head}{last}\r\n".encode() + body)
+            if last:
+                self._transport.close()
