@@ -342,14 +342,14 @@ async def test_a_slow_answer_that_keeps_coming_is_not_cut() -> None:
         await peer.request()
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
         for _ in range(4):
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.3)
             await peer.send(b"x")
 
     async def test(transport: HttpTransport) -> None:
         assert (await transport.request(GET)).body == b"xxxx"
 
     async with RawServer(behaviour) as server:
-        await using(server, test, HttpOptions(response_seconds=0.1, sweep_seconds=0.02))
+        await using(server, test, HttpOptions(response_seconds=1.0, sweep_seconds=0.02))
 
 
 @pytest.mark.parametrize(("query", "cut"), [("", True), ("watch=true", False), ("follow=true", False)])

@@ -289,7 +289,7 @@ async def test_a_placeholder_that_would_be_restarted_runs_until_it_is_stopped(bo
     assert state_of(found)["running"]
     assert found["status"]["containerStatuses"][0]["restartCount"] == 0
     await box.client.delete(PODS, "server", "default")
-    await box.gone("server", seconds=5)  # it heeds SIGTERM
+    await box.gone("server", seconds=25)  # it heeds SIGTERM
 
 
 async def test_images_can_stand_for_environments(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ async def test_without_a_time_they_run_until_deleted_within_their_grace(fleet: N
     await asyncio.sleep(0.3)
     assert (await fleet.get("p"))["status"]["phase"] == "Running"
     await fleet.client.delete(PODS, "p", "default", grace_seconds=5)
-    await fleet.gone("p", seconds=5)
+    await fleet.gone("p", seconds=25)
 
 
 async def test_a_node_that_comes_after_its_pods_plays_them(fleet: NodeBox) -> None:
@@ -111,7 +111,7 @@ async def test_another_agent_goes_on_where_the_first_one_stopped(fleet: NodeBox)
     await fleet.kill_agent()
     await asyncio.sleep(0.2)
     await fleet.start_agent()
-    await fleet.phase("p", "Succeeded", seconds=5)
+    await fleet.phase("p", "Succeeded")
 
 
 @pytest.mark.slow
