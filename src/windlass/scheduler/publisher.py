@@ -188,6 +188,10 @@ class Publisher:
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
         phase = self._phase(view, members)
+        if phase == "Running" != view.phase and key not in self._waits and self._busy():
+            self._ran.setdefault(key, self._clock.monotonic())
+        else:
+            self._ran.pop(key, None)
         if phase != view.phase:
             soon = phase == "Inqueue" and any(p.key in self._model.assumed for p in self._model.pods_of(key))
             self._queue.wish(f"group {key}", BINDING_SECONDS if soon else 0.0)
@@ -385,6 +389,9 @@ class Publisher:
             await self._write_queue(name)
 
     async def _write_group(self, key: str) -> None:
+        if self._gives_way(key):
+            self._queue.wish(f"group {key}", LOOK_SECONDS)
+            return
         told = self._tell(key)
         self._tell_pods(key, told)
         view = self._model.groups.get(key)
@@ -392,9 +399,6 @@ class Publisher:
             await self._write_kai_group(key, told)
             return
         wanted = self._wanted(view)
-        if told is None and self._gives_way(view, wanted):
-            self._queue.wish(f"group {key}", LOOK_SECONDS)
-            return
         if self._needs_writing(view, wanted):
             await self._client.patch(
                 resources.POD_GROUPS, view.name, wanted.patch(), view.namespace, subresource="status"
@@ -450,13 +454,15 @@ class Publisher:
             self._metrics.writes.labels("moment").inc()
         await self._annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, record)
 
-    def _gives_way(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
+    def _gives_way(self, key: str) -> bool:
         """Whether what there is to say of a group is only that it runs, and binds are under way."""
-        if wanted.phase != "Running" or view.phase == "Running" or not self._busy():
-            self._ran.pop(view.key, None)
+        since = self._ran.get(key)
+        if since is None:
             return False
-        now = self._clock.monotonic()
-        return now - self._ran.setdefault(view.key, now) < RUNNING_SECONDS
+        if self._busy() and self._clock.monotonic() - since < RUNNING_SECONDS:
+            return True
+        del self._ran[key]
+        return False
 
     def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
         if wanted == podgroups.current(view):
