@@ -77,6 +77,8 @@ class Reservations:
         self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
         self._plans = 0
+        self._early = 0
+        """How many ends had come before their time when all was planned."""
         self.slots: dict[str, Reservation] = {}
 
     # ------------------------------------------------------------------ round the action
@@ -87,14 +89,37 @@ class Reservations:
         if not self.slots and not self.aging.since:
             return
         alive = [r.group for r in self.slots.values() if _waits(self._world, r.group)]
-        late = any(r.start <= now or not self._stands(r) for r in self.slots.values())
+        late = [r for r in self.slots.values() if r.start <= now or not self._stands(r)]
         vacant = len(alive) != len(self.slots)
         aged = [group for group in self.aging.due(now) if group.key not in self.slots]
         others = self.aging.waiting() if vacant else aged
-        if late or aged or vacant:
+        if (late or aged or vacant) and (aged or vacant or not self._came_true(statement, late, now)):
             ranked = [*alive, *(group for group in others if group not in alive)]
             self._plan(statement, heapq.nsmallest(self._depth, ranked, key=_rank), now)
         self._book(self.slots.values(), now)
+
+    def _came_true(self, statement: Statement, late: Sequence[Reservation], now: float) -> bool:
+        """Whether those whose time has come have their room now, and nothing has ended before its time since all
+        was planned: then the reservations of the others stand as they are, and these need none any more."""
+        ends = self._world.ledger.ends
+        ends.at(now)
+        if ends.early != self._early or not all(map(self._stands, late)):
+            return False
+        kept = [r for r in self.slots.values() if r not in late]
+        self._book(kept, now)
+        mark = statement.checkpoint()
+        steps = ((r.group, r.group.step) for r in sorted(late, key=lambda r: r.group.rank))
+        start = all(
+            step is not None and self._allocation.attempt(statement, group, step, future=True).done
+            for group, step in steps
+        )
+        statement.rollback(mark)
+        self._unbook(kept)
+        if start:
+            for r in late:
+                del self.slots[r.group.key]
+                self._world.table.improved |= r.rows.keys()
+        return start
 
     def close(self) -> None:
         """Give the booking back."""
@@ -220,6 +245,7 @@ class Reservations:
         before, self.slots = self.slots, {}
         ranked = sorted(groups, key=_rank)
         forecasts = self._forecaster.plan(statement, ranked, now) if self._world.timed else {}
+        self._early = self._world.ledger.ends.early
         for key, forecast in forecasts.items():
             if forecast.start > now:
                 self.slots[key] = self._reservation(

@@ -37,6 +37,10 @@ class RunningGroups:
             if below is None or priority < below:
                 yield from levels[priority].values()
 
+    def count(self, queue: QueueEntry) -> int:
+        """How many groups of a leaf queue hold something."""
+        return sum(map(len, (self._by_queue or {}).get(queue.name, {}).values()))
+
     def any_of(self, queue: QueueEntry, below: int | None = None) -> bool:
         """Whether :meth:`within` has any."""
         levels = (self._by_queue or {}).get(queue.name, ())

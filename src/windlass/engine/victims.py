@@ -24,6 +24,9 @@ from windlass.engine.units import extras_and_core
 from windlass.engine.world import World
 from windlass.spi.victims import Claim, Scope, Terms, VictimUnit, parting
 
+_MOST = 4
+"""Claims that look at one in so many of a queue's groups, or more, share what is known of all of them."""
+
 
 @dataclass(slots=True, eq=False)
 class _Branch:
@@ -181,7 +184,7 @@ class Candidates:
         """What tasks hold, also by the names of device models."""
         found = dict(request)
         for entry in entries:
-            for name, units in self._world.ledger.by_model(entry.cls, entry.row).items():
+            for name, units in self._world.ledger.accounts.by_model(entry.cls, entry.row).items():
                 found[name] = found.get(name, 0) + units
         return found
 
@@ -257,13 +260,16 @@ class Candidates:
 
     def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
         """The first units of a queue's groups, as a heap of the caller's own."""
-        offer = self._offers.get(queue.name)
-        if offer is None or self._only is not None:
+        shared = self._only is None or _MOST * len(self._only.get(queue.name, ())) >= self._running.count(
+            queue
+        )
+        offer = self._offers.get(queue.name) if shared else None
+        if offer is None:
             before, self.wake_at = self.wake_at, None
-            first = sorted(self._entries(self._groups(queue)), key=_place)
-            offer = Offer(first, self.wake_at)
+            groups = self._running.within(queue, self._terms.below) if shared else self._groups(queue)
+            offer = Offer(sorted(self._entries(groups), key=_place), self.wake_at)
             self.wake_at = before
-            if self._only is None:
+            if shared:
                 self._offers[queue.name] = offer
         elif offer.stale:
             stale, offer.stale = offer.stale, {}
@@ -272,10 +278,13 @@ class Candidates:
                 if place[2].group.queue is queue:
                     insort(offer.first, place, key=_place)
         self._note_wake(offer.wake_at)
-        own = self._claim.group.key
+        first, own = offer.first, self._claim.group.key
+        if self._only is not None and shared:
+            only = {group.key for group in self._only[queue.name]}
+            first = [place for place in first if place[1] in only]
         if without or self._world.groups[own].active:
-            return [place for place in offer.first if place[1] != own and place[1] not in without]
-        return offer.first.copy()
+            return [place for place in first if place[1] != own and place[1] not in without]
+        return first.copy()
 
     def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, Unit]]:
         below = self._terms.below
