@@ -321,7 +321,9 @@ async def blind(path: Path, concurrency: int) -> None:
 
 async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books: Books) -> dict[str, Any]:
     """A scheduler that starts in a full cluster: seconds until it binds a gang that waits."""
-    await fill(api, shape.restart, shape.nodes)
+    filling = time.monotonic()
+    await fill(api, kube.etcd_url, shape.restart, shape.nodes)
+    filled = time.monotonic() - filling
     batch = Batch("late", 1, 20, "windlass")
     await batch.create(api)
     begun = time.monotonic()
@@ -337,6 +339,8 @@ async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books:
         "seconds_to_first_bind": round(first - begun, 2),
         "cpu_seconds": round(cpu, 2),
         "peak_mib": peak,
+        "filled_in_seconds": round(filled, 1),
+        "server_peak_mib": {name: usage(kube.pid(name))[1] for name in REQUIRED[:2]},
     }
 
 
