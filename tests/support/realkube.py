@@ -390,6 +390,7 @@ class RealKube:
             f"--secure-port={self._manager_port}",
             "--bind-address=127.0.0.1",
             "--leader-elect=false",
+            "--node-monitor-grace-period=24h",  # nodes without machines never say that they live
             f"--service-account-private-key-file={self.folder / 'sa.key'}",
         ]
 
