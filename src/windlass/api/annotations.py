@@ -64,14 +64,14 @@ HOST_IMAGE = "windlass.dev/host"
 ADOPTED = "windlass.dev/adopted"
 """On a queue of Volcano, KAI or Kueue: ``"true"`` hands it over to Windlass while the other one still runs."""
 ADOPTED_REPLICAS = "windlass.dev/adopted-replicas"
-"""On what ``windlass install --adopt --finish`` has scaled to nothing (a Deployment of Volcano, KAI's ``Config``): how many
-instances it had; empty where nothing was said."""
+"""On what ``windlass install --adopt --finish`` has scaled to nothing (a Deployment of Volcano, KAI's ``Config``): how
+many instances it had; empty where nothing was said."""
 ADOPTED_STOP_POLICY = "windlass.dev/adopted-stop-policy"
 """On a ClusterQueue of Kueue that was handed over: the ``stopPolicy`` that it had."""
 ADOPTED_SUFFIX = ".adopted.windlass.dev"
 """At the end of ``spec.queue`` of a PodGroup that was handed over: Volcano knows no such queue, and passes it over."""
 NODE_POOL_KAI = "kai.scheduler/node-pool"
-"""Label of KAI on a PodGroup, a queue or a node: the shard that serves it; without it, the one for all that have none."""
+"""Label of KAI on a PodGroup, a queue or a node: the shard that serves it; without it, the one for what has none."""
 ADOPTED_POOL = "adopted.windlass.dev"
 """Value of that label on a PodGroup that was handed over: no shard of KAI serves it."""
 

@@ -8,7 +8,7 @@ that have none; that one can be taken over. Its pod grouper keeps the label that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -152,25 +152,24 @@ def _nodes(client: BlockingClient, report: Report) -> None:
 
 
 def _queues(client: BlockingClient, report: Report) -> None:
-    kinds: tuple[tuple[Resource, Callable[[bytes], Any], Callable[[Any], Sequence[object]]], ...] = (
-        (KAI_QUEUES, decode_kai_queue, lambda queue: queue.problems),
-        (KAI_POD_GROUPS, decode_kai_pod_group, kai_problems),
-    )
-    for resource, decode, problems in kinds:
-        items = listed(client, resource)
+    queues, groups = listed(client, KAI_QUEUES), listed(client, KAI_POD_GROUPS)
+    for resource, items in ((KAI_QUEUES, queues), (KAI_POD_GROUPS, groups)):
         if items is None:
             report.say(STOP, resource.qualified, "the cluster has no such kind: KAI is not installed")
-            return
-        found = [decode(encode(obj)) for obj in items]
-        for item in found:
-            for problem in problems(item):
-                report.say(NOTE, f"{resource.singular} {item.key}", str(problem))
-        twice = [name for name, count in Counter(item.name for item in found).items() if count > 1]
-        if twice:
-            words = (
-                f"{', '.join(sorted(twice))} in several namespaces: KAI tells them apart by their name alone"
-            )
-            report.say(STOP, resource.qualified, words)
+    if queues is None or groups is None:
+        return
+    for queue in map(decode_kai_queue, map(encode, queues)):
+        for problem in queue.problems:
+            report.say(NOTE, f"queue {queue.name}", str(problem))
+    seen: Counter[str] = Counter()
+    for group in map(decode_kai_pod_group, map(encode, groups)):
+        seen[group.name] += 1
+        for problem in kai_problems(group):
+            report.say(NOTE, f"podgroup {group.key}", str(problem))
+    twice = sorted(name for name, count in seen.items() if count > 1)
+    if twice:
+        words = f"{', '.join(twice)} in several namespaces: KAI tells them apart by their name alone"
+        report.say(STOP, KAI_POD_GROUPS.qualified, words)
     report.queues = report.look()
     for row in report.queues:
         if row.staying:

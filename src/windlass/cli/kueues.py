@@ -7,7 +7,7 @@ admitted runs to its end. Its jobs, Workloads and pods are never written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from windlass.api.annotations import ADOPTED, ADOPTED_STOP_POLICY, QUEUE_NAME_VOLCANO
@@ -157,7 +157,7 @@ def _stop_policy(queue: Json) -> str:
     return queue["spec"].get("stopPolicy") or NONE
 
 
-def _write(client: BlockingClient, queue: Json, notes: dict[str, str | None], policy: str) -> None:
+def _write(client: BlockingClient, queue: Json, notes: Mapping[str, str | None], policy: str) -> None:
     """One write, of that state of the object or none."""
     metadata = queue["metadata"]
     resource = _resource("ClusterQueue", queue["apiVersion"].rpartition("/")[2])
