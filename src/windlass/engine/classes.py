@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.devices import WHOLE
-from windlass.engine.fit import SCORE_UNITS, TIE_BITS, UNLIMITED, NodeFit, Shared
+from windlass.engine.fit import NodeFit, Shared
+from windlass.engine.judge import SCORE_UNITS, TIE_BITS, UNLIMITED
 from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import PODS, NodeTable
@@ -130,7 +131,7 @@ class TaskClass:
     @property
     def vector(self) -> NDArray[np.int64]:
         """The request as a row of the table."""
-        return self.fit.vector
+        return self.fit.judge.vector
 
     @property
     def built(self) -> bool:

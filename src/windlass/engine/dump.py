@@ -380,7 +380,7 @@ def _load_objects(engine: Core, document: Document) -> None:
                 world.gate.let_in.add(record.key)
             group.set_group(record.group, apart=world.apart(record.group))
             world.note_time(group)
-            world.ledger.join_queue(group, world.queues.get(record.group.queue))
+            world.ledger.accounts.join(group, world.queues.get(record.group.queue))
         else:
             world.group(record.key)
     for record in document.tasks:

@@ -3,8 +3,8 @@
 Per node: the static mask, ``count`` (how many more tasks the node takes) and ``key``, one integer that
 ranks the node: score in the high bits, name order in the low ones, -1 where nothing fits. The best node is
 ``argmax(key)``. The arrays are brought up to date from the table's change logs, so a bind costs one row.
-A few rows are judged in plain integers (:mod:`windlass.engine.cells`), where every policy can be asked
-like that; else answers are remembered by the row's bytes: nodes in equal states are evaluated once.
+What changed is judged (:mod:`windlass.engine.judge`) row by row or all at once, whichever is cheaper; or answers are
+remembered by the row's bytes: nodes in equal states are evaluated once.
 
 Task classes that differ only in how their pods relate to other pods share one :class:`NodeFit`.
 """
@@ -16,19 +16,15 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import Cells, PlainScores, RowCells, plain_scores
+from windlass.engine.cells import Cells, RowCells
+from windlass.engine.judge import Judge
 from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
-from windlass.engine.together import joins, judge_together
+from windlass.engine.together import judge_together
 from windlass.engine.view import TableView
 from windlass.spi.objects import Needs
 
-UNLIMITED = 1 << 40
-UNBOUNDED = 1 << 62
-"""Less available than minus this nobody has."""
-SCORE_UNITS = 1_000_000
-TIE_BITS = 32
 _FEW = 48
 _CLEAR = 3
 """More changed rows than this are first tested together for what they lack."""
@@ -73,21 +69,12 @@ class NodeFit:
     """Arrays are valid after :meth:`refresh` and before the next change of the table."""
 
     __slots__ = (
-        "_asked",
         "_asked_at",
         "_built_epoch",
-        "_by_card",
-        "_joins",
-        "_later",
-        "_least",
         "_luck",
         "_memo",
         "_most_open",
-        "_plain",
-        "_plain_asked",
         "_policies",
-        "_request",
-        "_scores",
         "_seen_amounts",
         "_seen_statics",
         "_shared",
@@ -99,13 +86,13 @@ class NodeFit:
         "_total",
         "built",
         "count",
+        "judge",
         "key",
         "needs",
         "seats",
         "static",
         "used_at",
         "users",
-        "vector",
     )
 
     def __init__(
@@ -121,27 +108,13 @@ class NodeFit:
         self.users = 0
         """Task classes."""
         self.used_at = 0
-        self._request = request
         self._table = table
         self._policies = policies
         self._shared = shared
-        self.vector = table.request_vector(request)
-        self._note_asked()
         self.seats = shared.seats
-        self._hear()
+        self.judge = Judge(needs, request, table, policies, shared.seats, shared.cells)
+        self._most_open = _PLAIN_OPEN
         self.drop()
-
-    def _hear(self) -> None:
-        """Which scores there are, and how they may be asked."""
-        policies, needs = self._policies, self.needs
-        self._scores = policies.scores(needs.dialect)
-        self._plain = plain_scores(policies, needs, self._table)
-        by_cards = any(of is not None for _, _, of in self._plain or ())
-        self._most_open = _CARDS_OPEN if by_cards else _PLAIN_OPEN
-        self._by_card = bool(needs.devices) or self._scores.reads_cards
-        self._later = self._plain is not None and not by_cards and not needs.devices
-        """Whether a row as it will be can be judged in plain integers."""
-        self._joins = joins(policies, needs)
 
     def drop(self) -> None:
         """Forget the arrays; the next refresh builds them anew."""
@@ -163,15 +136,8 @@ class NodeFit:
         self._seen_statics = 0
 
     def fit_vector(self) -> None:
-        """Widen ``vector`` after new resources have appeared."""
-        if len(self.vector) != self._table.width:
-            self.vector = self._table.request_vector(self._request)
-            self._note_asked()
-
-    def _note_asked(self) -> None:
-        self._asked = np.flatnonzero(self.vector)
-        self._least = np.where(self.vector > 0, self.vector, -UNBOUNDED)
-        self._plain_asked = [(at, int(self.vector[at])) for at in reversed(self._asked.tolist())]
+        """Widen the request after new resources have appeared."""
+        self.judge.fit_vector()
 
     @property
     def total(self) -> int:
@@ -207,8 +173,9 @@ class NodeFit:
     def _build(self) -> None:
         table = self._table
         table.ranking.settle()
-        self._hear()
-        self.fit_vector()
+        self.judge.hear()
+        self._most_open = _CARDS_OPEN if self.judge.by_cards else _PLAIN_OPEN
+        self.judge.fit_vector()
         old = self.count
         self.static = np.zeros(table.capacity, dtype=np.bool_)
         self.count = np.zeros(table.capacity, dtype=np.int64)
@@ -241,71 +208,14 @@ class NodeFit:
             self._refresh_rows(rows)
 
     def _judge_statics(self, rows: NDArray[np.int64]) -> None:
-        view = TableView(self._table, rows)
-        mask = self._table.live[rows]
-        for plugin in self._policies.static_filters:
-            verdict = plugin.filter(self.needs, view)
-            if verdict is not None:
-                mask = mask & verdict
-        self.static[rows] = mask
-        score = np.zeros(len(rows))
-        for plugin in self._scores.static:
-            part = plugin.score(self.needs, view)
-            if part is not None:
-                score += plugin.weight * part
-        self._static_score[rows] = score
-
-    def _evaluate(self, view: TableView) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Count and weighted row score, the static mask left out."""
-        count = self._counted(view)
-        return count, self._row_score(view, count)
-
-    def _counted(self, view: TableView) -> NDArray[np.int64]:
-        """How many tasks each row takes, the static mask left out."""
-        if self._policies.amounts_decide:
-            asked = self._asked
-            count = (view.free(asked) // self.vector[asked]).min(axis=1)
-        else:
-            count = np.full(view.size, UNLIMITED, dtype=np.int64)
-        for plugin in self._policies.other_capacities:
-            limit = plugin.capacity(self.needs, view)
-            if limit is not None:
-                np.minimum(count, limit, out=count)
-        for plugin in self._policies.row_filters:
-            verdict = plugin.filter(self.needs, view)
-            if verdict is not None:
-                count[~verdict] = 0
-        np.maximum(count, 0, out=count)
-        if self.needs.devices:
-            self.seats.limit(count, view, self.needs)
-        return count
-
-    def _row_score(self, view: TableView, count: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The weighted row score. Where scores look at cards, and most rows take no task anyway, 0 for those."""
-        if self._scores.reads_cards:
-            open_ = np.flatnonzero((count > 0) & self.static[view.rows])
-            if 2 * len(open_) < view.size:
-                score = np.zeros(view.size)
-                if len(open_):
-                    rows = view.rows[open_]
-                    some = TableView(self._table, rows, empty=view.empty, future=view.future)
-                    score[open_] = self._scored(some)
-                return score
-        return self._scored(view)
-
-    def _scored(self, view: TableView) -> NDArray[np.float64]:
-        score = np.zeros(view.size)
-        for plugin in self._scores.row:
-            part = plugin.score(self.needs, view)
-            if part is not None:
-                score += plugin.weight * part
-        return score
+        self.static[rows], self._static_score[rows] = self.judge.statics(rows)
 
     def _refresh_rows(self, rows: NDArray[np.int64], *, everything: bool = False) -> None:
         if not len(rows):
             return
-        count, score = self._evaluate(TableView(self._table, None if everything else rows))
-        self._take(rows, count, score)
+        view = TableView(self._table, None if everything else rows)
+        count = self.judge.counts(view)
+        self._take(rows, count, self.judge.score_open(view, count, self.static))
 
     def _take(self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]) -> None:
         """Enter what is known of rows now."""
@@ -323,7 +233,7 @@ class NodeFit:
 
     def _refresh_together(self) -> bool:
         """Bring all that were asked of late up to date at once, if there are a few of them."""
-        if not self._joins:
+        if not self.judge.joins:
             return False
         table, mark = self._table, self._table.amounts.mark
         since = 2 * self._seen_amounts - mark  # as long ago again
@@ -332,7 +242,7 @@ class NodeFit:
             return False
         changed = table.amounts.since(min([fit._seen_amounts for fit in peers]))
         rows = np.array(changed, dtype=np.int64)
-        kinds = [(fit.needs, fit.vector) for fit in peers]
+        kinds = [(fit.needs, fit.judge.vector) for fit in peers]
         judged = judge_together(kinds, TableView(table, rows), self._policies)
         for fit, count, score in zip(peers, *judged, strict=True):
             fit._take(rows, count, score)
@@ -342,10 +252,10 @@ class NodeFit:
     def _is_peer(self, other: NodeFit, since: int) -> bool:
         """Whether the two can be brought up to date together, and this one was asked after ``since``."""
         return self is other or (
-            self._joins
+            self.judge.joins
             and self._asked_at > since
             and self._seen_amounts > since
-            and self._scores is other._scores
+            and self.judge.scores is other.judge.scores
             and self._seen_statics == other._seen_statics
             and self._tie_epoch == other._tie_epoch
             and self._built_epoch == other._built_epoch
@@ -354,8 +264,7 @@ class NodeFit:
     def _keys(
         self, rows: NDArray[np.int64], count: NDArray[np.int64], score: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        ranked = np.rint((self._static_score[rows] + score) / self._scores.weight * SCORE_UNITS)
-        keys = (ranked.astype(np.int64) << TIE_BITS) | self._table.ranking.tie[rows]
+        keys = self.judge.keys(rows, self._static_score[rows], score)
         keys[count <= 0] = -1
         return keys
 
@@ -372,7 +281,7 @@ class NodeFit:
         """Close the rows that lack an amount that is asked for; returns the others."""
         planes = self._table.planes[rows]
         kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
-        fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self._least).all(axis=1)
+        fits = (planes[:, ALLOCATABLE] - planes[:, USED] - kept >= self.judge.least).all(axis=1)
         self._close(rows[~fits])
         found: list[int] = rows[fits].tolist()
         return found
@@ -389,7 +298,8 @@ class NodeFit:
 
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
-        static, asked, scores, key_of = self.static, self._plain_asked, self._plain, self.key.item
+        static, key_of, judge = self.static, self.key.item, self.judge
+        asked, scores = judge.plain_asked, judge.plain
         if scores is None or len(rows) > _PLAIN:
             return False
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
@@ -417,23 +327,8 @@ class NodeFit:
         if full:
             self._close(full)
         for row, cells in opened:
-            self._set_row(row, *self._judged(row, cells, scores))
+            self._set_row(row, *judge.one(row, cells, scores))
         return True
-
-    def _judged(self, row: int, cells: Cells, scores: PlainScores) -> tuple[int, float]:
-        """As :meth:`_evaluate`, of one row in plain integers."""
-        _, free, allocatable, used, releasing = cells
-        score, cards = 0.0, None
-        for weight, by_amounts, by_cards in scores:
-            if by_amounts is not None:
-                score += weight * by_amounts(allocatable, used, releasing)
-            elif by_cards is not None:
-                cards = cards or self.seats.cards_of(row)
-                score += weight * by_cards(free, used, cards)
-        count = min([free[column] // units for column, units in self._plain_asked])
-        if self.needs.devices:
-            count = min(count, self.seats.count_at(row, self.needs))
-        return max(count, 0), score
 
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
@@ -446,7 +341,7 @@ class NodeFit:
             state = planes[row].tobytes()
             if not shared:
                 state += row.to_bytes(4, "little")
-            if self._by_card:
+            if self.judge.by_card:
                 state += self.seats.rows.key(row, self.needs.devices)
             known = memo.get(state)
             if known is None:
@@ -457,25 +352,15 @@ class NodeFit:
         if unknown:
             if len(memo) > self._shared.budget.limit:
                 memo.clear()
-            found = self._evaluated([row for row, _ in unknown])
+            found = self.judge.few([row for row, _ in unknown], static)
             for (row, state), known in zip(unknown, found, strict=True):
                 memo[state] = known
                 self._set_row(row, *known)
 
-    def _evaluated(self, rows: list[int]) -> list[tuple[int, float]]:
-        """As :meth:`_evaluate`, the cheapest way."""
-        if self._plain is None:
-            counts, scores = self._evaluate(TableView(self._table, np.array(rows, dtype=np.int64)))
-            return list(zip(counts.tolist(), scores.tolist(), strict=True))
-        cells, stamps = self._shared.cells, self._table.amounts.stamps
-        return [self._judged(row, cells.of(row, stamps[row]), self._plain) for row in rows]
-
     def _set_row(self, row: int, count: int, score: float) -> None:
         self.count[row] = count
         if count > 0:
-            whole = self._static_score.item(row) + score
-            ranked = round(whole / self._scores.weight * SCORE_UNITS)
-            key = (ranked << TIE_BITS) | self._table.ranking.tie.item(row)
+            key = self.judge.key(row, self._static_score.item(row) + score)
             self.key[row] = key
             if key > self._top_key:
                 self._top, self._top_key = row, key
@@ -486,7 +371,7 @@ class NodeFit:
 
     def future(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """``count`` and ``key`` of some rows as they will be: what terminates gone, promises kept."""
-        if self._later and len(rows) <= _FEW_LATER:
+        if self.judge.plain_later and len(rows) <= _FEW_LATER:
             self.refresh()
             found = [self._future_at(row) for row in rows.tolist()]
             return np.array([n for n, _ in found], dtype=np.int64), np.array(
@@ -497,16 +382,16 @@ class NodeFit:
         open_ = count.nonzero()[0]
         if len(open_):
             some = rows[open_]
-            score = self._scored(TableView(self._table, some, future=True))
+            score = self.judge.score(TableView(self._table, some, future=True))
             key[open_] = self._keys(some, count[open_], score)
         return count, key
 
     def future_count(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The first of :meth:`future` alone."""
         self.refresh()
-        if self._later and len(rows) <= _FEW_LATER:
+        if self.judge.plain_later and len(rows) <= _FEW_LATER:
             return np.array([self._future_at(row, ranked=False)[0] for row in rows.tolist()], dtype=np.int64)
-        count = self._counted(TableView(self._table, rows, future=True))
+        count = self.judge.counts(TableView(self._table, rows, future=True))
         count[~self.static[rows]] = 0
         return count
 
@@ -514,20 +399,10 @@ class NodeFit:
         """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
         if not self.static[row]:
             return 0, -1
-        allocatable, used, releasing, promised = self._table.planes[row].tolist()
-        held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
-        count = min([(allocatable[column] - held[column]) // units for column, units in self._plain_asked])
-        if count <= 0:
-            return 0, -1
-        if not ranked:
+        count, score = self.judge.later(row, scored=ranked)
+        if not count or not ranked:
             return count, -1
-        score = 0.0
-        for weight, by_amounts, _ in self._plain or ():
-            if by_amounts is not None:
-                score += weight * by_amounts(allocatable, held, [0] * len(held))
-        whole = float(self._static_score[row]) + score
-        value = round(whole / self._scores.weight * SCORE_UNITS)
-        return count, (value << TIE_BITS) | int(self._table.ranking.tie[row])
+        return count, self.judge.key(row, self._static_score.item(row) + score)
 
     def future_total(self) -> int:
         """``total`` as it will be once all that terminates is gone."""

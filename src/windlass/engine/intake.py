@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from windlass.engine import deltas as d
+from windlass.engine.accounts import is_firm
 from windlass.engine.cards import Cuts
 from windlass.engine.devices import bits
 from windlass.engine.flavors import labels_at
@@ -24,7 +25,6 @@ from windlass.engine.groups import (
     TaskEntry,
     promised,
 )
-from windlass.engine.ledger import is_firm
 from windlass.engine.world import World
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import NamespaceQuota, Node, Task, TaskState
@@ -61,11 +61,10 @@ class Intake:
         alike: dict[str, Task] = {}
         last: Task | None = None
         for delta in deltas:
-            kind = type(delta)
-            if kind is d.TaskUpserted:
-                task = delta.task
+            task = delta.task if isinstance(delta, d.TaskUpserted) else None
+            if last is not None:
                 if (
-                    last is not None
+                    task is not None
                     and task.needs is last.needs
                     and task.group == last.group
                     and _waits(task)
@@ -74,16 +73,12 @@ class Intake:
                 ):
                     alike[task.key] = task
                     continue
-                if last is not None:
-                    self._add_alike(alike.values(), last)
-                    alike, last = {}, None
-                if _waits(task) and task.key not in tasks:
-                    alike[task.key] = last = task
-                    continue
-            elif last is not None:
                 self._add_alike(alike.values(), last)
                 alike, last = {}, None
-            handler = handlers.get(kind)
+            if task is not None and _waits(task) and task.key not in tasks:
+                alike[task.key] = last = task
+                continue
+            handler = handlers.get(type(delta))
             if handler is None:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
@@ -110,7 +105,7 @@ class Intake:
             queues.recount = queues.recount or labels_at(table, row) != node.labels
         row = table.upsert(node)
         if table.cards.rows[row] is not None:
-            self._ledger.review_cuts(row)
+            self._ledger.holdings.review(row)
         self._world.relabel()
 
     def _node_removed(self, name: str) -> None:
@@ -146,7 +141,7 @@ class Intake:
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
             self._ledger.leave_queue(entry)
             entry.set_group(group, apart=world.apart(group))
-            self._ledger.join_queue(entry, world.queues.get(group.queue))
+            self._ledger.accounts.join(entry, world.queues.get(group.queue))
         else:
             entry.set_group(group, apart=world.apart(group))
         world.note_time(entry)
@@ -280,9 +275,9 @@ class Intake:
                 ledger.occupy(entry, self._world.table.row(task.node), after, task.devices)
             else:
                 if task.devices:
-                    ledger.rename_devices(entry, task.devices)
+                    ledger.holdings.rename(entry, task.devices)
                 if task.zones is not None:
-                    ledger.rename_zones(entry)
+                    ledger.holdings.rename_zones(entry)
                 if before is after or (before is TERMINATING and after is not STUCK):
                     return
                 ledger.change_state(entry, after)

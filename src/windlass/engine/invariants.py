@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.engine.accounts import is_firm
 from windlass.engine.cardchecks import add_card_charges, card_problems, open_cards
 from windlass.engine.classes import TaskClass, request_of
 from windlass.engine.core import Core
@@ -18,7 +19,6 @@ from windlass.engine.devices import bits
 from windlass.engine.ends import end_of
 from windlass.engine.enrolment import signature_of
 from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry, promised
-from windlass.engine.ledger import is_firm
 from windlass.engine.parking import Bucket, Signature, line_of
 from windlass.engine.parts import PartTree
 from windlass.engine.queues import SUMS, QueueEntry
@@ -235,7 +235,7 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
         for entry in group.tasks.values():
             for ancestor in group.queue.path:
                 allocated, releasing, pending, promised, firm = sums[ancestor.name]
-                by_model = world.ledger.by_model(entry.cls, entry.row)
+                by_model = world.ledger.accounts.by_model(entry.cls, entry.row)
                 if entry.state in OCCUPYING:
                     allocated.update(entry.cls.request)
                     allocated.update(by_model)
@@ -244,17 +244,17 @@ def _queue_sums(engine: Core) -> dict[str, list[Counter[str]]]:
                     releasing.update(by_model)
                 if entry.state is TaskState.PENDING and not entry.task.gated:
                     pending.update(entry.cls.request)
-                    pending.update(world.ledger.wished_models(entry.cls))
+                    pending.update(world.ledger.accounts.wished_models(entry.cls))
                 if entry.promised >= 0:
                     promised.update(entry.cls.request)
-                    promised.update(world.ledger.by_model(entry.cls, entry.promised))
+                    promised.update(world.ledger.accounts.by_model(entry.cls, entry.promised))
                 holds = entry.state in OCCUPYING and entry.state is not TaskState.RELEASING
                 if is_firm(group) and (holds or entry.promised >= 0):
                     firm.update(entry.cls.request)
     for hold in world.ledger.holds:
         for ancestor in hold.group.queue.path if hold.group.queue is not None else ():
             sums[ancestor.name][3].update(hold.cls.request)
-            sums[ancestor.name][3].update(world.ledger.by_model(hold.cls, hold.row))
+            sums[ancestor.name][3].update(world.ledger.accounts.by_model(hold.cls, hold.row))
             if is_firm(hold.group):
                 sums[ancestor.name][4].update(hold.cls.request)
     return sums

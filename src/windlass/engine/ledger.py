@@ -1,29 +1,28 @@
 """The books: every placement passes here, whoever decided it.
 
 One placement is entered in five places, which always agree (``invariants`` checks it): the node's
-amounts, its devices, the class's tasks by row, the sums of the queue and its ancestors, the group's
-counters. What was really given back (not merely undone) is noted, for the groups that wait for it.
+amounts, its devices (:mod:`windlass.engine.holdings`), the class's tasks by row, the sums of the queue and its
+ancestors, the group's counters (:mod:`windlass.engine.accounts`). What was really given back (not merely undone)
+is noted, for the groups that wait for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from windlass.engine.cards import HELD, KEPT, LEAVING, UNSEEN, Cuts
+from windlass.engine.accounts import Accounts
+from windlass.engine.cards import KEPT, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
-from windlass.engine.devices import Masks
 from windlass.engine.ends import Ends
-from windlass.engine.flavors import flavored, labels_at, wished
-from windlass.engine.groups import ACTIVE, ASSUMED, OCCUPYING, PENDING, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.groups import ACTIVE, ASSUMED, PENDING, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.holdings import Holdings
 from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
-from windlass.engine.queues import QueueEntry, QueueTree
+from windlass.engine.queues import QueueTree
 from windlass.engine.table import PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.zones import Zones
 from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import TaskState
-
-NO_MODELS: dict[str, int] = {}
 
 
 class Ledger:
@@ -45,6 +44,8 @@ class Ledger:
         self.zones = Zones(table, policies, self.leaving)
         self.ends = Ends()
         """When what runs will end; told of every change here."""
+        self.holdings = Holdings(table, self.seats, self.zones)
+        self.accounts = Accounts(table, queues, self.ends)
 
     # ------------------------------------------------------------------ decided placements
 
@@ -66,15 +67,7 @@ class Ledger:
         cells += cls.vector if n == 1 else cls.vector * n
         table.touch(row)
         cls.placed[row] = cls.placed.get(row, 0) + n
-        queue = group.queue
-        if queue is not None:
-            self.queues.start(queue, cls.items, n, firm=is_firm(group))
-            if self.queues.flavors:
-                models = self.by_model(cls, row), self.wished_models(cls)
-                self.queues.start_flavored(queue, models[0].items(), models[1].items(), n)
-        group.active += n
-        if group.timed:
-            self.ends.stir(group)
+        self.accounts.start(group, cls, row, n)
         on_row = table.tasks[row]
         tallies = group.tallies
         for entry in entries:
@@ -84,67 +77,9 @@ class Ledger:
             if tallies:
                 group.tally(entry, 1)
         group.drop_pending_run(entries, cls)
-        if row in self.zones.rows:
-            for entry in entries:
-                self._give_parts(cls, row, (entry,), cuts, self.zones.plan(cls, row))
-        else:
-            if cls.device_requests:
-                self._hand_out(cls, row, entries)
-            if cls.needs.devices:
-                self._seat(cls, row, entries, cuts)
+        self.holdings.hand_out(cls, row, entries, cuts)
         for plugin in cls.domains:
             plugin.add(cls.number, row, n)
-
-    def _give_parts(
-        self,
-        cls: TaskClass,
-        row: int,
-        entries: Sequence[TaskEntry],
-        cuts: Cuts | None,
-        planned: ZoneHolding | None,
-    ) -> None:
-        """Choose devices, parts of cards and zones on a node that has zones. ``planned``: what a single task gets
-        of them."""
-        if cls.device_requests:
-            self._hand_out(cls, row, entries, planned)
-        if cls.needs.devices:
-            if cuts is None and planned is not None:
-                aligned = self.zones.narrowed(row, cls.needs, planned)
-                cuts = None if aligned is None else self.seats.pick(row, aligned)
-            self._seat(cls, row, entries, cuts)
-        for entry in entries:
-            self.zones.came(entry, planned)
-
-    def _hand_out(
-        self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], planned: ZoneHolding | None = None
-    ) -> None:
-        devices = self.table.devices
-        home = devices.rows[row]
-        chosen = self.seats.word.chooses(cls.needs)
-        for resource, count in cls.device_requests:
-            slots = home[resource]
-            for entry in entries:
-                mask = self.zones.choose(row, resource, count, slots.free, planned) if planned else 0
-                if chosen and not mask:
-                    mask = self.seats.word.pick_whole(row, resource, count, cls.needs)
-                mask = mask or slots.pick(count)
-                if not mask:
-                    raise RuntimeError(f"{self.table.names[row]} has fewer free {resource} than booked")
-                slots.free &= ~mask
-                slots.taken |= mask
-                held, shares = devices.holding(resource, mask)
-                entry.masks += held
-                entry.devices += shares
-        devices.stale.add(row)
-
-    def _seat(self, cls: TaskClass, row: int, entries: Sequence[TaskEntry], cuts: Cuts | None) -> None:
-        names = [entry.key for entry in entries]
-        given = [cuts] if cuts is not None else self.seats.take_all(row, names, cls.needs)
-        for entry, parts in zip(entries, given, strict=True):
-            if cuts is not None:
-                self.table.cards.put(row, entry.key, parts, HELD, 1)
-            entry.cuts = parts
-            entry.devices += self.seats.shares(row, parts)
 
     def unassume(self, group: GroupEntry, cls: TaskClass, row: int, entries: Sequence[TaskEntry]) -> None:
         """The inverse of :meth:`assume`: the tasks are pending again, nothing counts as given back."""
@@ -153,26 +88,12 @@ class Ledger:
         table.planes[row, USED] -= cls.vector * n
         table.touch(row)
         self._count_placed(cls, row, -n)
-        if group.queue is not None:
-            self.queues.start(group.queue, cls.items, -n, firm=is_firm(group))
-            if self.queues.flavors:
-                models = self.by_model(cls, row), self.wished_models(cls)
-                self.queues.start_flavored(group.queue, models[0].items(), models[1].items(), -n)
-        group.active -= n
-        if group.timed:
-            self.ends.stir(group)
+        self.accounts.start(group, cls, row, -n)
         for entry in entries:
             entry.state = PENDING
             entry.row = -1
             del table.tasks[row][entry.key]
-            if entry.masks:
-                table.devices.give(row, entry.masks)
-                entry.masks = ()
-            if entry.cuts:
-                table.cards.put(row, entry.key, entry.cuts, HELD, -1)
-                entry.cuts = ()
-            entry.devices = ()
-            self.zones.left(entry, row)
+            self.holdings.take_back(entry, row)
             group.add_pending(entry)
             if group.tallies:
                 group.tally(entry, -1)
@@ -263,10 +184,8 @@ class Ledger:
         self._count_placed(cls, row, sign)
         for plugin in cls.domains:
             plugin.add(cls.number, row, sign)
-        if group is not None and group.queue is not None:
-            self.queues.promise(group.queue, cls.items, sign, firm=is_firm(group))
-            if self.queues.flavors:
-                self.queues.promise(group.queue, self.by_model(cls, row).items(), sign)
+        if group is not None:
+            self.accounts.promise(group, cls, row, sign)
 
     # ------------------------------------------------------------------ what the world reports
 
@@ -292,70 +211,36 @@ class Ledger:
         entry.row = row
         entry.state = state
         table.tasks[row][entry.key] = entry
-        if indices and cls.device_requests:
-            wanted = sum(count for _, count in cls.device_requests)
-            self._hold(entry, table.devices.locate(row, cls.device_requests, indices[:wanted]))
-        if cls.needs.devices:
-            if cuts is None:
-                plain = sum(count for _, count in cls.device_requests)
-                cuts = self.seats.reported(row, cls.needs, indices[plain:], entry.task.slices)
-            self._hold_cuts(entry, cuts)
-        self.zones.came(entry, zones or entry.task.zones)
+        self.holdings.came(entry, indices, cuts, zones)
         table.touch(row)
         self._count_placed(cls, row, 1)
         for plugin in cls.domains:
             plugin.add(cls.number, row, 1)
         self.moved.add(cls.number)
-        self._count_group(entry, state, 1)
+        self.accounts.count(entry, state, 1)
 
     def vacate(self, entry: TaskEntry, state: TaskState) -> None:
         """A task has left its node: what it held is free, its state is ``state``."""
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
-        self._drop_cuts(entry)
-        self.zones.left(entry, row)
+        self.holdings.left(entry)
         if entry.state is TERMINATING:
             table.planes[row, RELEASING] -= cls.vector
             del self.leaving[entry.key]
         if entry.promised >= 0:
             self.holds.keep(entry)
-        self._count_group(entry, entry.state, -1)
+        self.accounts.count(entry, entry.state, -1)
         entry.state = state
         entry.row = -1
         del table.tasks[row][entry.key]
-        if entry.masks:
-            table.devices.give(row, entry.masks)
-            entry.masks = ()
-            self._settle_health(row)
-        entry.devices = ()
         table.touch(row)
         table.improved.add(row)
         self._count_placed(cls, row, -1)
         for plugin in cls.domains:
             plugin.add(cls.number, row, -1)
         self.moved.add(cls.number)
-        self._count_group(entry, state, 1)
+        self.accounts.count(entry, state, 1)
         table.release_row(row)
-
-    def rename_devices(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
-        """The world says which devices a task holds; that counts."""
-        if entry.cls.needs.devices and indices:
-            self._rename_cuts(entry, indices)
-        if not entry.cls.device_requests or not indices:
-            return
-        devices = self.table.devices
-        wanted = sum(count for _, count in entry.cls.device_requests)
-        masks = devices.locate(entry.row, entry.cls.device_requests, indices[:wanted])
-        if set(masks) != set(entry.masks):
-            devices.give(entry.row, entry.masks)
-            self._hold(entry, masks)
-            self.zones.again(entry, None)
-            self.table.touch(entry.row)
-
-    def rename_zones(self, entry: TaskEntry) -> None:
-        """The world says which zones' amounts a task holds; that counts."""
-        if entry.task.zones is not None and entry.row >= 0:
-            self.zones.again(entry, entry.task.zones)
 
     def change_state(self, entry: TaskEntry, state: TaskState) -> None:
         """Between states that hold resources (assumed, bound, running, releasing)."""
@@ -367,21 +252,15 @@ class Ledger:
         group = entry.group
         if entry.state is PENDING and group is not None and not entry.task.gated:
             group.add_pending(entry, new=True)
-            if group.queue is not None:
-                self.queues.ask(group.queue, entry.cls.items, 1)
-                if self.queues.flavors:
-                    self.queues.ask(group.queue, self.wished_models(entry.cls).items(), 1)
+            self.accounts.ask(group.queue, entry.cls, 1)
             self.holds.hand_over(entry)
             return
-        self._count_group(entry, entry.state, 1)
+        self.accounts.count(entry, entry.state, 1)
 
     def add_new(self, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]) -> None:
         """:meth:`add_waiting` for new tasks of one class of a group that wait and are not gated."""
         group.add_pending_run(entries, cls)
-        if group.queue is not None:
-            self.queues.ask(group.queue, cls.items, len(entries))
-            if self.queues.flavors:
-                self.queues.ask(group.queue, self.wished_models(cls).items(), len(entries))
+        self.accounts.ask(group.queue, cls, len(entries))
         if self.holds.of(group.key):
             for entry in entries:
                 self.holds.hand_over(entry)
@@ -390,35 +269,19 @@ class Ledger:
         """A task that holds nothing disappears."""
         if entry.promised >= 0:
             self.withdraw(entry)
-        self._count_group(entry, entry.state, -1)
+        self.accounts.count(entry, entry.state, -1)
 
     # ------------------------------------------------------------------ queues
 
-    def join_queue(self, group: GroupEntry, queue: QueueEntry) -> None:
-        """The group's tasks count for this queue from now on."""
-        group.queue = queue
-        queue.groups[group.key] = group
-        self.queues.touch(queue)
-        for entry in group.tasks.values():
-            self._count_queue(queue, entry, 1)
-            if entry.promised >= 0:
-                self.queues.promise(queue, entry.cls.items, 1, firm=is_firm(group))
-                self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
-
     def leave_queue(self, group: GroupEntry) -> None:
-        queue = group.queue
-        if queue is None:
-            return
-        self.holds.drop_group(group.key)
-        for entry in group.tasks.values():
-            self._count_queue(queue, entry, -1)
-            if entry.promised >= 0:
-                self.queues.promise(queue, entry.cls.items, -1, firm=is_firm(group))
-                self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), -1)
-        del queue.groups[group.key]
-        self.queues.touch(queue)
-        group.queue = None
-        self.queues.drop_if_unused(queue)
+        """The inverse of :meth:`Accounts.join`; what is kept for the group is given up."""
+        if group.queue is not None:
+            self.holds.drop_group(group.key)
+            self.accounts.leave(group, group.queue)
+
+    def recount_models(self, groups: Iterable[GroupEntry]) -> None:
+        """Make the sums by device model anew, from all groups and from the work of other schedulers."""
+        self.accounts.recount_models(groups, self.holds)
 
     # ------------------------------------------------------------------ parts
 
@@ -433,17 +296,13 @@ class Ledger:
         sign = (state is TERMINATING) - (before is TERMINATING)
         if sign:
             self.table.planes[entry.row, RELEASING] += sign * entry.cls.vector
-            if entry.cls.needs.devices:
-                self.table.cards.put(entry.row, entry.key, entry.cuts, LEAVING, sign)
+            self.holdings.ends(entry, sign)
             self.table.touch(entry.row)
             if sign > 0:
                 self.leaving[entry.key] = entry
             else:
                 del self.leaving[entry.key]
-            if group is not None and group.queue is not None:
-                self.queues.release(group.queue, entry.cls.items, sign, firm=is_firm(group))
-                if self.queues.flavors:
-                    self.queues.release(group.queue, self.by_model(entry.cls, entry.row).items(), sign)
+            self.accounts.release(entry, sign)
         if group is not None:
             group.count(entry, before, -1)
             group.count(entry, state, 1)
@@ -451,145 +310,9 @@ class Ledger:
                 self.ends.stir(group)
         entry.state = state
 
-    def _count_group(self, entry: TaskEntry, state: TaskState, sign: int) -> None:
-        """Enter a task in its group's counters and its queue's sums as being in ``state``."""
-        group = entry.group
-        if group is None:
-            if state in OCCUPYING:
-                self.queues.hold_foreign(entry.cls.items, sign)
-                self.queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), sign)
-            return
-        group.count(entry, state, sign)
-        if group.timed and state in OCCUPYING:
-            self.ends.stir(group)
-        if state is PENDING and not entry.task.gated:
-            if sign > 0:
-                group.add_pending(entry)
-            else:
-                group.drop_pending(entry)
-        if group.queue is not None:
-            self._count_queue(group.queue, entry, sign, state)
-
-    def _count_queue(
-        self, queue: QueueEntry, entry: TaskEntry, sign: int, state: TaskState | None = None
-    ) -> None:
-        state = state or entry.state
-        firm = entry.group is not None and is_firm(entry.group)
-        if state in OCCUPYING:
-            self.queues.allocate(queue, entry.cls.items, sign, firm=firm)
-            if state is TERMINATING:
-                self.queues.release(queue, entry.cls.items, sign, firm=firm)
-            if self.queues.flavors:
-                by_model = self.by_model(entry.cls, entry.row).items()
-                self.queues.allocate(queue, by_model, sign)
-                if state is TERMINATING:
-                    self.queues.release(queue, by_model, sign)
-        elif state is PENDING and not entry.task.gated:
-            self.queues.ask(queue, entry.cls.items, sign)
-            if self.queues.flavors:
-                self.queues.ask(queue, self.wished_models(entry.cls).items(), sign)
-
-    def by_model(self, cls: TaskClass, row: int) -> dict[str, int]:
-        """What a task holds on a row by the names of single device models."""
-        names = self.queues.flavors
-        return flavored(cls, labels_at(self.table, row), names) if names and row >= 0 else NO_MODELS
-
-    def wished_models(self, cls: TaskClass) -> dict[str, int]:
-        """What a task asks for by the names of the models that would do."""
-        names = self.queues.flavors
-        return wished(cls, names) if names else NO_MODELS
-
-    def recount_models(self, groups: Iterable[GroupEntry]) -> None:
-        """Make the sums by device model anew, from all groups and from the work of other schedulers."""
-        self.queues.recount = False
-        self.queues.drop_flavored()
-        for on_row in self.table.tasks if self.queues.flavors else ():
-            for entry in on_row.values():
-                if entry.group is None:
-                    self.queues.hold_foreign(self.by_model(entry.cls, entry.row).items(), 1)
-        for group in groups:
-            queue = group.queue
-            if queue is None:
-                continue
-            for entry in group.tasks.values():
-                if entry.state is PENDING and not entry.task.gated:
-                    self.queues.ask(queue, self.wished_models(entry.cls).items(), 1)
-                if entry.state in OCCUPYING:
-                    by_model = self.by_model(entry.cls, entry.row).items()
-                    self.queues.allocate(queue, by_model, 1)
-                    if entry.state is TERMINATING:
-                        self.queues.release(queue, by_model, 1)
-                elif entry.promised >= 0:
-                    self.queues.promise(queue, self.by_model(entry.cls, entry.promised).items(), 1)
-        for hold in self.holds:
-            if hold.group.queue is not None:
-                self.queues.promise(hold.group.queue, self.by_model(hold.cls, hold.row).items(), 1)
-
     def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
         left = cls.placed.get(row, 0) + n
         if left:
             cls.placed[row] = left
         else:
             del cls.placed[row]
-
-    def _hold(self, entry: TaskEntry, masks: Masks) -> None:
-        devices = self.table.devices
-        devices.take(entry.row, masks)
-        entry.masks = masks
-        whole = tuple(share for resource, mask in masks for share in devices.shares(resource, mask))
-        entry.devices = whole + self.seats.shares(entry.row, entry.cuts) if entry.cuts else whole
-        self._settle_health(entry.row)
-
-    def _hold_cuts(self, entry: TaskEntry, cuts: Cuts) -> None:
-        """Enter what a task has of cards, in the state it is in."""
-        cards, row = self.table.cards, entry.row
-        cards.put(row, entry.key, cuts, HELD, 1)
-        if entry.state is TERMINATING:
-            cards.put(row, entry.key, cuts, LEAVING, 1)
-        entry.cuts = cuts
-        whole = (s for resource, mask in entry.masks for s in self.table.devices.shares(resource, mask))
-        entry.devices = (*whole, *self.seats.shares(row, cuts))
-
-    def _drop_cuts(self, entry: TaskEntry) -> None:
-        if entry.cls.needs.devices:
-            cards, cuts = self.table.cards, entry.cuts
-            entry.cuts = ()
-            if entry.state is TERMINATING:
-                cards.put(entry.row, entry.key, cuts, LEAVING, -1)
-            cards.put(entry.row, entry.key, cuts, HELD, -1)
-
-    def review_cuts(self, row: int) -> None:
-        """The node of the row has told of its cards: what tasks have of those that were unknown is known now."""
-        for entry in list(self.table.tasks[row].values()):
-            if any(cut.start == UNSEEN for cut in entry.cuts):
-                plain = sum(count for _, count in entry.cls.device_requests)
-                named, slices = entry.task.devices[plain:], entry.task.slices
-                self._drop_cuts(entry)
-                self._hold_cuts(entry, self.seats.reported(row, entry.cls.needs, named, slices))
-                self.table.touch(row)
-
-    def _rename_cuts(self, entry: TaskEntry, indices: tuple[int, ...]) -> None:
-        """What the world says of cards and slices counts, as far as it says it."""
-        plain = sum(count for _, count in entry.cls.device_requests)
-        named, slices = indices[plain:], entry.task.slices
-        if sorted(named) == sorted(cut.index for cut in entry.cuts if cut.index >= 0) and (
-            not slices
-            or sorted(slices) == sorted((c.index, c.profile, c.start) for c in entry.cuts if c.profile)
-        ):
-            return
-        before = entry.cuts
-        self._drop_cuts(entry)
-        cuts = self.seats.reported(entry.row, entry.cls.needs, named, slices)
-        self._hold_cuts(entry, cuts)
-        if cuts != before:
-            self.zones.again(entry, None)
-            self.table.touch(entry.row)
-
-    def _settle_health(self, row: int) -> None:
-        if any(slots.known != slots.healthy for slots in self.table.devices.rows[row].values()):
-            self.table.settle_allocatable(row)
-
-
-def is_firm(group: GroupEntry) -> bool:
-    """Whether no one may evict what the group holds."""
-    return group.group is not None and not group.group.preemptible

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
-from windlass.engine.fit import SCORE_UNITS, TIE_BITS
+from windlass.engine.judge import SCORE_UNITS, TIE_BITS
 from windlass.engine.policies import Policies
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
