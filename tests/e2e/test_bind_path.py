@@ -156,7 +156,7 @@ async def test_a_gang_that_cannot_be_finished_leaves_nothing(scene: Scene) -> No
     assert set(before) == {"g-0", "g-1", "g-2", "g-3"}
 
     async def told() -> bool:
-        found = {c["type"]: c for c in (await scene.group("g"))["status"].get("conditions") or ()}
+        found = {c["type"]: c for c in ((await scene.group("g")).get("status") or {}).get("conditions") or ()}
         return found.get("GangBindFailed", {}).get("status") == "True"
 
     await eventually(told, "the condition on the PodGroup")
