@@ -139,6 +139,10 @@ def test_one_process_has_the_rights_of_both() -> None:
         "containers"
     ]
     assert {"--with-controllers=true", "--otlp-endpoint=http://collector:4318"} <= set(container["args"])
+    both = of_kind(render.template("--set", "traces.endpoint=http://collector:4318"), "Deployment")
+    for deployment in both.values():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert "--otlp-endpoint=http://collector:4318" in container["args"]
     bound = {
         name: binding["subjects"][0]["name"]
         for name, binding in of_kind(objects, "ClusterRoleBinding").items()

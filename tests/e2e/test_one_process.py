@@ -15,13 +15,29 @@ from kubeobjects import group, node, pod
 from otlpsink import OtlpSink
 from realkube import end, spawn
 
-from windlass.api.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES
+from windlass.api.resources import EVENTS, LEASES, NODES, POD_GROUPS, PODS, QUEUES, VOLCANO_JOBS
 from windlass.client.blocking import BlockingClient
 from windlass.observe.tracing import trace_id
 
 SETTINGS = """leaderElection: {enabled: true, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1}
 scheduler: {withControllers: true}
 """
+TRAIN = {
+    "apiVersion": VOLCANO_JOBS.api_version,
+    "kind": "Job",
+    "metadata": {"name": "train"},
+    "spec": {
+        "schedulerName": "windlass",
+        "minAvailable": 1,
+        "tasks": [
+            {
+                "name": "worker",
+                "replicas": 1,
+                "template": {"spec": {"containers": [{"name": "main", "image": "x"}]}},
+            }
+        ],
+    },
+}
 
 
 @pytest.fixture
@@ -75,6 +91,11 @@ def test_one_process_schedules_controls_follows_its_settings_and_traces(
             until(lambda: len([s for s in sink.named("bind") if s["trace"] == trace]) == 2, log)
             assert sink.resources[0]["service.name"] == "windlass-scheduler"
             assert [k for s in sink.named("cycle") for k in s["links"] if k[0] == trace]
+            client.create(VOLCANO_JOBS, TRAIN, "default")
+            until(lambda: sink.named("pods created") and sink.named("group created"), log)
+            (group_there,) = sink.named("group created")
+            assert group_there["trace"] == sink.named("pods created")[0]["trace"]
+            assert group_there["attributes"]["windlass.job"] == "train"
             settings.write_text(SETTINGS + "log: {level: loud}\n")
             until(lambda: "settings refused" in log.read_text(), log)
             found: list[dict] = []

@@ -143,6 +143,7 @@ def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Cor
         registry=aboard.registry,
         beside=options.beside,
         workers=workers_of(options.values),
+        exporter=aboard.exporter,
     )
     lease = lease_of(options, CONTROLLERS_LEASE)
     identity = aboard.election.identity

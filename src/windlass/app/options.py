@@ -201,6 +201,11 @@ def _remote_arguments(remote: argparse.ArgumentParser, role: str) -> None:
     remote.add_argument("--metrics-bind", metavar="ADDR", help="HOST:PORT for /metrics, /healthz and /readyz")
     remote.add_argument("--log-format", choices=("text", "json"), help="of the log (default: text)")
     remote.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="send traces to this OTLP/HTTP collector (default: OTEL_EXPORTER_OTLP_ENDPOINT)",
+    )
+    remote.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         help="what is logged (default: info)",
@@ -265,11 +270,6 @@ def _scheduler_arguments(remote: argparse.ArgumentParser) -> None:
         default="",
         metavar="NAME",
         help="this pod: labelled windlass.dev/leads while it leads",
-    )
-    remote.add_argument(
-        "--otlp-endpoint",
-        metavar="URL",
-        help="send traces to this OTLP/HTTP collector (default: OTEL_EXPORTER_OTLP_ENDPOINT)",
     )
 
 

@@ -90,7 +90,7 @@ async def _control(options: RemoteOptions) -> None:
     from windlass.kits import garbage
     from windlass.kits import rng as chance
     from windlass.kits.clock import SystemClock
-    from windlass.observe import metrics
+    from windlass.observe import metrics, tracing
     from windlass.observe.endpoint import Endpoint, parse_address
     from windlass.scheduler.leader import LeaderLost
     from windlass.scheduler.leasethread import LeaseThread
@@ -100,6 +100,8 @@ async def _control(options: RemoteOptions) -> None:
     connection = kubeconfig.load(path, options.context)
     client = Client(HttpTransport(connection), user_agent="windlass-controllers", clock=clock, rng=rng)
     registry = metrics.registry()
+    identity = f"{socket.gethostname()}_{chance.uid(rng)}"
+    exporter = tracing.exporter(options.otlp_endpoint, os.environ, "windlass-controllers", identity)
     manager = ControllerManager(
         client,
         clock=clock,
@@ -108,11 +110,13 @@ async def _control(options: RemoteOptions) -> None:
         registry=registry,
         beside=options.beside,
         workers=companions.workers_of(options.values),
+        exporter=exporter,
     )
-    identity = f"{socket.gethostname()}_{chance.uid(rng)}"
     lease = companions.lease_of(options, companions.CONTROLLERS_LEASE)
     garbage.expect_long_lives()
-    election = LeaseThread(connection, identity, user_agent="windlass-controllers", clock=clock, options=lease)
+    election = LeaseThread(
+        connection, identity, user_agent="windlass-controllers", clock=clock, options=lease
+    )
     endpoint = Endpoint(registry, lambda: manager.synced or election.standing_by)
     if options.metrics:
         await endpoint.start(*parse_address(options.metrics))
@@ -136,3 +140,5 @@ async def _control(options: RemoteOptions) -> None:
     finally:
         await endpoint.stop()
         await client.close()
+        if exporter is not None:
+            await asyncio.to_thread(exporter.close)

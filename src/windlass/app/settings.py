@@ -54,7 +54,7 @@ FIELDS: tuple[Field, ...] = (
     Field("log.level", "info", "what is logged", live=True, choices=LEVELS),
     Field("log.format", "text", "of the log's lines", live=True, choices=("text", "json")),
     Field("metrics.bind", "", "`HOST:PORT` of /metrics, /healthz and /readyz; empty: none"),
-    Field("traces.endpoint", "", "URL of an OTLP/HTTP collector; empty: the environment's", roles=SCHEDULER),
+    Field("traces.endpoint", "", "URL of an OTLP/HTTP collector; empty: the environment's"),
     Field("leaderElection.enabled", False, "of several instances only the holder of a lease works"),
     Field("leaderElection.namespace", "kube-system", "where the lease, and what is learned, are kept"),
     Field("leaderElection.leaseSeconds", 15, "so long is a lease believed in", least=2, most=3600),

@@ -32,6 +32,7 @@ from windlass.controllers.vcjob.controller import JobController
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.adoption import VOLCANO, Peer
+from windlass.observe.tracing import Exporter
 
 COMPONENT = "windlass-controllers"
 
@@ -54,9 +55,10 @@ class ControllerManager:
         registry: CollectorRegistry | None = None,
         beside: Collection[Peer] = (),
         workers: int = 4,
+        exporter: Exporter | None = None,
     ) -> None:
         """``beside``: schedulers that still run; Volcano's controllers then keep jobs, groups and queues.
-        ``workers``: of each."""
+        ``workers``: of each. ``exporter``: takes spans of jobs."""
         self._own_informers = informers is None
         self.informers = informers or SharedInformers(client, clock, rng)
         self.recorder = EventRecorder(client, COMPONENT, clock, rng)
@@ -64,7 +66,7 @@ class ControllerManager:
         around = Surroundings(client, self.recorder, clock, rng, metrics)
         self.runners = {
             reconciler.name: Runner(reconciler, around, workers=workers)
-            for reconciler in _reconcilers(client, self.informers, clock, embedded, beside)
+            for reconciler in _reconcilers(client, self.informers, clock, embedded, beside, exporter)
         }
 
     @property
@@ -88,7 +90,12 @@ class ControllerManager:
 
 
 def _reconcilers(
-    client: Client, informers: SharedInformers, clock: Clock, embedded: bool, beside: Collection[Peer]
+    client: Client,
+    informers: SharedInformers,
+    clock: Clock,
+    embedded: bool,
+    beside: Collection[Peer],
+    exporter: Exporter | None,
 ) -> list[Reconciler]:
     kinds = [peer.kind for peer in beside]
     if VOLCANO in kinds:
@@ -96,7 +103,7 @@ def _reconcilers(
     reconcilers: list[Reconciler] = [
         QueueController(informers),
         PodGroupController(client, informers),
-        JobController(client, informers, clock),
+        JobController(client, informers, clock, exporter),
         GpuTierController(informers),
     ]
     if not embedded:

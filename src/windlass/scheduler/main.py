@@ -53,6 +53,7 @@ class Aboard:
     service: SchedulerService
     election: LeaseThread
     leads: asyncio.Event
+    exporter: tracing.Exporter | None = None
 
 
 Companion = Callable[[Aboard], Coroutine[Any, Any, None]]
@@ -119,7 +120,9 @@ async def serve(options: ProcessOptions) -> None:
     election = LeaseThread(
         connection, identity, user_agent="windlass-scheduler", clock=clock, options=options.lease
     )
-    aboard = Aboard(connection, client, informers, clock, rng, registry, service, election, asyncio.Event())
+    aboard = Aboard(
+        connection, client, informers, clock, rng, registry, service, election, asyncio.Event(), exporter
+    )
     beside = [companion(aboard) for companion in options.companions]
     FieldMetrics(registry, service.metrics, service.model)
     endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)

@@ -88,10 +88,8 @@ containers:
       - name: POD_UID
         valueFrom:
           fieldRef: {fieldPath: metadata.uid}
-      {{- if .config }}
       {{- with .root.Values.traces.env }}
       {{- toYaml . | nindent 6 }}
-      {{- end }}
       {{- end }}
     ports:
       - name: metrics

@@ -26,6 +26,7 @@ from windlass.controllers.caches import Index, Stored, decode_stored
 from windlass.controllers.effects import Delete, Effects, controller_of
 from windlass.controllers.runner import Watch
 from windlass.controllers.vcjob import status as statuses
+from windlass.controllers.vcjob.journeys import JobJourneys
 from windlass.controllers.vcjob.members import Members, members
 from windlass.controllers.vcjob.observed import Observed
 from windlass.controllers.vcjob.policies import missing
@@ -33,6 +34,7 @@ from windlass.controllers.vcjob.spec import read
 from windlass.controllers.vcjob.step import step
 from windlass.controllers.vcjob.table import RESTARTABLE
 from windlass.kits.clock import Clock
+from windlass.observe.tracing import Exporter
 
 Json = dict[str, Any]
 _STALE_CACHE_SECONDS = 0.2
@@ -48,8 +50,11 @@ class JobController:
     name = "vcjob"
     pause_seconds = 0.0
 
-    def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, informers: Informers, clock: Clock, exporter: Exporter | None = None
+    ) -> None:
         self._client = client
+        self._journeys = JobJourneys(exporter) if exporter is not None else None
         self._clock = clock
         self._jobs: Informer[Stored] = informers.informer(VOLCANO_JOBS, decode=decode_stored)
         self._pods: Informer[Pod] = informers.informer(PODS, decode=decode_pod)
@@ -94,12 +99,17 @@ class JobController:
         stored = self._jobs.items.get(key)
         commands = sorted(self._commands_of.get(key).values(), key=_age)
         if stored is None:
+            if self._journeys is not None:
+                self._journeys.gone(key)
             return Effects(stages=(tuple(_discard(command) for command in commands),) if commands else ())
         job = stored.object
         pods = members(self._pods_of.get(stored.uid).values())
         if await self._caches_lag(job, pods):
             return Effects(requeue_after=_STALE_CACHE_SECONDS)
-        return step(job, self._observe(job, pods, tuple(commands)))
+        seen = self._observe(job, pods, tuple(commands))
+        if self._journeys is not None:
+            self._journeys.look(key, job, seen)
+        return step(job, seen)
 
     def _observe(self, job: Json, pods: Members, commands: tuple[Json, ...]) -> Observed:
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
