@@ -333,7 +333,8 @@ def test_other_spellings_are_normalised_and_recorded(api: Cluster, installed: li
 
     def moved() -> Json | None:
         found = api.get(f"{QUEUES}/spelled").ok()
-        return found if "guaranteed" not in found["spec"] else None
+        recorded = (found.get("status") or {}).get("conditions")
+        return found if "guaranteed" not in found["spec"] and recorded else None
 
     found = eventually(moved, 30)
     assert found["spec"]["guarantee"] == {"resource": {"cpu": "1"}}

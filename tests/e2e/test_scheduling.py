@@ -90,9 +90,14 @@ async def test_a_gang_that_does_not_fit_waits_with_its_true_reason_and_then_runs
     assert record["position"] == 1
     assert record["waitingHelps"] == "yes"
     assert f"{scene.namespace}/first" in record["holders"]
-    conditions = {c["type"]: c for c in (await scene.group("second"))["status"]["conditions"]}
-    assert conditions["Unschedulable"]["status"] == "True"
-    assert conditions["Unschedulable"]["message"] == record["message"]
+
+    async def unschedulable() -> Json | None:
+        status = (await scene.group("second")).get("status") or {}
+        return next((c for c in status.get("conditions") or () if c["type"] == "Unschedulable"), None)
+
+    condition = await eventually(unschedulable, "its condition")
+    assert condition["status"] == "True"
+    assert condition["message"] == record["message"]
     assert await scene.group_phase("second") == "Inqueue"
     assert sorted(await scene.bound()) == ["first-0", "first-1", "first-2"]  # not one GPU is held by it
 
