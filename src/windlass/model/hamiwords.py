@@ -2,8 +2,8 @@
 
 The plug-in hands a container the cards that ``hami.io/vgpu-devices-to-allocate`` names for it, init containers first,
 and takes each off the list; it finds the pod by the lock on its node (:mod:`windlass.scheduler.hamilock`). HAMi's
-scheduler counts ``hami.io/vgpu-devices-allocated``. A whole card has all memory and 100 percent of the compute, which to
-HAMi means that nobody else gets in.
+scheduler counts ``hami.io/vgpu-devices-allocated``. A whole card has all memory and 100 percent of the compute, which
+to HAMi means that nobody else gets in.
 """
 
 from __future__ import annotations
