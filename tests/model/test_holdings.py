@@ -88,7 +88,9 @@ class Scene:
         return bind
 
     def claim(self, name: str, *devices: str, **more: Any) -> None:
-        results = [{"request": "r", "driver": "gpu.nvidia.com", "pool": "p", "device": one} for one in devices]
+        results = [
+            {"request": "r", "driver": "gpu.nvidia.com", "pool": "p", "device": one} for one in devices
+        ]
         status = {"allocation": {"devices": {"results": results}}} if devices else {}
         obj = {
             "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"},
