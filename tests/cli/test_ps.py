@@ -9,6 +9,9 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import Blocker, Explanation, Reason
+from windlass.cli import tables
+from windlass.cli.commands.ps import give_way
+from windlass.cli.why import short_names
 
 
 @pytest.fixture
@@ -26,6 +29,20 @@ def test_transcripts(transcript):
 
 def test_no_line_is_wider_than_80_cells(windlass):
     assert max(map(len, windlass("ps").out.splitlines())) <= 80
+
+
+def test_the_time_to_the_start_is_not_what_gives_way():
+    words = "needs 8 GPUs, 0 free, #1, ~4m"
+    assert give_way(words, 40) == words
+    assert tables.cells(give_way(words, 20)) == 20
+    assert give_way(words, 20).endswith(", #1, ~4m")
+    assert tables.cells(give_way(words, 5)) <= 5
+    assert give_way("sim-0 sim-1 sim-2", 8) == "sim-0 s…"
+
+
+def test_in_a_sentence_pods_without_a_group_have_their_own_names():
+    text = "when default/pod:a, lab/pod:b and 2 more end, as learned (of default/pod:a by 3 earlier runs)"
+    assert short_names(text).startswith("when a, lab/b and 2 more end")
 
 
 def test_running_come_first_then_waiting_by_position_then_finished(windlass):

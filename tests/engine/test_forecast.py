@@ -55,6 +55,17 @@ def test_a_gang_starts_when_enough_of_those_before_it_have_ended(box: Cluster) -
     box.settle()
 
 
+def test_of_many_that_have_to_end_the_last_three_are_named(box: Cluster) -> None:
+    for number in range(1, 6):
+        running(box, f"r{number}", 1, "gpu=1", seconds=100.0 * number)
+    running(box, "rest", 3, "gpu=1", seconds=5000)
+    box.gang("five", 5, "gpu=1")
+    box.cycle()
+    words = "when ns/r3, ns/r4, ns/r5 and 2 more end, as their owners estimate"
+    assert box.explain("five").estimate_basis == words
+    box.settle()
+
+
 def test_without_any_estimate_nothing_is_said(box: Cluster) -> None:
     running(box, "busy", 8, "gpu=1", seconds=None)
     box.gang("g", 2, "gpu=2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 ELLIPSIS = "…"
 _GAP = "  "
@@ -43,11 +43,12 @@ def render(
     limits: Sequence[int] = (),
     right: frozenset[int] = frozenset(),
     show_header: bool = True,
+    give_way: Callable[[str, int], str] = shorten,
 ) -> str:
     """The table as text, one line per row, each ending in a line feed.
 
-    ``width`` > 0: no line is longer; the last column gives way. ``limits``: most cells per column (0: any).
-    ``right``: columns set flush right. Line breaks in a cell become spaces.
+    ``width`` > 0: no line is longer; the last column gives way, by ``give_way``. ``limits``: most cells per column
+    (0: any). ``right``: columns set flush right. Line breaks in a cell become spaces.
     """
     lines = [list(header), *rows] if show_header else list(rows)
     clean = [[_one_line(cell) for cell in line] for line in lines]
@@ -64,7 +65,7 @@ def render(
     for line in clean:
         parts = []
         for column, cell in enumerate(line):
-            shown = shorten(cell, widths[column]) if column == count - 1 else cell
+            shown = give_way(cell, widths[column]) if column == count - 1 else cell
             padding = " " * max(0, widths[column] - cells(shown))
             parts.append(padding + shown if column in right else shown + padding)
         text.append(_GAP.join(parts).rstrip() + "\n")

@@ -171,7 +171,8 @@ def group_title(key: str) -> str:
 
 def short_names(text: str) -> str:
     """Groups in a sentence, as :func:`group_title` calls them."""
-    return " ".join(_ANY_UID.sub("", word.removeprefix("default/")) for word in text.split(" "))
+    words = [word.replace("/pod:", "/", 1).removeprefix("default/") for word in text.split(" ")]
+    return " ".join(_ANY_UID.sub("", word) for word in words)
 
 
 def ahead(record: Explanation, most: int = 5) -> str:

@@ -54,8 +54,7 @@ def _basis(forecast: Forecast, learned: Mapping[str, str]) -> str:
         return "it fits now, and goes when its turn comes"
     shown = list(forecast.after[-_SHOWN:])
     more = len(forecast.after) - len(shown)
-    if more:
-        shown.insert(0, f"{more} more")
+    shown += [f"{more} more"] if more else []
     names = shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
     one = len(forecast.after) == 1
     verb = "ends" if one else "end"

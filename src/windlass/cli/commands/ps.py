@@ -20,6 +20,8 @@ from windlass.kits.timestamps import age, rfc3339
 HEADER = ("JOB", "QUEUE", "STATE", "GPUS", "AGE", "WHERE / WHY")
 _LIMITS = (24, 12, 11, 14, 0, 0)
 _RANKS = {"Running": 0, "Starting": 1, "Restarting": 2, "Unknown": 2, "Deleting": 3, "Pending": 4}
+LEAST = 6
+"""Cells of a reason that is worth showing."""
 RECENT = 15
 """Finished jobs that are shown without ``--all``."""
 
@@ -100,7 +102,19 @@ def _show(invocation: Invocation, jobs: list[Job], utc: bool) -> None:
             width=0 if invocation.wide else invocation.out.width,
             limits=() if invocation.wide else _LIMITS,
             right=frozenset((3,)),
+            give_way=give_way,
         )
+    )
+
+
+def give_way(text: str, width: int) -> str:
+    """Of a job that waits the place in the queue and the time to its start stay; the reason is in ``explain``."""
+    reason, mark, position = text.partition(", #")
+    room = width - tables.cells(mark + position)
+    return (
+        f"{tables.shorten(reason, room)}{mark}{position}"
+        if mark and room > 0
+        else tables.shorten(text, width)
     )
 
 

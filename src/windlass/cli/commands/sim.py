@@ -106,6 +106,7 @@ def run(
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
     from windlass.cli import reporting, simtables, simulating
+    from windlass.cli.words import plural
 
     both = given["time_share"] == "both"
     chosen = simulating.chosen_policies(policies, given["run_times"], both=both)
@@ -116,7 +117,7 @@ def run(
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
     results = simulating.play_all(invocation, jobs, chosen, setup, reports.look)
-    said = f"{len(jobs)} jobs on {setup.said}"
+    said = f"{plural(len(jobs), 'job')} on {setup.said}"
     if invocation.output == "csv":
         invocation.out.write(simtables.as_csv([result.figures for result in results]))
     elif invocation.output in ("", "table"):
