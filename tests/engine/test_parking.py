@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from cluster_dsl import needs, queue
 from hypothesis import given, settings
@@ -14,10 +15,10 @@ from windlass.engine.groups import GroupEntry
 from windlass.engine.parking import Bucket, ParkingLot, Waits
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueTree
-from windlass.engine.table import USED, NodeTable
+from windlass.engine.table import PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.turns import Turns
 from windlass.plugins.defaults import default_plugins
-from windlass.spi.objects import Node
+from windlass.spi.objects import Needs, Node
 
 
 def group(key: str, order: int) -> GroupEntry:
@@ -254,3 +255,31 @@ def test_pop_ends(n: int) -> None:
     for _ in range(n):
         rig.add("a")
     assert sum(rig.pop() is not None for _ in range(n + 3)) == n
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(("cpu", "memory", "nvidia.com/gpu")), st.integers(0, 9))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(AMOUNTS, st.sampled_from((USED, RELEASING, PROMISED)), AMOUNTS), min_size=1, max_size=5
+    ),
+    st.lists(AMOUNTS, min_size=1, max_size=6),
+)
+def test_few_rows_and_classes_are_looked_at_as_many_are(nodes, asked) -> None:
+    lot, table, queues = lot_of(*[Node(f"n{i}", {"pods": 2, **has}) for i, (has, _, _) in enumerate(nodes)])
+    leaf = queues.get("q")
+    for at, request in enumerate(asked):
+        wanted = Needs(tuple(sorted((name, units) for name, units in request.items() if units)))
+        cls = TaskClass(at, wanted, table, Policies(default_plugins()))
+        bucket = lot.enter((at,), leaf, group(f"g{at}", at))
+        lot.park(bucket, Waits(room={cls: 1}))
+    for i, (_, plane, amounts) in enumerate(nodes):
+        for name, units in amounts.items():
+            column = table.column(name)
+            table.planes[table.rows[f"n{i}"], plane, column] = units
+    rows = np.array(sorted(table.rows.values()), dtype=np.int64)
+    few = list(lot._candidates(rows))
+    many = list(lot._candidates(np.tile(rows, 9)))
+    assert few == many

@@ -32,6 +32,8 @@ from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTa
 from windlass.spi.plugins import Domain, Overheard
 
 Signature = tuple[Hashable, ...]
+_FEW_ROWS, _FEW_CLASSES = 8, 64
+"""So few rows and classes are faster looked at one by one."""
 
 
 def line_of(queue: QueueEntry) -> Signature:
@@ -144,6 +146,8 @@ class ParkingLot:
         """Whether, by counting, some domain would hold the step of a group that has to be in one."""
         self._matrix: NDArray[np.int64] | None = None
         self._matrix_classes: list[TaskClass] = []
+        self._asked: dict[TaskClass, list[tuple[int, int]]] = {}
+        """Of the classes of ``by_class``: column and amount of what a task asks for, as far as somebody looked."""
 
     # ------------------------------------------------------------------ membership
 
@@ -260,6 +264,8 @@ class ParkingLot:
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
         """The watched classes of which a task might fit on one of the rows, by amounts alone, now or once
         what terminates is gone."""
+        if len(rows) <= _FEW_ROWS and len(self.by_class) <= _FEW_CLASSES:
+            return self._candidates_of(rows.tolist())
         if self._matrix is None or self._matrix.shape[1] != self._table.width:
             self._matrix_classes = list(self.by_class)
             for cls in self._matrix_classes:
@@ -270,6 +276,32 @@ class ParkingLot:
         most = (planes[:, ALLOCATABLE] - staying).max(axis=0)
         fitting = np.flatnonzero((self._matrix <= np.maximum(most, 0)).all(axis=1))
         return [self._matrix_classes[at] for at in fitting.tolist()]
+
+    def _candidates_of(self, rows: list[int]) -> list[TaskClass]:
+        """The same, of a few, in plain integers."""
+        most: list[int] = []
+        for allocatable, used, releasing, promised in self._table.planes[rows].tolist():
+            free = [
+                has - taken + goes - kept
+                for has, taken, goes, kept in zip(allocatable, used, releasing, promised, strict=True)
+            ]
+            most = list(map(max, most, free)) if most else free
+        asked = self._asked
+        if len(asked) > 2 * _FEW_CLASSES:
+            asked.clear()
+        found = []
+        for cls in self.by_class:
+            amounts = asked.get(cls)
+            if amounts is None:
+                cls.fit_vector()
+                units = cls.vector.tolist()
+                amounts = asked[cls] = [(at, units[at]) for at in range(len(units)) if units[at] > 0]
+            for at, amount in amounts:
+                if most[at] < amount:
+                    break
+            else:
+                found.append(cls)
+        return found
 
     def _wake_by_domain(self, moved: set[int], woken: dict[Bucket, None]) -> None:
         for plugin in self._domains:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from windlass.sim.cluster import GPU
 from windlass.sim.jobs import WHOLE, TraceJob, pod_sizes
 from windlass.sim.policies import Made
@@ -11,6 +9,7 @@ from windlass.sim.progress import JobRun, Pod
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Dialect, Group, Needs, Task, TaskState
 
+RUNNING = TaskState.RUNNING
 POOL = "default"
 """The queue of all jobs where a policy knows but one."""
 NAMESPACE = "sim"
@@ -85,9 +84,22 @@ def _needs(job: TraceJob, gpus: int, cpu: int, memory: int, dialect: Dialect) ->
 
 def next_incarnation(task: Task, tries: int) -> Task:
     """The pod that its owner makes anew in place of one that is gone."""
-    return replace(task, uid=f"{task.key}#{tries}", state=TaskState.PENDING, node="", started=None)
+    return Task(
+        task.key, f"{task.key}#{tries}", task.group, task.needs, index=task.index, created=task.created
+    )
 
 
 def running(pod: Pod, now: float) -> Task:
     """The pod as the world reports it once it runs."""
-    return replace(pod.task, state=TaskState.RUNNING, node=pod.node, started=now)
+    task = pod.task
+    return Task(
+        task.key,
+        task.uid,
+        task.group,
+        task.needs,
+        index=task.index,
+        state=RUNNING,
+        node=pod.node,
+        created=task.created,
+        started=now,
+    )
