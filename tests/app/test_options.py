@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ from windlass.app.options import (
     up_options,
 )
 from windlass.app.reporting import WordsReporter
-from windlass.app.running import differs, resumed, take_lock, wait_for_record
-from windlass.kits.clock import SystemClock
+from windlass.app.running import READY_SECONDS, differs, resumed, take_lock, wait_for_record
+from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.state import StateFolder
 
 
@@ -181,6 +182,23 @@ def test_one_lock_per_folder(tmp_path: Path):
     record = wait_for_record(state, SystemClock())
     assert record is not None
     assert record["pid"] == 1
+    lock.release()
+
+
+@pytest.mark.parametrize("record", [{"ready": True, "pid": 1, "startTicks": 0}, {"ready": False, "pid": 1}])
+def test_who_is_not_ready_is_waited_for_as_long_as_a_start_may_take(
+    tmp_path: Path, fake_clock: FakeClock, record: dict[str, Any]
+) -> None:
+    """The first is of one that crashed: the number is another process's now."""
+    state = StateFolder(tmp_path)
+    lock = take_lock(state)
+    assert lock is not None
+    state.write_supervisor(record)
+    begin = fake_clock.monotonic()
+    with pytest.raises(WindlassError) as caught:
+        wait_for_record(state, fake_clock)  # type: ignore[arg-type]
+    assert caught.value.code == "WL-UP-504"
+    assert fake_clock.monotonic() - begin > READY_SECONDS
     lock.release()
 
 

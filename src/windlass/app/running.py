@@ -10,10 +10,13 @@ from windlass.app.options import UpOptions
 from windlass.cli.starting import state_problem
 from windlass.kits.clock import SystemClock
 from windlass.kits.files import FileLock
+from windlass.kits.processes import is_alive
 from windlass.kits.state import StateError, StateFolder
 from windlass.node.options import parse_images
 
-_PATIENCE_SECONDS = 10.0
+READY_SECONDS = 60.0
+"""So long may a start take: then its supervisor gives up."""
+_ENDING_SECONDS = 15.0
 _WORDS = {"port": "--port", "gpus": "--gpus", "nodeName": "--node-name", "images": "--images"}
 
 
@@ -47,19 +50,25 @@ def resumed(options: UpOptions) -> UpOptions:
 def wait_for_record(state: StateFolder, clock: SystemClock) -> dict[str, Any] | None:
     """The record of the supervisor that holds the lock, once it is ready; ``None`` if it let go meanwhile.
 
-    A supervisor that does not become ready in time is told by its unready record.
+    Raises :class:`WindlassError` for one that does neither within the time that a start may take.
     """
-    deadline = clock.monotonic() + _PATIENCE_SECONDS
+    deadline = clock.monotonic() + READY_SECONDS + _ENDING_SECONDS
     while True:
         record = state.read_supervisor()
-        if record is not None and record.get("ready"):
+        # Who has just taken the lock after a crash has not yet written over what the one before said of itself.
+        if record is not None and record.get("ready") and is_alive(record["pid"], record.get("startTicks")):
             return record
         probe = FileLock(state.lock)
         if probe.acquire():
             probe.release()
             return None
         if clock.monotonic() >= deadline:
-            return record or {}
+            raise WindlassError(
+                "WL-UP-504",
+                "a control plane that is being started here does not get ready",
+                evidence=f"its supervisor, pid {(record or {}).get('pid')}, holds {state.lock}",
+                remedies=(f"tail -n 50 {state.logs}/*.log", "windlass doctor"),
+            )
         clock.pause(0.05)
 
 

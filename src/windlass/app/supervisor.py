@@ -28,6 +28,7 @@ from windlass.api.errors import WindlassError
 from windlass.app.listening import LOOPBACK, bind_tcp, bind_unix
 from windlass.app.options import UpOptions
 from windlass.app.reporting import Reporter
+from windlass.app.running import READY_SECONDS
 from windlass.app.watchers import Courier, Readiness
 from windlass.cli.starting import last_words, state_problem
 from windlass.kits import processes
@@ -49,7 +50,6 @@ USELESS_TO_RETRY = 78
 _DISK_FULL = ("WL-STATE-507", "WL-STORE-507")
 """With these a control plane that ran gives up, and what it runs goes on."""
 
-_READY_SECONDS = 60.0
 _HEALTHY_SECONDS = 30.0
 _TICK_SECONDS = 2.0
 _JUMP_SECONDS = 10.0
@@ -185,7 +185,7 @@ class Supervisor:
             if not self._ready and self._readiness is not None:
                 if self._readiness.done:
                     self._became_ready()
-                elif self._clock.monotonic() - self._began > _READY_SECONDS:
+                elif self._clock.monotonic() - self._began > READY_SECONDS:
                     return self._not_ready()
             self._notice_clock_jump()
             self._limit_logs()
@@ -262,7 +262,7 @@ class Supervisor:
         waits_for = self._readiness.waits_for if self._readiness is not None else "the server"
         return WindlassError(
             "WL-UP-504",
-            f"the control plane was not ready within {_READY_SECONDS:.0f} s",
+            f"the control plane was not ready within {READY_SECONDS:.0f} s",
             evidence=f"it still waits for {waits_for}; logs: {self._state.logs}",
             remedies=(f"tail -n 50 {self._state.logs}/*.log", "windlass doctor"),
         )
