@@ -329,8 +329,11 @@ async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books:
     begun = time.monotonic()
     part = WindlassPart(kube, "scheduler", name="scheduler-restart")
     try:
-        await books.until(batch, PATIENCE_SECONDS)
+        await books.until(batch, 2 * PATIENCE_SECONDS)
         cpu, peak = usage(part.pid)
+    except SystemExit:
+        print(f"after {usage(part.pid)} (CPU s, MiB): {part.text()[-2000:]}", file=sys.stderr)
+        raise
     finally:
         part.stop()
     first = min(books.bound[name] for name in batch.created)
