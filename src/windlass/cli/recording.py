@@ -37,7 +37,7 @@ def since_of(invocation: Invocation, text: str) -> float:
         seconds = durations.parse_long(text)
     except ValueError as error:
         raise WindlassError(
-            "WL-USE-400", f"--since {text}: {error}, or 30d", remedies=("windlass sim record --since 30d",)
+            "WL-USE-400", f"--since {text}: {error}", remedies=("windlass sim record --since 30d",)
         ) from None
     return invocation.clock.now() - seconds
 

@@ -30,9 +30,12 @@ def parse(text: str) -> float:
 def parse_long(text: str) -> float:
     """Seconds of what :func:`parse` reads, or of days: ``30d``, ``1d12h``. Raises ``ValueError``."""
     days = _DAYS.fullmatch(text)
-    if days is None:
-        return parse(text)
-    return 86_400.0 * float(days[1]) + (parse(days[2]) if days[2] else 0.0)
+    try:
+        if days is None:
+            return parse(text)
+        return 86_400.0 * float(days[1]) + (parse(days[2]) if days[2] else 0.0)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 1h30m or 30d") from None
 
 
 def write(seconds: float) -> str:

@@ -251,7 +251,7 @@ _ALL = (
     _timed("sjf", "gangs, the shortest first; who does not fit is passed (exact run times)", _shortest),
     Policy(
         "model-grouping",
-        "fifo-backfill, but jobs that came within an hour go by their AI model, so that cards load it seldom",
+        "fifo-backfill, but jobs of one hour go by their AI model: fewer loads",
         lambda _: Made(_packed(ModelGrouping()), dress=_with_model),
     ),
     Policy(
@@ -286,7 +286,7 @@ _ALL = (
     ),
     Policy(
         "kube",
-        "pods one by one, up to a node's GPUs each, on the emptiest node; a job in part is given up after 30 min",
+        "pods one by one on the emptiest node; a job in part is given up after 30 min",
         lambda _: Made(_spread(), Singly()),
     ),
     Policy("kube-pack", "the same on the fullest node", lambda _: Made(_packed(), Singly())),

@@ -311,7 +311,7 @@ def policies(invocation: Invocation) -> int:
 @standard(namespace=False)
 def formats(invocation: Invocation) -> int:
     """List the formats of traces that can be read."""
-    from windlass.cli import tables
+    from windlass.cli import simtables, tables
     from windlass.sim.traces.formats import FORMATS as KNOWN
 
     if invocation.structured:
@@ -319,5 +319,6 @@ def formats(invocation: Invocation) -> int:
         emit(invocation, {"items": items}, names=list(KNOWN))
         return 0
     rows = [[f.name, f.summary, ",".join(f.columns)] for f in KNOWN.values()]
-    invocation.out.write(tables.render(["FORMAT", "WHAT IT IS", "COLUMNS THAT TELL IT"], rows))
+    width = max(invocation.out.width, simtables.WIDE)
+    invocation.out.write(tables.render(["FORMAT", "WHAT IT IS", "COLUMNS THAT TELL IT"], rows, width=width))
     return 0

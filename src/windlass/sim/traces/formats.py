@@ -63,5 +63,5 @@ def read(lines: Sequence[str], file: str, name: str = "") -> list[TraceJob]:
         raise TraceError(file, 1, "", f"the header is that of no format that is known ({', '.join(FORMATS)})")
     jobs = form.read(lines, file)
     if not jobs:
-        raise TraceError(file, 0, "", "there is no job in it")
+        raise TraceError(file, 0, "", "there is no job in it (those that have not ended are left out)")
     return jobs
