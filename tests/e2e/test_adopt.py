@@ -15,7 +15,7 @@ from clusters import Cluster, eventually
 from installedkube import windlass
 from realkube import serving
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 SCHEDULER = "/apis/apps/v1/namespaces/windlass-system/deployments/windlass-scheduler"
 
 
@@ -71,7 +71,7 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
     assert sorted(used) == ["gpu-1"] * 4 + ["gpu-2"] * 4  # each counted what the other had placed
 
     scene.gang("r3", "research", 2)  # no room: Windlass says why
-    eventually(lambda: "windlass.dev/explanation" in scene.told("r3"), 30)
+    eventually(lambda: "windlass.dev/explanation" in scene.told("r3"))
     back = scene.say("uninstall", "--adopted", "-q", "research")
     assert f"queue research: 3 gangs given back to {scene.title}" in back
     assert not scene.handed("r3")
@@ -95,7 +95,7 @@ def test_gangs_that_share_cards_stay_with_kai(scene: Scene) -> None:
         found = scene.api.get(f"/api/v1/namespaces/{scene.space}/events").ok()["items"]
         return {e["involvedObject"]["name"] for e in found if e["reason"] == "NotAdopted"} >= {"s1", "s2"}
 
-    eventually(told, 30)
+    eventually(told)
     assert not scene.handed("s2")
     marked = [word for name in ("default", "prod") for word in ("-q", name)]
     refused = windlass(scene.kube, "install", "--adopt", "kai", "--finish", *marked)
@@ -120,13 +120,13 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
 
     marked = [word for name in ("default", "prod", "research") for word in ("-q", name)]
     ended = scene.meanwhile("install", "--adopt", scene.kind, "--finish", *marked)
-    eventually(lambda: scene.instances() == 0, 60)
+    eventually(lambda: scene.instances() == 0)
     scene.stop_other()
     assert f"{scene.title} decides nothing any more" in ended()
     (container,) = scene.api.get(SCHEDULER).ok()["spec"]["template"]["spec"]["containers"]
     assert not [word for word in container["args"] if word.startswith("--beside")]
     scene.start_windlass()  # the Deployments have changed
-    eventually(lambda: not scene.handed("r1"), 30)
+    eventually(lambda: not scene.handed("r1"))
     scene.gang("r4", "research", 2)
     scene.run("r4")
     assert scene.binders()["r4-0"] == {"windlass"}
@@ -137,9 +137,9 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
         (container,) = scene.api.get(SCHEDULER).ok()["spec"]["template"]["spec"]["containers"]
         return f"--beside={scene.kind}" in container["args"]
 
-    eventually(beside, 30)
+    eventually(beside)
     scene.start_windlass()
-    eventually(lambda: scene.instances() == 1, 60)
+    eventually(lambda: scene.instances() == 1)
     scene.start_other()
     assert f"queue research: 4 gangs given back to {scene.title}" in returned()
     assert scene.api.get(SCHEDULER).status == 404

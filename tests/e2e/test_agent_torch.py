@@ -98,7 +98,7 @@ async def _gang(box: NodeBox, folder: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 async def test_two_ddp_gangs_train_at_once_on_the_same_port(tmp_path: Path, torch_python: str) -> None:
     (tmp_path / "bin").mkdir()
     wrapper = tmp_path / "bin/torchrun"

@@ -200,19 +200,19 @@ def _play(
     pod(api, "early", 1)
     assert bind(api, "early")[0] == 201  # nobody answers yet, and nobody is held up
     first = instances["windlass-scheduler-0"] = GuardedInstance(kube, api, 0)
-    eventually(lambda: chosen() == [first.pod], 60)
-    eventually(lambda: first.status() == 200, 60)
+    eventually(lambda: chosen() == [first.pod])
+    eventually(lambda: first.status() == 200)
 
     # A leader answers: what fits is let through and counted, what does not is refused.
     pod(api, "fits", 2)
     pod(api, "does-not", 2)
-    eventually(lambda: _asked(api, first), 60)
+    eventually(lambda: _asked(api, first))
     assert bind(api, "fits") == (201, "")
     status, why = bind(api, "does-not")
     assert status == 403, why
     assert "node gpu1 has no room for pod default/does-not: 2 nvidia.com/gpu of 1 left" in why
     pod(api, "ours", 1, "windlass")
-    eventually(lambda: api.get(f"{PODS}/ours").ok()["spec"].get("nodeName") == "gpu1", 60)
+    eventually(lambda: api.get(f"{PODS}/ours").ok()["spec"].get("nodeName") == "gpu1")
     status, why = bind(api, "does-not")
     assert (status, "of 0 left" in why) == (403, True)
 
@@ -230,8 +230,8 @@ def _play(
     pod(api, "meanwhile", 1)
     assert bind(api, "meanwhile") == (201, "")
     second = instances["windlass-scheduler-1"] = GuardedInstance(kube, api, 1)
-    eventually(lambda: second.pod in chosen(), 60)
-    eventually(lambda: _asked(api, second), 60)
+    eventually(lambda: second.pod in chosen())
+    eventually(lambda: _asked(api, second))
     status, why = bind(api, "does-not")
     assert (status, "has no room" in why) == (403, True)
 
@@ -240,7 +240,7 @@ def _play(
     again.pod = first.pod
     (again.guard_port,) = free_ports(1)
     InstalledProcess.__init__(again, kube, api, "scheduler", 0)
-    eventually(lambda: chosen() == [second.pod], 60)
+    eventually(lambda: chosen() == [second.pod])
     assert bind(api, "does-not")[0] == 403
 
 

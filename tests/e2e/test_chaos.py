@@ -6,7 +6,7 @@ import pytest
 from chaos_rounds import FAULTS, run_round
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_nothing_is_lost_started_or_given_twice(fault: str):
     outcome = run_round(20260101, fault)

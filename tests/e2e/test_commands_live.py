@@ -29,7 +29,7 @@ from windlass.cli.invocation import Surroundings, Target, connect
 from windlass.client.blocking import BlockingClient
 
 Json = dict[str, Any]
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
@@ -194,8 +194,8 @@ def installed(kube: RealKube, api: Cluster) -> Iterator[list[InstalledProcess]]:
         assert in_process("install") == 0
     made = [InstalledProcess(kube, api, part) for part in ("controllers", "scheduler")]
     try:
-        eventually(lambda: [one.status() for one in made] == [200, 200], 60)
-        eventually(lambda: _open(api, "default"), 60)
+        eventually(lambda: [one.status() for one in made] == [200, 200])
+        eventually(lambda: _open(api, "default"))
         yield made
     finally:
         for one in made:
@@ -284,10 +284,10 @@ def test_the_commands_work_as_on_a_laptop(
         assert done.code == 0, words
         assert re.search(said, done.out + done.err), words
         if line == STEPS[7][0]:
-            eventually(lambda: _bound(api, "batch") == 1, 30)
+            eventually(lambda: _bound(api, "batch") == 1)
         elif line.startswith(("apply", "submit --name late")):
             name = "filed" if line.startswith("apply") else "late"
-            eventually(lambda name=name: api.get(f"{JOBS}/{name}").ok().get("status"), 30)
+            eventually(lambda name=name: api.get(f"{JOBS}/{name}").ok().get("status"))
 
 
 def _end_soon(api: Cluster, job: str) -> None:
@@ -336,16 +336,16 @@ def test_other_spellings_are_normalised_and_recorded(api: Cluster, installed: li
         recorded = (found.get("status") or {}).get("conditions")
         return found if "guaranteed" not in found["spec"] and recorded else None
 
-    found = eventually(moved, 30)
+    found = eventually(moved)
     assert found["spec"]["guarantee"] == {"resource": {"cpu": "1"}}
     (condition,) = found["status"]["conditions"]
     assert (condition["type"], condition["status"]) == ("Normalized", "True")
-    eventually(lambda: "Normalized" in _reasons(api, "spelled"), 30)
+    eventually(lambda: "Normalized" in _reasons(api, "spelled"))
 
     job = yaml.safe_load(MANIFEST) | {"apiVersion": "batch.volcano.sh/v1beta1", "metadata": {"name": "older"}}
     api.post(JOBS.replace("v1alpha1", "v1beta1"), job).ok(201)
     assert api.get(f"{JOBS}/older").ok()["apiVersion"] == "batch.volcano.sh/v1alpha1"
-    eventually(lambda: "Normalized" in _reasons(api, "older"), 30)
+    eventually(lambda: "Normalized" in _reasons(api, "older"))
 
 
 def _reasons(api: Cluster, name: str) -> set[str]:

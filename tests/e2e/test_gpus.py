@@ -281,7 +281,7 @@ class TestSharesAndHealth:
         box.windlass("delete", "pod", "mine")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_check_for_real_cards_runs(tmp_path: Path) -> None:
     """`make gpu-check`, as far as it goes without CUDA."""
     with mps_daemon(tmp_path):

@@ -30,7 +30,7 @@ def images(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_an_image_stands_for_a_folder_of_this_machine(images: Path):
     with Box("--gpus", "none", "--images", str(images)) as box:
         box.windlass("apply", "-f", "-", stdin=POD)

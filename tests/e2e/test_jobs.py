@@ -35,7 +35,7 @@ from windlass.kits import rng as randomness
 from windlass.kits.clock import SystemClock
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Scene:
     namespace: str
     embedded: bool
 
-    async def until(self, check: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
+    async def until(self, check: Callable[[], Awaitable[Any]], seconds: float = 90.0) -> Any:
         """What ``check`` answers when it is true; the test fails when that takes too long."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds

@@ -26,7 +26,7 @@ from windlass.api.resources import (
 from windlass.client.transport import Request, Response, Transport
 from windlass.spi.configuration import SchedulerConfig
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 DEVICES = "windlass.dev/devices"
 
 

@@ -22,7 +22,7 @@ from realkube import CRDS, RealKube, serving
 from windlass.api.deviceasks import GPU
 
 Json = dict[str, Any]
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 KINDS = (
     "nodes,pods,podgroups.scheduling.volcano.sh,queues.scheduling.volcano.sh,"
     "queues.scheduling.run.ai,podgroups.scheduling.run.ai"

@@ -51,13 +51,13 @@ def left_after_removal(box: Box) -> list[str]:
         time.sleep(0.1)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_box_ends_when_its_folder_is_removed(box: Box):
     assert left_after_removal(box) == []
     assert not box.state.path.exists()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_pods_of_a_killed_control_plane_end_when_the_folder_is_removed(box: Box):
     supervisor = (box.state.read_supervisor() or {})["pid"]
     os.kill(supervisor, signal.SIGKILL)

@@ -15,7 +15,7 @@ from realkube import RealKube, serving
 from windlass.cli.installing import definitions
 
 Json = dict[str, Any]
-pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 NAME = "queues.scheduling.volcano.sh"
 GROUP = "/apis/scheduling.volcano.sh"
 
@@ -56,7 +56,7 @@ def apply(api: Cluster, definition: Json) -> None:
         api.put(f"{CRDS}/{NAME}", definition).ok()
     served = [version["name"] for version in definition["spec"]["versions"] if version["served"]]
     for version in served:
-        eventually(lambda version=version: api.get(f"{GROUP}/{version}/queues").status == 200, 30)
+        eventually(lambda version=version: api.get(f"{GROUP}/{version}/queues").status == 200)
 
 
 def stored(api: Cluster) -> list[str]:

@@ -137,7 +137,7 @@ class Scene(ABC):
     def run(self, name: str) -> list[Json]:
         """Wait until a gang of two is bound, let it run, and return what must not change of it."""
         try:
-            eventually(lambda: len(self.bound(name)) == 2, 60)
+            eventually(lambda: len(self.bound(name)) == 2)
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}; {self.told(name)}\n{self.words()}") from None
         for pod in self.bound(name):

@@ -161,7 +161,7 @@ class Cluster:
                     yield event["type"], event["object"]
 
 
-def eventually(check: Callable[[], Any], seconds: float = 60.0) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = 120.0) -> Any:
     """Call until the result is true, and return it; what it raises last is shown."""
     deadline = time.monotonic() + seconds
     while True:

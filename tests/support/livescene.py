@@ -24,7 +24,7 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
 Json = dict[str, Any]
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 class Scene:

@@ -80,7 +80,7 @@ class RightsScene:
             conditions = self._api.get(path).ok()["status"].get("conditions") or []
             return any(one["type"] == "Normalized" for one in conditions)
 
-        eventually(told, 30)
+        eventually(told)
         self._api.delete(path)
 
     def eviction(self) -> None:
@@ -88,10 +88,10 @@ class RightsScene:
         self._api.post(self.jobs, job("ordinary", 2, 1)).ok(201)
         eventually(lambda: self.bound("ordinary") == 2, 40)
         self._api.post(self.jobs, job("first", 2, 1, priorityClassName="high-priority")).ok(201)
-        eventually(lambda: self.bound("first") == 2, 60)
+        eventually(lambda: self.bound("first") == 2)
         for name in ("ordinary", "first"):
             self._api.delete(f"{self.jobs}/{name}")
-        eventually(lambda: not self._api.get(self.pods).ok()["items"], 60)
+        eventually(lambda: not self._api.get(self.pods).ok()["items"])
 
     def growth(self) -> None:
         """A job that grows tells its members of one another anew; then a command ends it."""
@@ -167,7 +167,7 @@ class RightsScene:
             return any((claim["metadata"].get("annotations") or {}).get(key) == NODE for claim in found)
 
         eventually(chosen, 40)
-        eventually(lambda: self.bound("kept") == 1, 60)
+        eventually(lambda: self.bound("kept") == 1)
 
     def devices(self) -> None:
         """A device by a claim."""
@@ -190,7 +190,7 @@ class RightsScene:
             resourceClaims=[{"name": "c", "resourceClaimName": "one"}],
         )
         self._bare("with-device", spec)
-        eventually(lambda: self._node_of("with-device") == NODE, 60)
+        eventually(lambda: self._node_of("with-device") == NODE)
 
     def kai(self) -> None:
         """Two gangs of KAI's API: one runs, one has to wait."""
@@ -208,7 +208,7 @@ class RightsScene:
             queue = self._api.get("/apis/scheduling.run.ai/v2/queues/rights-kai").ok()
             return bool(group["metadata"].get("annotations") and queue["metadata"].get("annotations"))
 
-        eventually(told, 60)
+        eventually(told)
 
     def alone(self) -> None:
         """Pods without a group: one that waits, and one of Volcano's that gets its group made."""
@@ -216,7 +216,7 @@ class RightsScene:
         self._bare("of-volcano", pod_spec(0, schedulerName="volcano"))
         for name in ("waits-alone", "of-volcano"):
             path = f"{self.pods}/{name}"
-            eventually(lambda path=path: self._api.get(path).ok()["metadata"].get("annotations"), 60)
+            eventually(lambda path=path: self._api.get(path).ok()["metadata"].get("annotations"))
 
     def bound(self, name: str) -> int:
         """How many pods of a job are on a node and not on their way out."""
