@@ -71,8 +71,8 @@ docs: $(STAMP)  ## write the generated reference pages anew
 sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2; hours)
 	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) --out docs/operations/packing.md
 
-sim-months: $(STAMP)  ## a month of Philly through every policy: processor seconds, do all jobs end (PHILLY=FILE, POLICIES=easy,…)
-	@$(BIN)/python -m benchmarks.months "$(PHILLY)" $(if $(POLICIES),--policies $(POLICIES))
+sim-months: $(STAMP)  ## a month of jobs through every policy: processor seconds, memory, do all end (PHILLY=FILE or generated, POLICIES=easy,…)
+	@$(BIN)/python -m benchmarks.months $(if $(PHILLY),"$(PHILLY)") $(if $(POLICIES),--policies $(POLICIES))
 
 claims: $(STAMP)  ## docs/operations/claims.md from published traces (TRACES=FOLDER, ONLY=E2,E5, JOBS=2; an hour)
 	@$(BIN)/python tools/claims.py "$(TRACES)" --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))

@@ -45,6 +45,7 @@ PLAN: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("engine", ("--nodes", "5000", "--gpus", "8", "--pods", "50000", "--gang", "1", "--classes", "4")),
     ("engine", ("--nodes", "5000", "--gpus", "8", "--pods", "40000", "--gang", "20")),
     ("engine", ("--nodes", "5000", "--gpus", "8", "--pods", "40000", "--gang", "1000")),
+    ("months", ("--policies", "fifo-backfill,easy,windlass")),
 )
 
 

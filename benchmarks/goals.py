@@ -96,6 +96,17 @@ GOALS: tuple[Goal, ...] = (
         False,
         lambda f: 1e6 * f["processes"]["server"]["cpu_seconds"] / f["pods"],
     ),
+    *(
+        Goal(
+            "months",
+            f"simulated jobs, {policy}",
+            "ms CPU a job",
+            10_000 / 46_673,
+            False,
+            lambda f, policy=policy: f["policies"][policy]["milliseconds_a_job"],
+        )
+        for policy in ("fifo-backfill", "easy", "windlass")
+    ),
 )
 
 
