@@ -12,7 +12,7 @@ from clusters import Cluster
 from windlass.api.resources import CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS
 
 Json = dict[str, Any]
-PATIENCE = 40.0
+PATIENCE = 120.0
 FIGURES = ("expectedPods", "currentHealthy", "desiredHealthy", "disruptionsAllowed")
 
 

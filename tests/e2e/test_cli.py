@@ -156,7 +156,7 @@ def test_a_job_of_very_many_pods_that_fit_nowhere_keeps_nobody_waiting(box: Box)
     )
     box.windlass("apply", "-f", "-", stdin=manifest)
     try:
-        box.windlass("run", "--name", "small", "--", "true", timeout=40)
+        box.windlass("run", "--name", "small", "--", "true", timeout=90)
         told = box.wait_for("it is judged, by its pods too", lambda: _judged(box, "huge"))
         assert told["code"] in ("ExceedsCluster", "ExceedsEveryNode")
         made = box.wait_for("no more pods are made", lambda: _settled(box, "huge"))

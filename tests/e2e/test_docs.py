@@ -57,7 +57,7 @@ CLUSTER = {"docs/guides/kubernetes.md"}
 WORK = {"train.py": 'print("training")\n'}
 """What the reader of a page has in the current folder."""
 
-ROOMY_SECONDS = 120
+ROOMY_SECONDS = 400
 
 
 def pages() -> list[Path]:
@@ -103,7 +103,7 @@ class Reader:
             [WINDLASS, "down", "--purge", "--yes"],
             env=self.environment,
             capture_output=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         left = processes_naming(self.home)

@@ -100,7 +100,7 @@ def test_the_guide_tells_the_truth(kube: RealKube, tmp_path: Path) -> None:
         "KUBECONFIG": str(tmp_path / "kubeconfig"),
         "NO_COLOR": "1",
     }
-    shell = consoleblocks.Shell(tmp_path, environment, seconds=60)
+    shell = consoleblocks.Shell(tmp_path, environment)
     (shell.where / "deploy").symlink_to(ROOT / "deploy")
     page = ROOT / "docs" / "guides" / "kubernetes.md"
     found = consoleblocks.steps(page.read_text(), page.name)

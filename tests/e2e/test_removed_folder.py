@@ -15,7 +15,7 @@ from box import Box
 from windlass.node import records
 from windlass.node.network import Capabilities, Network
 
-PATIENCE_SECONDS = 45.0
+PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture

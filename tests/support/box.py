@@ -72,7 +72,7 @@ class Box:
         assert not left, f"processes left after windlass down: {left}\n{logs}"
 
     def run(
-        self, command: Sequence[str], *, stdin: str | None = None, check: bool = True, timeout: float = 90
+        self, command: Sequence[str], *, stdin: str | None = None, check: bool = True, timeout: float = 150
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             command,
@@ -124,7 +124,7 @@ class Box:
         except (StatusError, Unreachable) as error:
             raise AssertionError(f"{error}\n{self.logs()}") from error
 
-    def wait_for(self, what: str, condition: Callable[[], T], seconds: float = 60) -> T:
+    def wait_for(self, what: str, condition: Callable[[], T], seconds: float = 120) -> T:
         """Poll until ``condition()`` is truthy."""
         deadline = time.monotonic() + seconds
         result = condition()

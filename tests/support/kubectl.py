@@ -97,7 +97,7 @@ class Following:
         for line in self._process.stdout:
             self._lines.put(line.rstrip("\n"))
 
-    def line(self, seconds: float = 45) -> str:
+    def line(self, seconds: float = 120) -> str:
         """The next line; empty when none comes in time."""
         try:
             return self._lines.get(timeout=seconds)
