@@ -78,6 +78,14 @@ def test_a_job_in_part_holds_what_it_has_is_given_up_and_comes_again() -> None:
     assert held > 8 * 1800 - 1
 
 
+def test_the_half_hours_of_a_job_in_part_count_from_when_it_came() -> None:
+    jobs = [job(0, 10_000, 8, "a"), job(0, 1000, 8, "x"), job(10, 100, 16, "b"), job(1001, 50, 8, "c")]
+    outcome = play(jobs, "2x8", "kube")
+    held = next(span for span in outcome.spans if span.held)
+    assert (held.start, held.end) == (1000.0, 1810.0)
+    assert of(outcome, "c").started == 1810.0
+
+
 def test_no_gang_is_ever_held_in_part() -> None:
     jobs = [job(0, 10_000, 8, "a"), job(1, 100, 16, "b"), job(2, 50, 8, "c")]
     for policy in GANGS:

@@ -48,9 +48,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Singly:
-    """Pods that are bound one by one: a job of which only a part has its place holds that for
-    ``patience_seconds``, is then given up, and comes again after ``pause_seconds``. ``pod_gpus``: the most of one
-    pod; 0: as many as a node has."""
+    """Pods that are bound one by one. Every ``patience_seconds`` after its pods were made a job is looked at: if only
+    a part of them has its place then, it is given up, and comes again after ``pause_seconds``. ``pod_gpus``: the
+    most of one pod; 0: as many as a node has."""
 
     pod_gpus: int = 0
     patience_seconds: float = 1800.0

@@ -73,6 +73,7 @@ class JobRun:
 
     __slots__ = (
         "bound",
+        "came",
         "ended",
         "epoch",
         "group",
@@ -99,6 +100,8 @@ class JobRun:
         self.pods: dict[str, Pod] = {}
         self.bound = 0
         """How many of its pods have a place."""
+        self.came = 0.0
+        """When its pods were made."""
         self.least = 0
         """With how many it runs."""
         self.left = job.duration_seconds

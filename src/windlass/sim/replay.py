@@ -197,6 +197,7 @@ class Replay:
 
     def _enter(self, run: JobRun, now: float) -> None:
         """Its pods come: as a gang, or each for itself, as old as they are."""
+        run.came = now
         deltas = self._deltas
         if run.group is not None:
             deltas.append(GroupUpserted(run.group))
@@ -301,7 +302,8 @@ class Replay:
             self._close_span(run, now, held=not run.rate)
             before = run.gpus()
         elif run.least > 1 and singly is not None:
-            self.agenda.add(now + singly.patience_seconds, Kind.GIVE_UP, (run, run.tries))
+            spans = (now - run.came) // singly.patience_seconds + 1
+            self.agenda.add(run.came + spans * singly.patience_seconds, Kind.GIVE_UP, (run, run.tries))
         pod.node = bind.node
         run.bound += 1
         run.span_since = now

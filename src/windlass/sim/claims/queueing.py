@@ -173,7 +173,7 @@ EXPERIMENTS = (
         "large jobs start: 83 to 99.6 %; gangs always",
         f"{_PHILLY}; Muri's trace 3 as a stress",
         "60 nodes of 8 GPUs; 8 nodes of 8 GPUs",
-        "kube1: one pod per GPU, a job in part gives up after 30 min and comes again after 5",
+        "kube1: one pod per GPU; every 30 min after it came a job in part gives up, and comes again after 5",
         "windlass: gangs, one pod per GPU",
         "jobs of 8 GPUs or more of which no start failed; GPU time held by gangs in part",
         (PHILLY, MURI3),

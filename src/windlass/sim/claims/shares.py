@@ -68,7 +68,7 @@ def shares(lab: Lab) -> Answer:
             Figure(
                 "mean of what a queue lacks that has a job for it, points", _mean(lacked), _mean(lacks), "", 1
             ),
-            Figure("largest of all", lacked[-1], lacks[-1], "", 1),
+            Figure("the most that one lacks", lacked[-1], lacks[-1], "", 1),
             Figure("Jain's index, mean", jain_was, jain_now, "", 3),
         ),
         (
@@ -87,7 +87,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _hours(lab: Lab, policy: str | Policy, weights: Mapping[str, int]) -> list[Hour]:
     terms = {name: Queue(name, weight=weight) for name, weight in weights.items()}
-    options = replace(USUAL, queues=not isinstance(policy, str), terms=terms, time_share=False, pod_gpus=1)
+    options = replace(USUAL, queues=not isinstance(policy, str), terms=terms, time_share=False)
     return windows(lab.play(lab.jobs(PHILLY), NODES, policy, options), weights)
 
 
@@ -173,14 +173,14 @@ EXPERIMENTS = (
         "Philly, October 2017; its 11 virtual clusters are queues of weight 100 and 50 in turn",
         "48 nodes of 8 GPUs (load 1.13: there is always somebody who waits)",
         "fifo-backfill: one queue, by age",
-        "windlass: queues by dominant share, with reclaim (no time-sharing); both with one pod per GPU",
+        "windlass: queues by dominant share, with reclaim (no time-sharing)",
         "in windows of an hour, among queues that wait throughout: difference between a queue's part of the GPUs and"
         " its weight's; Jain's index of the one by the other",
         (PHILLY,),
         "A queue of which only a large gang waits counts as waiting, though it may be within one gang of its share:"
-        " therefore what a queue lacks is also told where a job of it waits that would fit into that. One pod per GPU,"
-        " as shares are amounts: a pod of eight GPUs waits for a node, however much its queue is due. A restart costs"
-        " 7/30/60 s.",
+        " therefore what a queue lacks is also told where a job of it waits that would fit into that. In the worst"
+        " hours these are jobs of eight GPUs, whose pod needs a node for itself; in some of them as many as 68 GPUs are"
+        " idle, in parts of nodes. A restart costs 7/30/60 s.",
         shares,
     ),
 )
