@@ -215,14 +215,17 @@ class SchedulerService:
             waits=lambda: self._showing.waiting(),
             changed=lambda key: self._showing.group(key, clock.monotonic()),
         )
+        return self._crew_made()
+
+    def _crew_made(self) -> Crew:
         return Crew(
-            clock=clock,
+            clock=self._clock,
             time=self._time,
             options=lambda: self.options,
             wake=self._wake.set,
             leads=self._leads,
             keeper=self._keeper,
-            model=model,
+            model=self.model,
             ledger=self._ledger,
             metrics=self.metrics,
             recorder=self.recorder,
