@@ -25,7 +25,7 @@ from installedkube import SPACE, InstalledProcess, windlass
 from realkube import REQUIRED, RealKube, free_ports, missing
 
 Json = dict[str, Any]
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(500)]
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/windlass-bind-guard"
 SERVICE = f"/api/v1/namespaces/{SPACE}/services/windlass-bind-guard"
 SYSTEM_PODS = f"/api/v1/namespaces/{SPACE}/pods"
