@@ -68,8 +68,8 @@ chart: $(STAMP)  ## render the Helm chart into what `windlass install` applies (
 docs: $(STAMP)  ## write the generated reference pages anew
 	@$(BIN)/python tools/reference/generate.py
 
-sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2; hours)
-	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) --out docs/operations/packing.md
+sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2, KEEP=FOLDER; hours)
+	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
 
 sim-months: $(STAMP)  ## a month of jobs through every policy: processor seconds, memory, do all end (PHILLY=FILE or generated, POLICIES=easy,…)
 	@$(BIN)/python -m benchmarks.months $(if $(PHILLY),"$(PHILLY)") $(if $(POLICIES),--policies $(POLICIES))

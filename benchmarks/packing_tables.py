@@ -1,21 +1,24 @@
 """The packing tables of the documentation: every variant of OpenB, every policy, ten seeds.
 
-``python -m benchmarks.packing_tables FOLDER [--seeds 42-51] [--jobs 2] [--out docs/operations/packing.md]``
+``python -m benchmarks.packing_tables FOLDER [--seeds 42-51] [--jobs 2] [--keep FOLDER] [--out FILE.md]``
 
 ``FOLDER`` holds ``openb_nodes.csv.gz``, ``pods_*.csv.gz`` and ``published_table.csv``. Only the figures are written;
-the traces are not part of the project.
+the traces are not part of the project. With ``--keep`` every run is kept in a folder, and is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from windlass.cli.packing import bounds, chosen_seeds, read_cluster, runs
-from windlass.sim.packing import Packed
+from windlass.sim.packing import Cluster, Packed
 from windlass.sim.packpolicies import PACK_POLICIES
 
 PUBLISHED = {
@@ -46,6 +49,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--variants", default="")
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     seeds, names = chosen_seeds(given.seeds), given.policies.split(",")
@@ -57,8 +61,9 @@ def main() -> int:
             str(given.folder / "openb_nodes.csv.gz"), str(given.folder / f"pods_{variant}.csv.gz"), 1.3
         )
         most[variant] = fmean(bounds(cluster, seeds[:1]).values())
-        for run in runs(cluster, [PACK_POLICIES[name] for name in names], seeds, given.jobs):
-            found.setdefault((variant, run.policy), []).append(run)
+        for name in names:
+            keep = given.keep / f"{variant}.{name}" if given.keep else None
+            found[variant, name] = list(made(cluster, name, seeds, given.jobs, keep))
         print(variant, file=sys.stderr, flush=True)
     text = tables(found, most, published(given.folder), names, variants, seeds)
     if given.out is None:
@@ -68,6 +73,30 @@ def main() -> int:
     head, rest = page.split(FIRST)
     given.out.write_text(f"{head}{FIRST}\n{text}\n{LAST}{rest.split(LAST)[1]}")
     return 0
+
+
+def made(cluster: Cluster, name: str, seeds: Sequence[int], jobs: int, keep: Path | None) -> Iterator[Packed]:
+    """The runs of a policy; those that ``keep`` has, from there."""
+    missing = []
+    for seed in seeds:
+        if keep is not None and (file := keep / f"{seed}.json").exists():
+            yield _of_figures(json.loads(file.read_text()))
+        else:
+            missing.append(seed)
+    for run in runs(cluster, [PACK_POLICIES[name]], missing, jobs):
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            (keep / f"{run.seed}.json").write_text(json.dumps(run.figures))
+        yield run
+
+
+def _of_figures(kept: dict[str, Any]) -> Packed:
+    """As far as the tables go."""
+    shares = [
+        {int(at): share for at, share in kept[which].items()}
+        for which in ("allocation_percent", "fragmented_percent")
+    ]
+    return Packed(kept["policy"], kept["seed"], kept["nodes"], kept["arrived_pods"], {}, shares[0], shares[1])
 
 
 def _variants(folder: Path) -> list[str]:
