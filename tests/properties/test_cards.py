@@ -209,6 +209,8 @@ def _plain_capacity(need: DeviceNeed, device: Device, book: object, whole: set[t
             left = 1000 - sum(c.milli for c in shares), device.memory_mib - sum(c.mib for c in shares)
             options = [had // asked for had, asked in zip(left, (need.milli, mib), strict=True) if asked]
             found = max(0, min(options)) if left[0] > 0 else 0
+            if device.slots:
+                found = min(found, max(0, device.slots - len(shares)))
     return min(found, 1) if set(need.carries) & set(need.avoids) else found
 
 
