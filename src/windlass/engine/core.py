@@ -258,7 +258,7 @@ class Core:
             if group.group is None and not group.tasks:
                 del world.groups[group.key]
                 world.gate.forget(group.key)
-                world.ledger.ends.forget(group, now)
+                world.ledger.ends.forget(group)
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)

@@ -50,8 +50,6 @@ class Ends:
         self._order: list[End] = []
         self._floating: dict[str, GroupEntry] = {}
         """Groups with tasks that have not been seen to start: they end later with every moment that passes."""
-        self.early = 0
-        """Counts what has ended, or is expected to, before the moment that was known."""
         self.now = 0.0
         """From when they were looked at last."""
 
@@ -59,12 +57,12 @@ class Ends:
         """Something of the group has changed that ends depend on."""
         self._stirred[group.key] = group
 
-    def forget(self, group: GroupEntry, now: float) -> None:
+    def forget(self, group: GroupEntry) -> None:
         """The group is gone for good."""
         if self._stirred.get(group.key) is group:
             del self._stirred[group.key]
         self._floating.pop(group.key, None)
-        self._enter(group.key, [], now)
+        self._enter(group.key, [])
 
     def at(self, now: float) -> list[End]:
         """All of them as seen from ``now``, the earliest first. Not to be changed; it holds until the next call."""
@@ -97,28 +95,14 @@ class Ends:
             self._floating[group.key] = group
         else:
             self._floating.pop(group.key, None)
-        self._enter(group.key, [(moment, group.key, entries) for moment, entries in found.items()], now)
+        self._enter(group.key, [(moment, group.key, entries) for moment, entries in found.items()])
 
-    def _enter(self, key: str, ends: list[End], now: float) -> None:
-        """What a group's ends are as seen from ``now``."""
+    def _enter(self, key: str, ends: list[End]) -> None:
+        """What a group's ends are now."""
         order = self._order
-        before = self._of.pop(key, None)
-        if before is not None:
-            self.early += _sooner(before, ends, now)
-            for end in before:
-                del order[bisect_left(order, end[:2])]
+        for end in self._of.pop(key, ()):
+            del order[bisect_left(order, end[:2])]
         for end in ends:
             insort(order, end)
         if ends:
             self._of[key] = ends
-
-
-def _sooner(before: list[End], after: list[End], now: float) -> bool:
-    """Whether a task ends sooner than was known: of those whose time had not come."""
-    known = [moment for moment, _, entries in before if moment > now for _ in entries]
-    if not known:
-        return False
-    found = [moment for moment, _, entries in after for _ in entries]
-    known.sort(reverse=True)
-    found.sort(reverse=True)
-    return len(found) < len(known) or any(new < old for new, old in zip(found, known, strict=False))

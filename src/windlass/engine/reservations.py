@@ -77,8 +77,6 @@ class Reservations:
         self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
         self._plans = 0
-        self._early = 0
-        """How many ends had come before their time when all was planned."""
         self.slots: dict[str, Reservation] = {}
 
     # ------------------------------------------------------------------ round the action
@@ -99,11 +97,9 @@ class Reservations:
         self._book(self.slots.values(), now)
 
     def _came_true(self, statement: Statement, late: Sequence[Reservation], now: float) -> bool:
-        """Whether those whose time has come have their room now, and nothing has ended before its time since all
-        was planned: then the reservations of the others stand as they are, and these need none any more."""
-        ends = self._world.ledger.ends
-        ends.at(now)
-        if ends.early != self._early or not all(map(self._stands, late)):
+        """Whether those whose time has come have their room now, beside what is kept for the others: then these
+        stand as they are, since nobody starts later than was planned, and those need none any more."""
+        if not all(map(self._stands, late)):
             return False
         kept = [r for r in self.slots.values() if r not in late]
         self._book(kept, now)
@@ -245,7 +241,6 @@ class Reservations:
         before, self.slots = self.slots, {}
         ranked = sorted(groups, key=_rank)
         forecasts = self._forecaster.plan(statement, ranked, now) if self._world.timed else {}
-        self._early = self._world.ledger.ends.early
         for key, forecast in forecasts.items():
             if forecast.start > now:
                 self.slots[key] = self._reservation(
