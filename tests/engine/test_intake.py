@@ -257,3 +257,50 @@ def test_a_repeated_report_makes_no_work() -> None:
         c.queues("default")
     assert c.engine.world.dirty == {}
     assert replace(c.cycle(), cycle=0) == replace(c.cycle(), cycle=0)
+
+
+def test_pods_that_come_together_are_entered_as_if_one_by_one() -> None:
+    small, large = needs("gpu=1"), needs("gpu=2")
+    first = [Task(f"ns/a-{i}", f"a{i}", "ns/a", small, index=i) for i in range(4)]
+    mixed = [
+        Task("ns/b-0", "b0", "ns/b", small, index=3),
+        Task("ns/b-1", "b1", "ns/b", small, index=1),
+        Task("ns/b-0", "again", "ns/b", small),  # another incarnation of one that has just come
+        Task("ns/b-2", "b2", "ns/b", large),
+        Task("ns/b-3", "b3", "ns/b", large, gated=True),
+        Task("ns/b-4", "b4", "ns/b", large, run_limit=60.0),
+        Task("ns/b-5", "b5", "ns/b", large, state=TaskState.RUNNING, node="n1", devices=(0, 1)),
+        Task("ns/b-1", "b1", "ns/b", small, index=0),  # told again, at another place
+        Task("ns/c-0", "c0", "", small),
+    ]
+    deltas = [
+        QueueUpserted(queue("default")),
+        NodeUpserted(node("n1 gpu=8")),
+        GroupUpserted(Group("ns/a", "default", min_member=4, created=1.0, uid="a")),
+        *map(TaskUpserted, first),
+        *map(TaskUpserted, mixed),
+        GroupUpserted(Group("ns/b", "default", min_member=2, created=2.0, uid="b")),
+        TaskUpserted(Task("ns/a-4", "a4", "ns/a", small, index=4)),
+        TaskRemoved("ns/a-4"),
+    ]
+    together, single = Engine(plugins=default_plugins()), Engine(plugins=default_plugins())
+    together.apply(deltas)
+    for delta in deltas:
+        single.apply([delta])
+    for engine in (together, single):
+        invariants.check(engine)
+    assert list(together.world.tasks) == list(single.world.tasks)
+    mine, other = together.cycle(1.0), single.cycle(1.0)
+    assert mine.binds
+    assert (mine.binds, mine.groups) == (other.binds, other.groups)
+    for engine in (together, single):
+        invariants.check(engine)
+
+
+def test_a_policy_that_does_not_mind_a_class_does_not_constrain_it() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=4", "n2 gpu=4").gang("g", 2, "gpu=1").gang("h", 1, "gpu=1")
+    c.cycle()
+    policies = c.engine.world.policies
+    for cls in c.engine.world.classes:
+        assert cls.domains == ()  # these pods are nothing to any of them
+        assert not any(plugin.constrains(cls.number) for plugin in policies.domains)
