@@ -239,6 +239,7 @@ async def test_a_device_that_another_scheduler_allocated_is_nobody_elses(scene: 
         RESOURCE_CLAIMS, "theirs", {"status": status}, scene.namespace, subresource="status"
     )
     await scene.client.bind(scene.namespace, "theirs", node, uid=uid)
+    await scene.pod("waits", scheduler="other", gpus=0)  # so that the server is asked again before a bind
     await scene.start()
 
     async def device() -> str:

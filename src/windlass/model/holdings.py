@@ -83,6 +83,11 @@ def parts_held(pod: views.Pod, node: views.Node, claims: ClaimBook | None) -> li
         return claimed
     # With cards of several kinds, an index stands for the first of them.
     resource = next((name for name in sorted(amounts_held(pod)) if is_device(name)), GPU)
+    if claims is not None and pod.shape.claims and not pod.shape.devices:  # its claims do not say it yet
+        listed = {slot_resource(card) for card in claims.cards_of(node.name)}
+        if len(listed) > 1:
+            return []
+        resource = next(iter(listed), resource)
     named = pod.shape.claims[0].claim if len(pod.shape.claims) == 1 and not pod.shape.devices else ""
     together = f"{pod.namespace}/{named}" if named else ""
     return [((resource, part.index), Use(part, together)) for part in parts]
