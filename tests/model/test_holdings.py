@@ -13,7 +13,7 @@ from windlass.api import views
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster import ClusterModel
-from windlass.model.holdings import amounts_held
+from windlass.model.holdings import amounts_held, as_bound
 from windlass.model.ledger import Ledger
 from windlass.model.wirecards import UuidPart, uuid_parts
 from windlass.scheduler.contest import Contest
@@ -173,6 +173,26 @@ def test_what_a_claim_holds_is_nobody_elses_whoever_allocated_it() -> None:
     assert refused.endswith("device 1 (gpu.nvidia.com/accelerator) is given twice")
     scene.claim("d", "a")
     assert scene.guard.judge(scene.see(asked), "n", 0.0) == ""
+
+
+def test_cards_decided_for_a_claim_are_those_that_its_node_lists() -> None:
+    """Until the claim says so the pod's own words name its cards; its node has no GPUs by any other name."""
+    scene = Scene()
+    scene.slices("a", "b")
+    scene.claim("c")
+    listed = "gpu.nvidia.com/accelerator"
+    asks = build("ours", {}, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    scene.decide(asks, DeviceShare(1, listed))
+    meant = as_bound(scene.model.pods["default/ours"], scene.model.assumed["default/ours"])
+    room = scene.ledger.room(scene.node)
+    assert list(room.crowded(meant)) == []
+    room.take(meant)
+    assert room.over() == {}
+    scene.claim("d")
+    more = build("more", {}, resourceClaims=[{"name": "g", "resourceClaimName": "d"}])
+    scene.decide(more, DeviceShare(1, listed))
+    same = as_bound(scene.model.pods["default/more"], scene.model.assumed["default/more"])
+    assert list(room.crowded(same)) == [f"device 1 ({listed}) is given twice"]
 
 
 def test_pods_of_one_claim_share_what_it_holds() -> None:
