@@ -11,6 +11,7 @@ from kubeobjects import group, namespace, node, pod, priority_class, queue
 
 from windlass.api import views
 from windlass.engine import deltas
+from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster import ClusterModel
 from windlass.spi.objects import Group, QueueState, Task, TaskState
 
@@ -186,7 +187,7 @@ def test_devices_are_read_from_the_annotation() -> None:
 def test_an_assumed_bind_outlives_late_events_about_the_unbound_pod() -> None:
     story = Story().put(pod("a", uid="u"))
     story.take()
-    story.model.assume("default/a", "u", "n1", (2,))
+    story.model.assume_bind(Bind("default/a", "u", "", "n1", (DeviceShare(2, "nvidia.com/gpu"),)))
     assert story.put(pod("a", uid="u", phase="Pending")).take() == []
     story.put(pod("a", uid="u", priority=5)).take()  # changed for the engine, and still not bound
     task = story.tasks["default/a"]
@@ -291,7 +292,7 @@ def test_members_and_changed_groups() -> None:
     found = story.model.members("default/g")
     assert (found.pending, found.running, found.scheduled, found.total) == (1, 1, 1, 2)
     assert story.model.blocked("default/g")
-    story.model.assume("default/g-0", "uid-default-g-0", "n")
+    story.model.assume_bind(Bind("default/g-0", "uid-default-g-0", "", "n"))
     assert not story.model.blocked("default/g")
     story.model.remove_pod("default/g-1")
     story.take()

@@ -285,10 +285,6 @@ class Observed:
             del self._namespace_labels[name]
             self._touch_namespace_selectors()
 
-    def assume(self, key: str, uid: str, node: str, devices: tuple[int, ...] = ()) -> None:
-        """A bind was decided. The engine knows it already."""
-        self.assumed[key] = Assumed(uid, node, devices)
-
     def forget(self, key: str, uid: str) -> bool:
         """The bind has been seen, or will not come. Whether it was still assumed."""
         found = self.assumed.get(key)
