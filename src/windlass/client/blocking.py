@@ -336,9 +336,12 @@ class BlockingClient:
     def _wrap(self, sock: socket.socket) -> socket.socket:
         import ssl
 
+        from windlass.client.tlssocket import ClientSocket
+
         connection, credentials = self.connection, self._credentials
         try:
             context = ssl_context(connection, credentials.client_cert, credentials.client_key)
+            context.sslsocket_class = ClientSocket
             name = connection.tls_server_name or connection.address[0]
             return context.wrap_socket(sock, server_hostname=name)
         except ssl.SSLError as error:

@@ -1,0 +1,27 @@
+"""The TLS socket of the blocking client, which closes its descriptor whenever wrapping fails.
+
+``SSLContext.wrap_socket`` takes the descriptor away from the socket it is given. When the peer has reset the
+connection by then, it reads from it to learn more, and what that raises leaves the new socket open, with nobody
+who could close it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+from typing import Any
+
+
+class ClientSocket(ssl.SSLSocket):
+    """To be set as ``SSLContext.sslsocket_class`` for sockets that are connected already."""
+
+    def getpeername(self) -> Any:
+        """Raises ``OSError``; one whose peer is gone is closed, and told as reset."""
+        try:
+            return super().getpeername()
+        except OSError as error:
+            self.close()
+            if error.errno == errno.ENOTCONN:
+                raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
+            raise
