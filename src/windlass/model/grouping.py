@@ -43,7 +43,7 @@ class Grouping(Observed):
 
     def known(self, group: str) -> bool:
         """Whether the group has an object or pods."""
-        return self._defined(group) or group in self._members
+        return group in self._members or self._defined(group)
 
     def both_apis(self) -> bool:
         """Whether the cluster has queues of both APIs, so that a name needs its API beside it."""
@@ -57,14 +57,14 @@ class Grouping(Observed):
 
     def _near(self, key: str) -> nearness.Near | None:
         """How near to one another the group's pods are to be; ``None`` if nobody says anything."""
-        near = nearness.Near()
+        near: nearness.Near | None = None
         if (view := self.groups.get(key)) is not None:
             near = nearness.of_pod_group(view, self.topology)
         elif groups.kind_prefix(key) == groups.KAI and (kai := self.kai_groups.get(groups.shown_key(key))):
             near = nearness.of_kai_group(kai, self.topology)
-        if not near.asks and key in self._near_groups:
+        if (near is None or not near.asks) and key in self._near_groups:
             near = nearness.of_pods(self.pods_of(key), self.topology)
-        return near if near.asks else None
+        return near if near is not None and near.asks else None
 
     def _far_group(self, key: str) -> Group | None:
         """:meth:`_group` without how near its pods are to be."""

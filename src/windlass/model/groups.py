@@ -20,6 +20,7 @@ OWNER = "owner:"
 """What the name in a group's key begins with: a pod without a group, a PodGroup of KAI, one of Kubernetes'
 own API, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one name for
 two groups."""
+_PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, OWNER))
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
 _READ = (
     "volcano.sh/preemptable",
@@ -88,10 +89,9 @@ def has_object(key: str) -> bool:
 
 def kind_prefix(key: str) -> str:
     """:data:`IMPLICIT`, :data:`KAI`, :data:`NATIVE`, :data:`OWNER` or ``""`` for Volcano's."""
-    if ":" not in key:
-        return ""
-    name = key.partition("/")[2]
-    return next((prefix for prefix in (IMPLICIT, KAI, NATIVE, OWNER) if name.startswith(prefix)), "")
+    slash = key.find("/")
+    found = key[slash + 1 : key.find(":", slash) + 1] if slash >= 0 else ""
+    return found if found in _PREFIXES else ""
 
 
 def shown_key(key: str) -> str:

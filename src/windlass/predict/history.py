@@ -68,6 +68,11 @@ class History:
         self.version = 0
         """Counts the observations that changed something."""
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is known."""
+        return not self._runs
+
     def observe(self, run: Run) -> None:
         """A run has ended. Told again of the same work, the longest counts."""
         before = self._works.get(run.work)

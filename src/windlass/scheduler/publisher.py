@@ -202,6 +202,10 @@ class Publisher:
         ):
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
 
+    def waits(self, key: str) -> bool:
+        """Whether a group is known to wait."""
+        return key in self._waits
+
     def notes(self, key: str) -> dict[str, str | None]:
         """Annotations that are due on a group whose members are about to be bound."""
         view = self._model.groups.get(key)

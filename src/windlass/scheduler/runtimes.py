@@ -102,23 +102,24 @@ class RunTimes:
         a group whose first pod comes after it the engine is told anew: what it asks for is known only then."""
         out: list[deltas.Delta] = []
         for delta in changes:
-            out.append(self.with_learned(delta))
-            match delta:
-                case deltas.GroupUpserted(group) if self.enabled and not shape_in(self._model, group.key):
-                    self._shapeless.add(group.key)
-                case deltas.GroupRemoved(key):
-                    self._shapeless.discard(key)
-                case deltas.TaskUpserted(task) if task.group in self._shapeless:
-                    self._shapeless.discard(task.group)
-                    known = self._model.group_sent(task.group)
+            if type(delta) is deltas.TaskUpserted:
+                out.append(delta)
+                if self._shapeless and delta.task.group in self._shapeless:
+                    self._shapeless.discard(delta.task.group)
+                    known = self._model.group_sent(delta.task.group)
                     out += [] if known is None else [self.with_learned(deltas.GroupUpserted(known))]
-                case _:
-                    pass
+                continue
+            out.append(self.with_learned(delta))
+            if type(delta) is deltas.GroupUpserted:
+                if self.enabled and next(self._model.pods_of(delta.group.key), None) is None:
+                    self._shapeless.add(delta.group.key)
+            elif type(delta) is deltas.GroupRemoved:
+                self._shapeless.discard(delta.key)
         return out
 
     def with_learned(self, delta: deltas.Delta) -> deltas.Delta:
         """The delta, with what was learned of its group."""
-        if not self.enabled or type(delta) is not deltas.GroupUpserted:
+        if not self.enabled or self.history.empty or type(delta) is not deltas.GroupUpserted:
             return delta
         group = foretold(delta.group, self.history, shape_in(self._model, delta.group.key))
         return delta if group is delta.group else deltas.GroupUpserted(group)

@@ -56,8 +56,11 @@ class Showing:
         crew.publisher.cycle(decision.cycle)
         changed = dict.fromkeys(crew.model.take_changed())
         for status in decision.groups:
-            self.said[status.group] = status
             changed[status.group] = None
+            if status.explanation is None and self._is_plain(status.group):
+                self.said.pop(status.group, None)
+            else:
+                self.said[status.group] = status
         now = crew.clock.monotonic()
         for key in changed:
             self.group(key, now)
@@ -103,6 +106,8 @@ class Showing:
         if explanation is not None:
             explanation = crew.starts.told(key, explanation)
             explanation = model.readable().explanation(explanation)
+        elif not crew.publisher.waits(key) and self._is_plain(key):
+            return
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)
         admitted = said is not None and said.admitted
@@ -111,6 +116,11 @@ class Showing:
             crew.journeys.group(key, admitted, explanation, members, crew.time())
         if not is_implicit(key):
             self._watch_gang(key, members, now)
+
+    def _is_plain(self, key: str) -> bool:
+        """Whether there is nothing to say of a group that does not wait: a pod alone has no phase and no minimum. In
+        a large cluster that has just been read there may be a hundred thousand of them."""
+        return self._crew.journeys is None and is_implicit(key)
 
     def _watch_gang(self, key: str, members: Members, now: float) -> None:
         crew = self._crew
