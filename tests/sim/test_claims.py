@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from simulated import job, play
 
@@ -14,6 +16,7 @@ from windlass.sim.claims.configured import PREEMPTING, RECLAIMING
 from windlass.sim.claims.lab import Lab
 from windlass.sim.claims.pooling import apart, enough, parts, smallest, together
 from windlass.sim.claims.shares import windows
+from windlass.sim.claims.shortfalls import Instant, Shortfall, instants, reason
 from windlass.sim.claims.urgent import GANGS, GPUS, PRIORITY, waits, with_gangs
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.failures import Breakdowns, NodeFailures, Quarantine
@@ -196,6 +199,46 @@ def test_reclaim_gives_weights_their_part() -> None:
     outcome = replay(jobs, make_nodes(parse("1x8")), RECLAIMING, options)
     hours = windows(outcome, {"a": 100, "b": 300})
     assert hours[0].deviation < 1.0
+
+
+def held(*nodes: str) -> dict[str, Counter[str]]:
+    """A letter a GPU: whose it is; ``.``: idle."""
+    return {f"n{at}": Counter(letter for letter in node if letter != ".") for at, node in enumerate(nodes)}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "waiting", "why"),
+    [
+        # "a" is due 4 of 8 GPUs and holds none: a whole node of "b", who is above by 4, could go.
+        (("bbbb", "bbbb"), {"a": 4, "b": 20}, {"a": {4}}, Shortfall.CLEARABLE),
+        # With one GPU of "c" on each, who is due those, three of a node at most.
+        (("bbbc", "bbbc"), {"a": 4, "b": 20, "c": 2}, {"a": {4}}, Shortfall.MIXED),
+        (("bbbc", "bbbc"), {"a": 4, "b": 20, "c": 2}, {"a": {3}}, Shortfall.CLEARABLE),
+        # Four GPUs are idle, two on each node, and all others hold what they ask for.
+        (("bb..", "cc.."), {"a": 4, "b": 2, "c": 2}, {"a": {4}}, Shortfall.NOBODY_ABOVE),
+        # Of 8 GPUs 5 are due to "a": two more beside its two it may have, four not.
+        (("aabb", "bbbb"), {"a": 6, "b": 20}, {"a": {4}}, Shortfall.TOO_LARGE),
+        (("aabb", "bbbb"), {"a": 6, "b": 20}, {"a": {2, 4}}, Shortfall.CLEARABLE),
+    ],
+)
+def test_why_a_queue_lacks_its_share(
+    nodes: tuple[str, ...], asked: dict[str, int], waiting: dict[str, set[int]], why: Shortfall
+) -> None:
+    instant = Instant(held(*nodes), Counter(asked), waiting)
+    assert reason(instant, {"a": 2, "b": 1, "c": 1}, 2, 4) is why
+
+
+def test_the_cluster_at_a_moment_is_read_from_its_runs() -> None:
+    jobs = [
+        job(0, 10_000, 6, "a1", queue="a"),
+        job(0, 5_000, 2, "b1", queue="b"),
+        job(100, 100, 4, "b2", queue="b"),
+        job(4_900, 100, 8, "a2", queue="a"),
+    ]
+    early, late = instants(play(jobs, "1x8"), [4_950.0, 9_000.0])
+    assert (early.used, early.asked) == ({"a": 6, "b": 2}, {"a": 14, "b": 6})
+    assert early.waiting == {"b": {4}}
+    assert (late.used, late.waiting) == ({"a": 6}, {"a": {8}, "b": {4}})
 
 
 # ---------------------------------------------------------------------- E13

@@ -83,12 +83,14 @@ def both(lab: Lab) -> Answer:
         (
             *(Figure(f"CPU allocated, {name}", cpu[name], ours[0], "%", 2) for name in others),
             *(Figure(f"GPUs allocated, {name}", gpu[name], ours[1], "%", 2) for name in others),
+            *(Figure(f"their sum, {name}", cpu[name] + gpu[name], sum(ours), "points", 2) for name in others),
             Figure("more CPU allocated than with kube", None, 100.0 * (ours[0] / cpu["kube"] - 1.0), "%", 1),
         ),
         (
-            Goal("15 % more CPU allocated than with kube", ours[0] >= 1.15 * cpu["kube"]),
+            Goal("as claimed, 15 % more CPU allocated than with kube", ours[0] >= 1.15 * cpu["kube"]),
+            Goal("more of both than with bestfit", ours[0] > cpu["bestfit"] and ours[1] > gpu["bestfit"]),
             Goal(
-                "CPU and GPUs together above all others",
+                "read as CPU and GPUs together: their sum above all others",
                 all(sum(ours) > cpu[name] + gpu[name] for name in others),
             ),
         ),
@@ -184,8 +186,10 @@ EXPERIMENTS = (
         "windlass: the default policy",
         "CPU and GPUs allocated in the end, in percent of all",
         (OPENB_NODES, OPENB_CPU200),
-        "Allocation is not load: how busy the cores are is in no trace. Where kube allocates 91 % of the CPU, 15 % more"
-        " cannot be had. Who fills CPU first (bestfit) leaves GPUs idle for want of it.",
+        "Allocation is not load: how busy the cores are is in no trace. Of CPU alone the claim does not hold: where"
+        " kube allocates 91 % of it, 15 % more cannot be had, and who fills CPU first (bestfit) allocates most of it"
+        " and leaves GPUs idle. Packing for GPUs gains GPUs and some CPU: that is what the sum says, and not what is"
+        " claimed.",
         both,
     ),
     Experiment(
