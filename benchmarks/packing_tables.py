@@ -1,9 +1,10 @@
 """The packing tables of the documentation: every variant of OpenB, every policy, ten seeds.
 
-``python -m benchmarks.packing_tables FOLDER [--seeds 42-51] [--jobs 2] [--keep FOLDER] [--out FILE.md]``
+``python -m benchmarks.packing_tables FOLDER [--seeds 42-51] [--jobs 2] [--keep FOLDER [--kept]] [--out FILE.md]``
 
 ``FOLDER`` holds ``openb_nodes.csv.gz``, ``pods_*.csv.gz`` and ``published_table.csv``. Only the figures are written;
-the traces are not part of the project. With ``--keep`` every run is kept in a folder, and is not made again.
+the traces are not part of the project. With ``--keep`` every run is kept in a folder, and is not made again; with
+``--kept`` no run is made, and each cell says of how many seeds it is if not of all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ PUBLISHED = {
     "fgd": "FGD",
 }
 POLICIES = (*PUBLISHED, "windlass")
+Runs = dict[tuple[str, str], list[Packed]]
+"""Variant and policy → the runs that there are."""
 FIRST, LAST = "<!-- tables: made by make sim-tables -->", "<!-- end of tables -->"
 
 
@@ -43,29 +46,21 @@ def published(folder: Path) -> dict[tuple[str, str, int], float]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", default="42-51")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--variants", default="")
-    parser.add_argument("--keep", type=Path)
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    given = arguments()
     seeds, names = chosen_seeds(given.seeds), given.policies.split(",")
     variants = given.variants.split(",") if given.variants else _variants(given.folder)
-    found: dict[tuple[str, str], list[Packed]] = {}
+    found: Runs = {}
     most: dict[str, float] = {}
     for variant in variants:
         cluster = read_cluster(
             str(given.folder / "openb_nodes.csv.gz"), str(given.folder / f"pods_{variant}.csv.gz"), 1.3
         )
-        most[variant] = fmean(bounds(cluster, seeds[:1]).values())
+        most[variant] = bound(cluster, seeds[0], given.keep / f"{variant}.bound" if given.keep else None)
         for name in names:
             keep = given.keep / f"{variant}.{name}" if given.keep else None
-            found[variant, name] = list(made(cluster, name, seeds, given.jobs, keep))
+            found[variant, name] = list(made(cluster, name, seeds, 0 if given.kept else given.jobs, keep))
         print(variant, file=sys.stderr, flush=True)
-    text = tables(found, most, published(given.folder), names, variants, seeds)
+    text = tables(found, most, published(given.folder), seeds)
     if given.out is None:
         print(text)
         return 0
@@ -75,19 +70,47 @@ def main() -> int:
     return 0
 
 
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", default="42-51")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--variants", default="")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--kept", action="store_true")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.kept and given.keep is None:
+        parser.error("--kept needs --keep FOLDER")
+    return given
+
+
 def made(cluster: Cluster, name: str, seeds: Sequence[int], jobs: int, keep: Path | None) -> Iterator[Packed]:
-    """The runs of a policy; those that ``keep`` has, from there."""
+    """The runs of a policy; those that ``keep`` has, from there. No others without ``jobs``."""
     missing = []
     for seed in seeds:
         if keep is not None and (file := keep / f"{seed}.json").exists():
             yield _of_figures(json.loads(file.read_text()))
         else:
             missing.append(seed)
-    for run in runs(cluster, [PACK_POLICIES[name]], missing, jobs):
+    for run in runs(cluster, [PACK_POLICIES[name]], missing, jobs) if jobs else ():
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             (keep / f"{run.seed}.json").write_text(json.dumps(run.figures))
         yield run
+
+
+def bound(cluster: Cluster, seed: int, keep: Path | None) -> float:
+    """The most that could be allocated of the pods of a seed."""
+    file = keep / f"{seed}.json" if keep is not None else None
+    if file is not None and file.exists():
+        return json.loads(file.read_text())
+    found = bounds(cluster, [seed])[seed]
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found))
+    return found
 
 
 def _of_figures(kept: dict[str, Any]) -> Packed:
@@ -105,48 +128,80 @@ def _variants(folder: Path) -> list[str]:
 
 
 def tables(
-    found: dict[tuple[str, str], list[Packed]],
-    most: dict[str, float],
-    table: dict[tuple[str, str, int], float],
-    names: list[str],
-    variants: list[str],
-    seeds: list[int],
+    found: Runs, most: dict[str, float], table: dict[tuple[str, str, int], float], seeds: Sequence[int]
 ) -> str:
-    """The tables as Markdown."""
-    lines = ["Seeds " + ", ".join(map(str, seeds)) + "; means. In brackets: the published mean of ten seeds."]
+    """The tables as Markdown: policies of which there are runs, over the variants in ``most``."""
+    names = list(dict.fromkeys(name for (_, name), some in found.items() if some))
+    some_lack = any(len(found[variant, name]) < len(seeds) for variant in most for name in names)
+    lines = [
+        f"Means of the seeds {', '.join(map(str, seeds))}. In brackets: the published mean of ten seeds."
+        + (" A small number: of so many of the seeds." if some_lack else "")
+    ]
     for percent in (100, 130):
-        lines += ["", f"GPUs allocated at {percent} % arrived, percent of the capacity:", ""]
-        head = ["variant", *names, "windlass − fgd", *(["bound"] if percent == 130 else [])]
-        lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        gains = []
-        for variant in variants:
-            row = [variant]
-            for name in names:
-                mean = fmean(run.allocation_percent[percent] for run in found[variant, name])
-                known = table.get((variant, PUBLISHED.get(name, ""), percent))
-                row.append(f"{mean:.2f}" + (f" ({known:.2f})" if known is not None else ""))
-            if {"windlass", "fgd"} <= set(names):
-                gains.append(_gain(found, variant, percent))
-                row.append(f"{gains[-1]:+.2f}")
-            row += [f"{most[variant]:.2f}"] if percent == 130 else []
-            lines.append("| " + " | ".join(row) + " |")
-        if gains:
-            lines += ["", f"Mean of windlass − fgd over the variants: {fmean(gains):+.2f}."]
+        lines += _allocated(found, most, table, names, percent, len(seeds))
     lines += ["", "Fragmented GPUs at 80 / 95 / 130 % arrived, percent of the capacity (default):", ""]
     lines += ["| policy | 80 % | 95 % | 130 % |", "|---|---|---|---|"]
+    first = next(iter(most))
     for name in names:
-        some = found[variants[0], name]
-        cells = [f"{fmean(run.fragmented_percent[p] for run in some):.2f}" for p in (80, 95, 130)]
+        some = found[first, name]
+        cells = [_mean([run.fragmented_percent[p] for run in some], len(seeds)) for p in (80, 95, 130)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _gain(found: dict[tuple[str, str], list[Packed]], variant: str, percent: int) -> float:
-    by_name = [
+def _allocated(
+    found: Runs,
+    most: dict[str, float],
+    table: dict[tuple[str, str, int], float],
+    names: Sequence[str],
+    percent: int,
+    whole: int,
+) -> Iterator[str]:
+    """The table of one percentage arrived, and how far it is from the published one."""
+    yield from ("", f"GPUs allocated at {percent} % arrived, percent of the capacity:", "")
+    both = {"windlass", "fgd"} <= set(names)
+    head = ["variant", *names, *(["windlass − fgd"] if both else []), *(["bound"] if percent == 130 else [])]
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    gains: list[float] = []
+    off: dict[str, list[tuple[float, str]]] = {}
+    for variant in most:
+        row = [variant]
+        for name in names:
+            shares = [run.allocation_percent[percent] for run in found[variant, name]]
+            known = table.get((variant, PUBLISHED.get(name, ""), percent))
+            row.append(_mean(shares, whole) + (f" ({known:.2f})" if known is not None else ""))
+            if shares and known is not None:
+                off.setdefault(name, []).append((fmean(shares) - known, variant))
+        if both:
+            gain = _gain(found, variant, percent)
+            gains += [] if gain is None else [gain]
+            row.append("–" if gain is None else f"{gain:+.2f}")
+        row += [f"{most[variant]:.2f}"] if percent == 130 else []
+        yield "| " + " | ".join(row) + " |"
+    if gains:
+        yield from ("", f"Mean of windlass − fgd over the variants: {fmean(gains):+.2f}.")
+    if off:
+        furthest = {name: max(some, key=lambda one: abs(one[0])) for name, some in off.items()}
+        words = [f"{name} {by:+.2f} ({variant})" for name, (by, variant) in furthest.items()]
+        yield from ("", f"Furthest from what is published: {', '.join(words)}.")
+
+
+def _mean(values: Sequence[float], whole: int) -> str:
+    """A mean, and of how many values if not of as many as there are seeds."""
+    if not values:
+        return "–"
+    return f"{fmean(values):.2f}" + (f"<sup>{len(values)}</sup>" if len(values) < whole else "")
+
+
+def _gain(found: Runs, variant: str, percent: int) -> float | None:
+    """Points that windlass has above fgd, on the seeds that both have."""
+    ours, theirs = (
         {run.seed: run.allocation_percent[percent] for run in found[variant, name]}
         for name in ("windlass", "fgd")
-    ]
-    return fmean(by_name[0][seed] - by_name[1][seed] for seed in by_name[0])
+    )
+    common = ours.keys() & theirs.keys()
+    return fmean(ours[seed] - theirs[seed] for seed in common) if common else None
 
 
 if __name__ == "__main__":
