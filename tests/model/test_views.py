@@ -180,9 +180,13 @@ def test_a_hundred_thousand_pods_fit_in_two_kib_each() -> None:
         found = views.decode_pod(text)
         kept[found.key] = found
     gc.collect()
-    held, _ = tracemalloc.get_traced_memory()
+    count = len(kept)
+    held = tracemalloc.get_traced_memory()[0]
+    del kept, found
+    gc.collect()
+    freed = held - tracemalloc.get_traced_memory()[0]  # other threads of this process allocate meanwhile too
     tracemalloc.stop()
-    assert held / len(kept) <= 2048
+    assert 200 < freed / count <= 2048
 
 
 def test_node() -> None:
