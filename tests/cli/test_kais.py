@@ -13,7 +13,7 @@ from kaiobjects import kai_group, kai_pod, kai_queue
 from windlass.api.errors import WindlassError, not_found
 from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, PODS, Resource
 from windlass.app.options import parser, remote_options
-from windlass.cli import adopting, installing
+from windlass.cli import adopting, installing, keeping
 from windlass.cli.installing import DEPLOYMENTS, Wishes
 from windlass.cli.kais import CONFIGS, SHARDS, preflight
 from windlass.cli.peers import NOTE, Report
@@ -149,7 +149,7 @@ def test_what_is_installed_says_who_is_beside_and_who_groups(cluster: KaiCluster
         cluster.stored[DEPLOYMENTS] = [obj for obj in objects if obj["kind"] == "Deployment"]
         cluster.stored[CONFIG_MAPS] = [obj for obj in objects if obj["kind"] == "ConfigMap"]
         cluster.stored[installing.SECRETS] = []
-        found = installing.as_installed(cast(BlockingClient, cluster), Wishes())
+        found = keeping.as_installed(cast(BlockingClient, cluster), installing.NAMESPACE)
         assert (found.scheduler_names, found.beside, found.grouped, found.configuration) == (
             wishes.scheduler_names,
             wishes.beside,

@@ -14,7 +14,7 @@ import pytest
 import rights
 from clusters import Cluster, eventually
 from installedkube import CRDS, SPACE, InstalledProcess, windlass
-from realkube import RealKube, serving, tools_folder
+from realkube import USER_TOKEN, RealKube, serving, tools_folder
 from rightsscene import RightsScene
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +129,10 @@ def test_the_bind_guard_comes_is_kept_and_goes(kube: RealKube, api: Cluster) -> 
     api.delete(f"{pods}/p")
     api.delete("/api/v1/nodes/unguarded")
 
-    without = windlass(kube, "install")
+    kept = windlass(kube, "install")
+    assert kept.stderr == "kept as installed: bind guard (--reset: the defaults)\n"
+    assert {line.rpartition(" ")[2] for line in kept.stdout.splitlines()} == {"unchanged"}, kept.stdout
+    without = windlass(kube, "install", "--no-bind-guard")
     gone = [line for line in without.stdout.splitlines() if line.endswith(" deleted")]
     assert len(gone) == 3, without.stdout
     assert gone[0].startswith("validatingwebhookconfiguration")  # nobody is asked from then on
@@ -170,6 +173,84 @@ def test_install_may_be_repeated_and_a_dry_run_writes_nothing(kube: RealKube, ap
     slow = windlass(kube, "install", "--wait", "1")  # there is no node: no pod ever starts
     assert slow.returncode == 7
     assert "WL-INSTALL-504" in slow.stderr
+
+
+def test_what_others_made_or_changed_is_theirs(kube: RealKube, api: Cluster) -> None:
+    """A namespace and a PriorityClass that were there, a limit that somebody raised: none is taken, or taken away."""
+    done = windlass(kube, "uninstall", "--purge", "--yes")
+    assert done.returncode == 0, done.stderr
+    space, classes = f"/api/v1/namespaces/{SPACE}", "/apis/scheduling.k8s.io/v1/priorityclasses"
+    api.delete(space)
+    eventually(lambda: api.get(space).status == 404 and not ours(api))
+    api.post("/api/v1/namespaces", {"metadata": {"name": SPACE}}).ok(201)
+    api.post(classes, {"metadata": {"name": "high-priority"}, "value": 5}).ok(201)
+    first = windlass(kube, "install", "--image", "r/w:2", "--replicas", "3")
+    assert first.returncode == 0, first.stderr
+    assert f"namespace/{SPACE} unchanged" in first.stdout
+    title = "priorityclass.scheduling.k8s.io/high-priority"
+    assert f"{title} was made by others, and stays as it is" in first.stderr
+
+    path = f"{DEPLOYMENTS}/windlass-scheduler"
+    more = [{"name": "scheduler", "resources": {"limits": {"memory": "9Gi"}}}]
+    change = {"spec": {"replicas": 4, "template": {"spec": {"containers": more}}}}
+    api.patch(path, change, "application/strategic-merge-patch+json").ok()
+    before = api.get(path).ok()["metadata"]["generation"]
+    refused = windlass(kube, "install", "--scheduler-name", "other")
+    assert refused.returncode == 5
+    assert "nothing was written" in refused.stderr
+    assert "resources.limits.memory" in refused.stderr
+    assert "replicas" not in refused.stderr  # these stay as they are
+    assert api.get(path).ok()["metadata"]["generation"] == before
+    forced = windlass(kube, "install", "--scheduler-name", "other", "--force-conflicts")
+    assert forced.returncode == 0, forced.stderr
+    assert "instances 4 of windlass-scheduler, 3 of windlass-controllers" in forced.stderr
+    spec = api.get(path).ok()["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert (spec["replicas"], container["image"]) == (4, "r/w:2")
+    assert "--scheduler-name=other" in container["args"]
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
+
+    assert windlass(kube, "uninstall", "--purge", "--yes").returncode == 0
+    assert api.get(space).ok()["metadata"].get("deletionTimestamp") is None
+    assert api.get(f"{classes}/high-priority").ok()["value"] == 5
+    api.delete(f"{classes}/high-priority")
+    eventually(lambda: not ours(api))
+
+
+def test_a_refusal_leaves_nothing_half_done(kube: RealKube, api: Cluster) -> None:
+    """Alice may make some of the objects; and a namespace that is about to vanish takes none."""
+    done = windlass(kube, "uninstall", "--purge", "--yes")
+    assert done.returncode == 0, done.stderr
+    eventually(lambda: not ours(api))
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    what = ["namespaces", "customresourcedefinitions", "priorityclasses", "serviceaccounts", "deployments"]
+    rule = {"apiGroups": ["*"], "resources": what, "verbs": ["*"]}
+    api.post(f"{roles}/clusterroles", {"metadata": {"name": "some"}, "rules": [rule]}).ok(201)
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
+    binding = {"metadata": {"name": "some"}, "roleRef": role, "subjects": [subject]}
+    api.post(f"{roles}/clusterrolebindings", binding).ok(201)
+    config = json.loads(kube.kubeconfig.read_text())
+    config["users"][0]["user"]["token"] = USER_TOKEN
+    (kube.folder / "alice.kubeconfig").write_text(json.dumps(config))
+    refused = windlass(kube, "--kubeconfig", str(kube.folder / "alice.kubeconfig"), "install")
+    assert refused.returncode == 4, refused.stderr
+    assert "WL-INSTALL-403" in refused.stderr
+    assert "clusterroles" in refused.stderr
+    assert not ours(api)
+
+    space = f"/api/v1/namespaces/{SPACE}"
+    if api.get(space).status == 404:
+        api.post("/api/v1/namespaces", {"metadata": {"name": SPACE}}).ok(201)
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/held"]}}
+    api.post(f"{space}/configmaps", held).ok(201)
+    api.delete(space)
+    going = windlass(kube, "install")
+    assert going.returncode == 5, going.stderr
+    assert f"namespace/{SPACE} is being deleted" in going.stderr
+    assert not ours(api)
+    api.patch(f"{space}/configmaps/held", {"metadata": {"finalizers": None}}).ok()
+    eventually(lambda: api.get(space).status == 404)
 
 
 def test_what_install_applies_is_in_the_cluster_as_it_was_sent(kube: RealKube, api: Cluster) -> None:

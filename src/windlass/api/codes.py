@@ -336,10 +336,20 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "it is not signed by the authority in the kubeconfig. The message says which.",
     ),
     (
+        "WL-INSTALL-403",
+        "you may not put Windlass into this cluster",
+        "`windlass install` asks the server about every object before it writes the first; it refuses some of them to "
+        "this user, so nothing was written. It takes the rights of a cluster administrator, who may also apply what "
+        "`windlass install -o yaml` prints.",
+    ),
+    (
         "WL-INSTALL-409",
-        "helm has installed Windlass there",
-        "`windlass install` and `windlass uninstall` leave alone what helm keeps: the next `helm upgrade` would undo "
-        "it, or fail. Use helm, or take the release out first; queues, jobs and running pods stay.",
+        "somebody else keeps what is to be written",
+        "helm has installed Windlass there: the next `helm upgrade` would undo what `windlass install` or `uninstall` "
+        "does, or fail; use helm, or take the release out first (queues, jobs and running pods stay). Or fields were "
+        "changed by others, each of which is named: put them into the chart's values, or have them set back with "
+        "`--force-conflicts`. Or an object, most often the namespace, is still being deleted: wait until it is gone. "
+        "Nothing was written.",
     ),
     (
         "WL-INSTALL-504",

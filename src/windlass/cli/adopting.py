@@ -106,14 +106,17 @@ def found_in(client: BlockingClient) -> list[Report]:
 
 def wishes_beside(wishes: Wishes, report: Report) -> Wishes:
     """What is installed while the other one runs: its scheduler names too, and its own policy unless another was
-    given."""
-    names = wishes.scheduler_names or ("windlass", *report.names)
+    given, or is installed."""
+    import yaml
+
+    names = dict.fromkeys((*(wishes.scheduler_names or ("windlass",)), *report.names))
+    own = wishes.configuration if yaml.safe_load(wishes.configuration or "{}") else ""
     return replace(
         wishes,
-        scheduler_names=names,
+        scheduler_names=tuple(names),
         beside=(str(report.peer),),
         grouped=(),
-        configuration=wishes.configuration or report.configuration,
+        configuration=own or report.configuration,
     )
 
 

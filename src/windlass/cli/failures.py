@@ -7,6 +7,7 @@ same as JSON. Exit status: 0 ok, 1 job failed (the job's own while following), 2
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,25 @@ def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text
         lines.append(f"{paint('why:', 'yellow')} {error.evidence}")
     lines += [f"{paint('try:', 'green')} {remedy}" for remedy in error.remedies]
     return "".join(f"{line}\n" for line in lines)
+
+
+_NO_CLUSTER = frozenset({"up", "down", "help", "completion", "crds", "version", "--help"})
+"""Commands that have nothing to do with which cluster was meant."""
+
+
+def aimed(error: WindlassError, flags: str) -> WindlassError:
+    """The error with remedies that name the cluster that was meant (``--context NAME``), so that they can be copied."""
+
+    def named(remedy: str) -> str:
+        command, _, rest = remedy.partition(" ")
+        if command not in ("windlass", "kubectl") or not rest or "--context" in rest:
+            return remedy
+        return remedy if rest.split()[0] in _NO_CLUSTER else f"{command} {flags} {rest}"
+
+    if not flags:
+        return error
+    remedies = [named(remedy) for remedy in error.remedies]
+    return WindlassError(error.code, error.message, evidence=error.evidence, remedies=remedies)
 
 
 # Words and short names of the kinds in codes and commands.
@@ -90,7 +110,9 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
             "WL-AUTH-401",
             "the server does not know who is asking",
             evidence=error.message,
-            remedies=("use the kubeconfig that `windlass status` names", "windlass status"),
+            remedies=("kubectl auth whoami",)
+            if client is not None and not client.connection.unix_socket
+            else ("use the kubeconfig that `windlass status` names", "windlass status"),
         ),
         404: lambda: _not_found(error, plural, name, client),
         409: lambda: _conflict(error, word, noun, name),
@@ -206,11 +228,27 @@ def _invalid(error: StatusError, word: str, noun: str, name: str) -> WindlassErr
     )
 
 
+_RIGHT = re.compile(
+    r'cannot (?P<verb>\w+) resource "(?P<what>[^"]+)" in API group "(?P<group>[^"]*)"'
+    r'(?: in the namespace "(?P<space>[^"]+)")?'
+)
+"""As the authorizer of a cluster says it."""
+
+
 def _forbidden(error: StatusError, word: str) -> WindlassError:
-    quota = "exceeded quota" in error.message
-    return WindlassError(
-        f"WL-{word}-403",
-        "the namespace's quota does not allow it" if quota else "the server refuses it",
-        evidence=error.message,
-        remedies=("windlass get resourcequota -A",) if quota else (),
-    )
+    if "exceeded quota" in error.message:
+        return WindlassError(
+            f"WL-{word}-403",
+            "the namespace's quota does not allow it",
+            evidence=error.message,
+            remedies=("windlass get resourcequota -A",),
+        )
+    remedies: tuple[str, ...] = ()
+    if found := _RIGHT.search(error.message):
+        what = ".".join(filter(None, (found["what"], found["group"])))
+        where = f"-n {found['space']}" if found["space"] else "-A"
+        remedies = (
+            f"kubectl auth can-i {found['verb']} {what} {where}",
+            f"have an administrator of the cluster grant it: {found['verb']} {what}",
+        )
+    return WindlassError(f"WL-{word}-403", "the server refuses it", evidence=error.message, remedies=remedies)

@@ -74,6 +74,8 @@ class Surroundings:
     clock: PausingClock = field(default_factory=SystemClock)
     defaults: dict[str, Any] = field(default_factory=dict)
     """Options given before the command's name; the command's own win."""
+    aim: str = ""
+    """The flags by which the command line named a cluster."""
     last_client: BlockingClient | None = None
     """Whom the command talked to, so that a failure can name the nearest names."""
 

@@ -179,10 +179,10 @@ def run(arguments: Sequence[str] | None = None, surroundings: Surroundings | Non
     except (click.Abort, KeyboardInterrupt):
         return failures.INTERRUPTED
     except WindlassError as error:
-        return report(error, as_json=wants_json(given))
+        return report(failures.aimed(error, around.aim), as_json=wants_json(given))
     except StatusError as error:
-        client = around.last_client
-        return report(failures.translate(error, client), as_json=wants_json(given))
+        told = failures.translate(error, around.last_client)
+        return report(failures.aimed(told, around.aim), as_json=wants_json(given))
     except BrokenPipeError:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -59,6 +60,7 @@ def standard(
         def wrapped(context: click.Context, /, **given: Any) -> Any:
             around = surroundings_of(context)
             aims = {key: given.pop(key) or around.defaults.get(key) for key in _TARGETS}
+            around.aim = _aim(aims)
             invocation = Invocation(
                 around,
                 target(aims["state"], aims["kubeconfig"], aims["context_name"]),
@@ -87,6 +89,11 @@ def standard(
 
 
 _TARGETS = ("state", "kubeconfig", "context_name")
+
+
+def _aim(aims: dict[str, str | None]) -> str:
+    flags = (("--kubeconfig", aims["kubeconfig"]), ("--context", aims["context_name"]))
+    return shlex.join(word for flag, value in flags if value for word in (flag, value))
 
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

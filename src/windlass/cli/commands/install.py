@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ FORMATS = ("json", "yaml", "name")
 
 
 @click.command("install")
-@click.option("--image", metavar="IMAGE", default="", help="Image of Windlass.")
+@click.option("--image", metavar="IMAGE", default="", help="Image of Windlass (default: windlass:VERSION).")
 @click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Instances of each (default: 2).")
 @click.option(
     "--scheduler-name",
@@ -33,7 +34,15 @@ FORMATS = ("json", "yaml", "name")
     help="Schedule pods that name it; may be repeated (default: windlass).",
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Scheduler configuration.")
-@click.option("--bind-guard", is_flag=True, help="Be asked before others bind pods (a webhook).")
+@click.option(
+    "--bind-guard/--no-bind-guard",
+    default=None,
+    help="Be asked before others bind pods: a webhook (default: no).",
+)
+@click.option(
+    "--reset", is_flag=True, help="What is not named goes back to its default, whatever is installed."
+)
+@click.option("--force-conflicts", is_flag=True, help="Set back what others have changed in these objects.")
 @click.option("--crds/--no-crds", default=True, help="Also the CustomResourceDefinitions (default).")
 @click.option("--wait", type=click.IntRange(1), metavar="SECONDS", help="Wait until all instances are ready.")
 @click.option(
@@ -61,9 +70,14 @@ def command(
     adopt: str | None,
     queues: tuple[str, ...],
     finish: bool,
-    bind_guard: bool,
+    bind_guard: bool | None,
+    reset: bool,
+    force_conflicts: bool,
 ) -> int:
     """Put Windlass into a cluster, or bring it up to date.
+
+    Where it is installed already, what is not named stays as it is: image, instances, scheduler names, configuration,
+    bind guard. The server checks every object before the first is written.
 
     With -o yaml the objects are only printed: for kubectl apply or a repository.
 
@@ -72,18 +86,17 @@ def command(
     are made queues of Windlass, and Kueue admits nothing more to those named by -q. windlass uninstall --adopted goes
     back.
     """
-    from windlass.cli import adopting, installing
+    from windlass.cli import adopting, deploying, installing, keeping
 
-    wishes = installing.Wishes(
-        namespace=invocation.namespace or installing.NAMESPACE,
+    namespace = invocation.namespace or installing.NAMESPACE
+    told = installing.Wishes(
+        namespace=namespace,
         image=image,
         replicas=replicas or 0,
         scheduler_names=names,
         configuration=_configuration(config),
         crds=crds,
     )
-    if bind_guard:
-        wishes = replace(wishes, proof=_proof(invocation, wishes.namespace))
     if adopt is None and (queues or finish):
         raise WindlassError("WL-USE-400", "--queue and --finish need --adopt")
     if adopt == "kueue":
@@ -93,89 +106,105 @@ def command(
                 "WL-USE-400", "--adopt kueue stops nothing: Kueue has no part in placing pods"
             )
         return _translate(invocation, queues, wait=wait, dry_run=dry_run)
-    if adopt is not None and not invocation.structured:
-        need_cluster(invocation)
-        installing.refuse_helms(invocation.client, wishes)
-        return _take_over(invocation, adopt, wishes, queues, finish=finish, wait=wait, dry_run=dry_run)
-    wanted = installing.objects(wishes)
     if invocation.structured:
-        whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
-        emit(invocation, whole, names=[installing.title(obj) for obj in wanted])
-        return failures.OK
+        return _print(invocation, replace(told, proof=_proof(invocation, told) if bind_guard else None))
     need_cluster(invocation)
-    installing.refuse_helms(invocation.client, wishes)
-    adopting.check_alone(installing.as_installed(invocation.client, wishes))
-    return _apply(invocation, wishes, wanted, wait=wait, dry_run=dry_run)
-
-
-def _apply(
-    invocation: Invocation, wishes: Wishes, wanted: list[dict[str, Any]], *, wait: int | None, dry_run: bool
-) -> int:
-    """Apply all, take away what is not wanted any more, and wait where that is asked for."""
-    from windlass.cli import installing
-
-    apply_all(invocation, wanted, dry_run=dry_run)
+    installing.refuse_helms(invocation.client, told)
+    there = keeping.as_installed(invocation.client, namespace)
+    adopting.check_alone(there, adopt or "")
+    wishes = told if reset else keeping.keep(told, there)
+    guarded = wishes.proof is not None if bind_guard is None else bind_guard
+    wishes = replace(
+        wishes, proof=_proof(invocation, replace(wishes, proof=there.proof)) if guarded else None
+    )
+    if not reset and (words := keeping.kept_words(told, there)):
+        invocation.note(f"kept as installed: {words} (--reset: the defaults)")
+    run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
+    if adopt is not None:
+        return _take_over(run, adopt, wishes, queues, finish=finish)
+    run.put(installing.objects(wishes))
     if wishes.proof is None:
-        for title in installing.remove_guard(invocation.client, wishes.namespace, dry_run=dry_run):
-            invocation.out.line(f"{title} deleted{' (dry run)' if dry_run else ''}")
-    if wait is not None and not dry_run:
-        installing.until_available(
-            invocation.client,
-            wishes.namespace,
-            invocation.clock,
-            float(wait),
-            lambda name: invocation.out.line(f"{name} is ready"),
-        )
+        for title in deploying.remove_guard(invocation.client, namespace, dry_run=dry_run):
+            invocation.out.line(f"{title} deleted{run.suffix}")
+    run.until_ready(namespace)
     return failures.OK
 
 
-def _proof(invocation: Invocation, namespace: str) -> Proof:
-    """What the bind guard of the cluster has, if it lasts; else a new one."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How objects are put into the cluster. ``wait``: seconds, or not at all."""
+
+    invocation: Invocation
+    dry_run: bool = False
+    force: bool = False
+    wait: int | None = None
+
+    @property
+    def suffix(self) -> str:
+        return " (dry run)" if self.dry_run else ""
+
+    def put(self, wanted: Sequence[dict[str, Any]]) -> None:
+        """All or, where the server refuses one of them, none; tell of each object."""
+        from windlass.cli import deploying, installing
+
+        client, clock = self.invocation.client, self.invocation.clock
+        deploying.rehearse(client, wanted, force=self.force)
+        for obj, action in deploying.apply(client, wanted, dry_run=self.dry_run, clock=clock):
+            became, _, whose = action.partition(":")
+            self.invocation.out.line(f"{installing.title(obj)} {became}{self.suffix}")
+            if whose and obj["kind"] != "Namespace":
+                self.invocation.note(f"{installing.title(obj)} was made by others, and stays as it is")
+
+    def until_ready(self, namespace: str) -> None:
+        """Return when all instances are ready, if that was asked for."""
+        from windlass.cli import deploying
+
+        if self.wait is None or self.dry_run:
+            return
+        client, clock, tell = self.invocation.client, self.invocation.clock, self.invocation.out.line
+        seconds = float(self.wait)
+        deploying.until_available(client, namespace, clock, seconds, lambda name: tell(f"{name} is ready"))
+
+
+def _print(invocation: Invocation, wishes: Wishes) -> int:
+    from windlass.cli import installing
+
+    wanted = installing.objects(wishes)
+    whole = {"apiVersion": "v1", "kind": "List", "items": wanted}
+    emit(invocation, whole, names=[installing.title(obj) for obj in wanted])
+    return failures.OK
+
+
+def _proof(invocation: Invocation, wishes: Wishes) -> Proof:
+    """What the bind guard has, if it lasts; else a new one."""
     from windlass.cli import guarding, installing
 
     now = datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)
-    if invocation.target.remote and not invocation.structured:
-        kept = guarding.kept_proof(invocation.client.find(installing.SECRETS, installing.GUARD, namespace))
-        if kept is not None and guarding.lasts(kept, now):
-            return kept
-    return guarding.make_proof(namespace, now)
+    kept = wishes.proof
+    if kept is None and invocation.target.remote and not invocation.structured:
+        secret = invocation.client.find(installing.SECRETS, installing.GUARD, wishes.namespace)
+        kept = guarding.kept_proof(secret)
+    if kept is not None and guarding.lasts(kept, now):
+        return kept
+    return guarding.make_proof(wishes.namespace, now)
 
 
-def apply_all(invocation: Invocation, wanted: list[dict[str, Any]], *, dry_run: bool) -> None:
-    """Apply, and tell of each object."""
-    from windlass.cli import installing
-
-    suffix = " (dry run)" if dry_run else ""
-    for obj, action, _ in installing.apply(
-        invocation.client, wanted, dry_run=dry_run, clock=invocation.clock
-    ):
-        invocation.out.line(f"{installing.title(obj)} {action}{suffix}")
-
-
-def _take_over(
-    invocation: Invocation,
-    kind: str,
-    wishes: Wishes,
-    queues: tuple[str, ...],
-    *,
-    finish: bool,
-    wait: int | None,
-    dry_run: bool,
-) -> int:
+def _take_over(run: Run, kind: str, wishes: Wishes, queues: tuple[str, ...], *, finish: bool) -> int:
     """Report; install beside; mark queues; with ``finish`` stop the other scheduler. Every step may be repeated."""
-    from windlass.cli import adopting, installing
+    from windlass.cli import adopting
 
+    invocation = run.invocation
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
     report = adopting.PREFLIGHTS[kind](client)
     invocation.out.write(adopting.report_text(report))
     adopting.check(report, queues, finish=finish)
-    adopting.check_alone(installing.as_installed(client, wishes), kind)
-    seconds = float(wait or adopting.PATIENCE_SECONDS)
+    seconds = float(run.wait or adopting.PATIENCE_SECONDS)
     beside = adopting.wishes_beside(wishes, report)
     if not (finish and report.stopped):
-        apply_all(invocation, adopting.wanted_objects(client, beside), dry_run=dry_run)
-    if dry_run:
+        run.put(adopting.wanted_objects(client, beside))
+    if run.dry_run:
         return failures.OK
+    run.until_ready(wishes.namespace)
     if queues:
         wanted = report.below(queues)
         adopting.mark(client, report, wanted, adopted=True)
@@ -183,8 +212,7 @@ def _take_over(
     if finish:
         for name in adopting.stop(client, report, clock, seconds=seconds):
             tell(f"{name} scaled to 0")
-        alone = adopting.wishes_alone(beside, report)
-        apply_all(invocation, adopting.wanted_objects(client, alone), dry_run=False)
+        run.put(adopting.wanted_objects(client, adopting.wishes_alone(beside, report)))
         tell(f"{report.title} decides nothing any more; windlass uninstall --adopted goes back")
     return failures.OK
 

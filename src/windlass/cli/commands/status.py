@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -42,20 +43,22 @@ def gather_status(invocation: Invocation) -> dict[str, Any]:
     if not invocation.target.remote:
         record["state"] = str(invocation.target.state.path)
         record["server"] = _supervisor(invocation)
-    try:
-        record["server"]["version"] = _version(invocation)
-        record["readiness"] = _readiness(invocation)
-        if invocation.target.remote:
-            record["installed"] = _installed(invocation)
-        record["capacity"] = _capacity(invocation)
-        record["queues"] = [
-            share.as_record() for share in sorted(gather(invocation), key=lambda s: natural(s.name))
-        ]
-        record["healthy"] = record["readiness"] == "ok"
-    except StatusError as error:
-        record["problems"].append(failures.translate(error, invocation.client).as_dict())
-    except WindlassError as error:
-        record["problems"].append(error.as_dict())
+    for part, look in _PARTS.items():
+        if part == "installed" and not invocation.target.remote:
+            continue
+        try:
+            found = look(invocation)
+        except StatusError as error:
+            told = failures.translate(error, invocation.client)
+        except WindlassError as error:
+            told = error
+        else:
+            (record["server"] if part == "version" else record)[part] = found
+            continue
+        record["problems"].append(failures.aimed(told, invocation.surroundings.aim).as_dict())
+        if not record["server"].get("version"):
+            break  # nobody answers
+    record["healthy"] = record.get("readiness") == "ok" and not record["problems"]
     return record
 
 
@@ -128,11 +131,25 @@ def _ready(node: dict[str, Any]) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
+def _queues(invocation: Invocation) -> list[dict[str, Any]]:
+    return [share.as_record() for share in sorted(gather(invocation), key=lambda s: natural(s.name))]
+
+
+_PARTS: Mapping[str, Callable[[Invocation], Any]] = {
+    "version": _version,
+    "readiness": _readiness,
+    "installed": _installed,
+    "capacity": _capacity,
+    "queues": _queues,
+}
+"""What is shown, each of which may fail by itself."""
+
+
 def as_text(invocation: Invocation, record: dict[str, Any]) -> str:
     server = record["server"]
     now = invocation.clock.now()
-    running = server.get("running", not record["problems"])
-    health = "well" if record["healthy"] else record.get("readiness") or "not running"
+    running = server.get("running", "version" in server)
+    health = "well" if record.get("readiness") == "ok" else record.get("readiness") or "not running"
     up = f", up {age(now - moment(server['started']))}" if server.get("started") else ""
     version = (server.get("version") or {}).get("gitVersion", "")
     capacity = record.get("capacity")

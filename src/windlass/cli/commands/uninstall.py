@@ -8,7 +8,7 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import failures
-from windlass.cli.commands.install import apply_all, need_cluster
+from windlass.cli.commands.install import Run, need_cluster
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 
@@ -46,14 +46,14 @@ def command(
     With --adopted the queues that windlass install --adopt took over are given back first, all or those named by -q;
     with -q Windlass stays for the others.
     """
-    from windlass.cli import adopting, installing
+    from windlass.cli import adopting, deploying, installing, keeping
 
     need_cluster(invocation)
     if queues and not adopted:
         raise WindlassError("WL-USE-400", "--queue needs --adopted")
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
     if not adopted:
-        adopting.check_alone(installing.as_installed(invocation.client, wishes))
+        adopting.check_alone(keeping.as_installed(invocation.client, wishes.namespace))
     elif not dry_run:
         give_back(invocation, queues, seconds=float(wait))
         if queues:
@@ -63,7 +63,7 @@ def command(
     installing.refuse_helms(invocation.client, wishes)
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
-    for name in installing.remove(invocation.client, wishes, purge=purge, dry_run=dry_run):
+    for name in deploying.remove(invocation.client, wishes.namespace, purge=purge, dry_run=dry_run):
         invocation.out.line(f"{name} {verb}")
         count += 1
     if not count:
@@ -99,14 +99,14 @@ def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float
 
 def _give_back(invocation: Invocation, report: Report, queues: list[str], *, seconds: float) -> None:
     """``queues``: of this scheduler; none: all that are marked."""
-    from windlass.cli import adopting, installing
+    from windlass.cli import adopting, installing, keeping
 
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
     marked = [row.name for row in report.queues if row.adopted]
     if report.stopped:
-        wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
-        beside = adopting.wishes_beside(installing.as_installed(client, wishes), report)
-        apply_all(invocation, adopting.wanted_objects(client, beside), dry_run=False)
+        there = keeping.as_installed(client, invocation.namespace or installing.NAMESPACE)
+        beside = adopting.wishes_beside(there, report)
+        Run(invocation, force=True).put(adopting.wanted_objects(client, beside))
         adopting.until_handed(report, marked, clock, seconds=seconds, back=False, tell=lambda _text: None)
         for name in adopting.start(client, report):
             tell(f"{name} has its instances again")

@@ -1,0 +1,142 @@
+"""What is installed stays where nothing else is said; remedies name the cluster that was meant."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.resources import CONFIG_MAPS, Resource
+from windlass.cli import deploying, failures, guarding, installing, keeping
+from windlass.cli.installing import DEPLOYMENTS, NAMESPACE, SECRETS, Part, Wishes
+from windlass.client.blocking import BlockingClient
+
+Json = dict[str, Any]
+PROOF = guarding.Proof("authority", "certificate", "key", "token")
+
+
+class Installed:
+    """A cluster in which ``wishes`` are installed; nothing can be written."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self.objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in installing.objects(wishes)}
+
+    def find(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
+        assert (resource, namespace) in {(kind, NAMESPACE) for kind in (DEPLOYMENTS, CONFIG_MAPS, SECRETS)}
+        return self.objects.get((resource.kind, name))
+
+    def read(self) -> Wishes:
+        return keeping.as_installed(cast(BlockingClient, self), NAMESPACE)
+
+
+def test_everything_that_was_said_is_found_again() -> None:
+    said = Wishes(
+        image="r/w:2",
+        replicas=3,
+        scheduler_names=("windlass", "volcano"),
+        configuration="actions: allocate\n",
+        settings="log: {level: debug}\n",
+        beside=("volcano",),
+        grouped=("kai-scheduler",),
+        proof=PROOF,
+    )
+    found = Installed(said).read()
+    assert found.parts == {name: Part("r/w:2", 3) for name in installing.DEPLOYED}
+    again = installing.objects(keeping.keep(Wishes(), found))
+    assert again == installing.objects(said)
+    assert keeping.kept_words(Wishes(), found) == (
+        "image r/w:2; instances 3; scheduler names windlass, volcano; scheduler configuration; settings; bind guard"
+    )
+
+
+def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
+    found = Installed(Wishes()).read()
+    assert keeping.kept_words(Wishes(), found) == ""
+    assert found.parts["windlass-scheduler"].image == ""  # of a newer version it will be that one's
+    told = Wishes(image="r/w:3", replicas=1, scheduler_names=("a",), configuration="actions: backfill\n")
+    kept = keeping.keep(told, Installed(Wishes(image="r/w:2", replicas=3, scheduler_names=("b",))).read())
+    (scheduler,) = (
+        o
+        for o in installing.objects(kept)
+        if o["metadata"]["name"] == "windlass-scheduler" and o["kind"] == "Deployment"
+    )
+    (container,) = scheduler["spec"]["template"]["spec"]["containers"]
+    assert (scheduler["spec"]["replicas"], container["image"]) == (1, "r/w:3")
+    assert [word for word in container["args"] if word.startswith("--scheduler-name")] == [
+        "--scheduler-name=a"
+    ]
+    assert keeping.kept_words(told, found) == ""
+
+
+def test_a_default_image_goes_along_with_the_version() -> None:
+    old = Installed(Wishes())
+    for (kind, _), obj in old.objects.items():
+        if kind == DEPLOYMENTS.kind:
+            obj["metadata"]["labels"]["app.kubernetes.io/version"] = "0.0.1"
+            obj["spec"]["template"]["spec"]["containers"][0]["image"] = "windlass:0.0.1"
+            obj["spec"]["replicas"] = 0  # somebody has stopped it
+    found = old.read()
+    assert installing.objects(keeping.keep(Wishes(replicas=2), found)) == installing.objects(Wishes())
+    assert keeping.kept_words(Wishes(), found) == "instances 0"
+
+
+class Refusing:
+    """A cluster that has nothing, and answers to writes with an error."""
+
+    def __init__(self, error: StatusError) -> None:
+        self.error = error
+
+    def find(self, *_: object) -> None:
+        return None
+
+    def patch(self, *_: object, dry_run: bool, **__: object) -> Json:
+        assert dry_run
+        raise self.error
+
+
+def conflict(*fields: str) -> StatusError:
+    said = 'conflict with "kubectl-edit" using apps/v1'
+    causes = [{"reason": "FieldManagerConflict", "message": said, "field": field} for field in fields]
+    return StatusError({"code": 409, "reason": "Conflict", "details": {"causes": causes}})
+
+
+def test_fields_that_are_as_the_user_says_are_no_conflict() -> None:
+    wanted = [obj for obj in installing.objects(Wishes()) if obj["kind"] == DEPLOYMENTS.kind]
+    image = '.spec.template.spec.containers[name="scheduler"].image'
+    own = Refusing(conflict(".spec.replicas", image))
+    deploying.rehearse(cast(BlockingClient, own), wanted, force=False)
+    mixed = Refusing(conflict(".spec.replicas", ".spec.strategy.type"))
+    with pytest.raises(WindlassError, match="others have changed") as caught:
+        deploying.rehearse(cast(BlockingClient, mixed), wanted, force=False)
+    assert caught.value.code == "WL-INSTALL-409"
+    assert ".spec.strategy.type" in caught.value.evidence
+    assert ".spec.replicas" not in caught.value.evidence
+    broken = Refusing(StatusError({"code": 422, "message": "not valid"}))
+    with pytest.raises(StatusError, match="not valid"):
+        deploying.rehearse(cast(BlockingClient, broken), wanted, force=False)
+
+
+def test_remedies_name_the_cluster_that_was_meant() -> None:
+    remedies = (
+        "windlass install",
+        "kubectl get pods",
+        "windlass up",
+        "did you mean team?",
+        "windlass --context b ps",
+    )
+    told = failures.aimed(WindlassError("WL-X-404", "gone", evidence="why", remedies=remedies), "--context a")
+    assert told.remedies == (
+        "windlass --context a install",
+        "kubectl --context a get pods",
+        "windlass up",
+        "did you mean team?",
+        "windlass --context b ps",
+    )
+    assert (told.code, told.message, told.evidence) == ("WL-X-404", "gone", "why")
+
+
+def test_a_right_that_is_missing_is_named() -> None:
+    words = 'pods is forbidden: User "a" cannot list resource "pods" in API group "" in the namespace "team"'
+    told = failures.translate(StatusError({"code": 403, "message": words, "details": {"kind": "pods"}}))
+    assert told.remedies[0] == "kubectl auth can-i list pods -n team"
