@@ -41,6 +41,7 @@ class Reason(StrEnum):
     BEHIND_IN_QUEUE = "BehindInQueue"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
     DISRUPTION_BUDGETS = "DisruptionBudgets"
+    RESERVING_CARD = "ReservingCard"
     BIND_FAILED = "BindFailed"
     PENDING_EVALUATION = "PendingEvaluation"
     # What a single node lacks (blockers):
@@ -240,6 +241,14 @@ FACTS: Mapping[Reason, Facts] = {
         "WaitingForPreemptedWorkloads",
         "Resources",
         "Others could make room for it, but PodDisruptionBudgets do not let them go.",
+    ),
+    Reason.RESERVING_CARD: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "Resources",
+        "Its place is found; the shared card there is being held, until its kubelet has said which one it is.",
     ),
     Reason.BIND_FAILED: _facts(
         4,

@@ -119,6 +119,15 @@ def carves(view: views.Node) -> bool:
     )
 
 
+def by_plugin(view: views.Node) -> bool:
+    """Whether a device plug-in hands out the node's NVIDIA cards, whole ones alone: it knows nothing of shares."""
+    if view.allocatable.get(GPU, 0) < WHOLE or names.REGISTER_HAMI in view.annotations:
+        return False
+    if names.SIMULATED in view.labels or names.MIG_MODE in view.labels or GPU in _records(view):
+        return False
+    return _mode(GPU, view.labels) is CardMode.PLAIN
+
+
 # ------------------------------------------------------------------ the agent's record
 
 

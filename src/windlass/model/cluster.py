@@ -44,6 +44,8 @@ class ClusterModel(Translation):
 
     def blocked(self, group: str) -> bool:
         """Whether the group lacks its minimum, binds under way counted as done."""
+        if self.reserved.waiting and any(k in self.reserved.waiting for k in self._members.get(group, ())):
+            return True
         view = self.groups.get(group)
         if view is not None:
             return not members.holds_minimum(view, self.pods_of(group), self.assumed)
@@ -59,6 +61,11 @@ class ClusterModel(Translation):
                 found[f"pod {key}"] = self._faults[key]
         if found:
             return faults.misconfigured(groups.shown_key(group), found)
+        if self.reserved.waiting:
+            waiting = self.reserved.waiting
+            reserving = [waiting[key] for key in self._members.get(group, ()) if key in waiting]
+            if reserving:
+                return faults.card_awaited(groups.shown_key(group), reserving)
         if self.withheld:
             told = [self.withheld[key] for key in self._members.get(group, ()) if key in self.withheld]
             if told:
@@ -70,6 +77,13 @@ class ClusterModel(Translation):
             if pending and self._awaits_group(pending[0]):
                 return faults.group_awaited(pending[0].key)
         return None
+
+    def completed(self, group: str, told: Explanation) -> Explanation:
+        """What the engine says of a group that waits, and what it does not know of: cards that could be shared, but
+        cannot be held for the moment."""
+        refusing = self.reserved.refusing
+        asks = refusing and any(key in self._card_words for key in self._members.get(group, ()))
+        return faults.cards_refused(told, refusing) if asks else told
 
     def storage_writes(self, pod: str, node: str) -> list[StorageWrite]:
         """What has to be written about the claims of a pod before it is bound to a node."""
@@ -121,7 +135,36 @@ class ClusterModel(Translation):
             return {**self.claims.carried_words(bind.task, self.pods), **numa.words(bind.zones)}
         group = self._sent_groups.get(bind.group)
         dialect = group.dialect if group is not None else Dialect.VOLCANO
-        return handout.words_of(bind, self.pods.get(bind.task), self.nodes.get(bind.node), dialect, now)
+        pod = self.pods.get(bind.task)
+        words = handout.words_of(bind, pod, self.nodes.get(bind.node), dialect, now)
+        return words | self.reserved.words(bind, pod)
+
+    def reserve_cards(self, *, cdi: bool) -> None:
+        """From now on cards that device plug-ins hand out are shared only while they are held for it."""
+        self.reserved.enabled, self.reserved.cdi = True, cdi
+        self._dirty_nodes.update(dict.fromkeys(self.nodes))
+        self._dirty_pods.update(dict.fromkeys(self._card_words))
+
+    def awaits_card(self, pod: str, card: str) -> None:
+        """Which card is being held for a pod that has its place; ``""``: none any more."""
+        waiting = self.reserved.waiting
+        if waiting.get(pod, "") == card:
+            return
+        if card:
+            waiting[pod] = card
+        else:
+            del waiting[pod]
+        if (group := self._group_of.get(pod)) is not None:
+            self._changed[group] = None
+
+    def open_cards(self, node: str, problem: str) -> None:
+        """Whether further cards of a node can be held for sharing: why not, for the moment, or ``""``."""
+        if problem:
+            self.reserved.refusing[node] = problem
+        else:
+            self.reserved.refusing.pop(node, None)
+        if node in self.nodes:
+            self._dirty_nodes[node] = None
 
     def hypernode_of(self, group: str) -> str:
         """The HyperNode of the lowest tier that all placed pods of a group are in; ``""`` if there is none."""

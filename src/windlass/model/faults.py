@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from windlass.api.errors import FieldError
 from windlass.api.reasons import Blocker, Explanation, Reason
 from windlass.model import groups
+from windlass.model.reservedcards import NAMESPACE
 
 _SHOWN = 3
 _NAMED_IN = {
@@ -53,6 +54,44 @@ def group_awaited(pod: str) -> Explanation:
         code=Reason.WAITING_FOR_MEMBERS,
         message=f"pod {pod} waits for the PodGroup that the PodGroup controller makes for it",
         remedies=("check that the Windlass controllers run: windlass status",),
+    )
+
+
+_FOR_WANT_OF_ROOM = (
+    Reason.EXCEEDS_CLUSTER,
+    Reason.EXCEEDS_EVERY_NODE,
+    Reason.NO_MATCHING_NODE,
+    Reason.INSUFFICIENT_RESOURCES,
+    Reason.DEVICES_FRAGMENTED,
+)
+
+
+def cards_refused(told: Explanation, refusing: Mapping[str, str]) -> Explanation:
+    """Who asks for part of a card lacks room, and some nodes' cards are not shared for the moment. ``refusing``: node
+    → why."""
+    if told.code not in _FOR_WANT_OF_ROOM:
+        return told
+    texts = [f"node {node}: {why}" for node, why in sorted(refusing.items())]
+    more = f"; and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
+    return Explanation(
+        code=Reason.BIND_FAILED,
+        message=f"Cards could not be held for sharing, and are left alone a while: {'; '.join(texts[:_SHOWN])}{more}",
+        blockers=(*(Blocker(Reason.BIND_FAILED, detail=text) for text in texts), *told.blockers),
+        remedies=(f"look at the reservation pods: kubectl -n {NAMESPACE} get pods,events",),
+        nodes_considered=told.nodes_considered,
+    )
+
+
+def card_awaited(group: str, reserving: Sequence[str]) -> Explanation:
+    """A place is found; the cards there are still being held for sharing. ``reserving``: by pod, which."""
+    first = _unique(reserving)
+    more = f"; and {len(first) - _SHOWN} more" if len(first) > _SHOWN else ""
+    return Explanation(
+        code=Reason.RESERVING_CARD,
+        message=f"{group} has its place, and waits for the kubelet to name the shared card: "
+        f"{'; '.join(first[:_SHOWN])}{more}",
+        blockers=tuple(Blocker(Reason.RESERVING_CARD, detail=one) for one in first),
+        remedies=(f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",),
     )
 
 

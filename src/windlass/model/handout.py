@@ -35,6 +35,7 @@ WRITTEN = frozenset(
         INDEX_VOLCANO,
         names.VGPU_IDS_VOLCANO,
         names.ALLOCATED_HAMI,
+        names.VISIBLE_DEVICES,
         deviceparts.DEVICES,
         deviceparts.SHARES,
         deviceparts.SLICES,

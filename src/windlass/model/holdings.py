@@ -27,6 +27,7 @@ from windlass.model.claims import ClaimBook
 from windlass.model.devices import plain_amounts
 from windlass.model.handout import own_words
 from windlass.model.observed import Assumed
+from windlass.model.reservedcards import reserved_index
 from windlass.model.wirecards import uuid_parts
 from windlass.spi.objects import Device
 
@@ -47,7 +48,9 @@ class Use(NamedTuple):
 
 
 def amounts_held(pod: views.Pod) -> Mapping[str, int]:
-    """What it holds of the node's amounts; parts of cards are held card by card."""
+    """What it holds of the node's amounts; parts of cards are held card by card, and so is one that is reserved."""
+    if reserved_index(pod) is not None:
+        return {name: units for name, units in pod.shape.request.items() if name != GPU}
     if not pod.shape.speaks_of_parts:
         return pod.shape.request
     amounts = plain_amounts(pod.shape, annotation_words(pod.annotations))
@@ -191,7 +194,8 @@ class Room:
 
 
 def _too_much(uses: list[Use], device: Device | None) -> str:
-    """What is wrong with what is held of one card; empty if nothing is."""
+    """What is wrong with what is held of one card; empty if nothing is. Who reserves it has nothing of it."""
+    uses = [use for use in uses if use.part.profile or use.part.milli or use.part.memory_mib]
     claims = {use.claim: use.part for use in uses if use.claim}
     parts = [*claims.values(), *(use.part for use in uses if not use.claim)]
     slices = [(part.profile, part.start) for part in parts if part.profile]

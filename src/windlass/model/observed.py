@@ -17,6 +17,7 @@ from windlass.model.claims import ClaimBook, Item
 from windlass.model.handout import names_cards
 from windlass.model.needs import NeedsTable
 from windlass.model.numa import ZoneReports
+from windlass.model.reservedcards import NAMESPACE, NAMESPACE_KAI, ReservedCards
 from windlass.model.topology import TopologyBook
 from windlass.model.vocabulary import Vocabulary, selects_namespaces
 from windlass.model.volumes import Item as StorageItem
@@ -24,6 +25,7 @@ from windlass.model.volumes import VolumeBook
 from windlass.spi.objects import Group, HeldSlice
 
 IMPLIED = (queues.ROOT, queues.DEFAULT)
+_RESERVING = (NAMESPACE, NAMESPACE_KAI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Observed:
         """Nodes whose cards claims have not been told of."""
         self._card_words: dict[str, tuple[tuple[str, str], ...]] = {}
         """Pods that ask for parts of cards or for cards of a kind, with the annotations that say so."""
+        self.reserved = ReservedCards()
         self._quotas: dict[str, views.ResourceQuota] = {}
         self.fence = Fence(())
         """What keeps apart from another scheduler of the same name."""
@@ -87,6 +90,7 @@ class Observed:
         self._sent_groups: dict[str, Group] = {}
 
     def upsert_pod(self, pod: views.Pod) -> None:
+        old = self.pods.get(pod.key)
         self.pods[pod.key] = pod
         self._dirty_pods[pod.key] = None
         if self.fence:
@@ -99,10 +103,13 @@ class Observed:
             self._claim_pods[pod.key] = None
             self.claims.use(pod)
             self._dirty_pods.update(dict.fromkeys(self.claims.mates(pod)))
+        known = pod.key in self._card_words
         if words or pod.shape.speaks_of_parts or pod.shape.claims:
             self._card_words[pod.key] = words
-        elif self._card_words:
-            self._card_words.pop(pod.key, None)
+        elif known:
+            del self._card_words[pod.key]
+        if known or words or pod.shape.speaks_of_parts or pod.namespace in _RESERVING:
+            self._dirty_pods.update(dict.fromkeys(self.reserved.note(old, pod)))
 
     def remove_pod(self, key: str) -> None:
         pod = self.pods.pop(key, None)
@@ -112,7 +119,8 @@ class Observed:
             self._dirty_pods[key] = None
             self.fence.forget(key)
             self._claimers.pop(key, None)
-            self._card_words.pop(key, None)
+            if self._card_words.pop(key, None) is not None or pod.namespace in _RESERVING:
+                self._dirty_pods.update(dict.fromkeys(self.reserved.note(pod, None)))
 
     def upsert_node(self, node: views.Node) -> None:
         known = self.nodes.get(node.name)

@@ -15,6 +15,7 @@ from windlass.api.reasons import Explanation
 from windlass.api.zones import POLICY_VOLCANO
 from windlass.engine import deltas
 from windlass.model import (
+    cards,
     devices,
     groups,
     nearness,
@@ -22,6 +23,7 @@ from windlass.model import (
     nodes,
     numa,
     queues,
+    reservedcards,
     roles,
     subgroups,
     tasks,
@@ -195,6 +197,8 @@ class Translation(Grouping):
         view = self.nodes.get(name)
         if view is None:
             if self._sent_nodes.pop(name, None) is not None:
+                if self.reserved.note_node(name, plugin=False, devices=()):
+                    self._dirty_pods.update(dict.fromkeys(self._card_words))
                 self._cards.forget(name)
                 self._kinds_stale[name] = None
                 out.append(deltas.NodeRemoved(name))
@@ -211,6 +215,12 @@ class Translation(Grouping):
             listed=listed,
             images=self._reads_images,
         )
+        plugin = cards.by_plugin(view)
+        if self.reserved.note_node(name, plugin=plugin, devices=node.devices):
+            self._dirty_pods.update(dict.fromkeys(self._card_words))
+        if plugin and self.reserved.enabled:
+            labels = {**node.labels, reservedcards.BY_PLUGIN: ""}
+            node = replace(node, labels=labels, devices=self.reserved.open_cards(name, node.devices))
         if self._sent_nodes.get(name) != node:
             self._sent_nodes[name] = node
             self._cards.note(view, node)
@@ -311,7 +321,12 @@ class Translation(Grouping):
         self._note_end(pod)
         translated = self._needs.of(pod, extras=self._extras(pod, "", Dialect.WINDLASS))
         node = self.nodes.get(pod.node_name)
-        task = tasks.task_of(pod, tasks.FOREIGN, translated.needs, self.classes, now=self._now, node=node)
+        needs = translated.needs
+        if reservedcards.reserved_index(pod) is not None:
+            needs = reservedcards.held_open(needs)
+        elif self.reserved.rides(pod):
+            needs = reservedcards.riding(needs)
+        task = tasks.task_of(pod, tasks.FOREIGN, needs, self.classes, now=self._now, node=node)
         if pod.shape.claims and not task.devices:
             indices = {index for _, index in self.claims.held(pod, self.pods)}
             return replace(task, devices=tuple(sorted(indices)))
@@ -322,7 +337,8 @@ class Translation(Grouping):
         priority there; ``""`` for none: nobody may touch it."""
         owner = pod.controller
         bound_to_node = owner is not None and owner.kind in OF_NODES
-        if not pod.node_name or pod.finished or bound_to_node or tasks.is_critical(pod):
+        reserves = pod.namespace in (reservedcards.NAMESPACE, reservedcards.NAMESPACE_KAI)
+        if not pod.node_name or pod.finished or bound_to_node or reserves or tasks.is_critical(pod):
             return ""
         return self._foreign_queue
 
@@ -359,6 +375,12 @@ class Translation(Grouping):
         translated = self._needs.of(pod, self._placement(pod, dialect), self._extras(pod, key, dialect))
         waiting = not pod.node_name and not pod.finished
         problems = (*pod.problems, *translated.problems)
+        needs = translated.needs
+        if needs.devices and self.reserved.rides(pod):
+            needs = reservedcards.riding(needs)
+        elif needs.devices and waiting and self.reserved.enabled and (fault := reservedcards.fault(pod)):
+            problems = (*problems, fault) if self.reserved.strict else problems
+            needs = reservedcards.kept_off(needs)
         if problems and waiting:
             self._faults[pod.key] = problems
             return None
@@ -372,7 +394,7 @@ class Translation(Grouping):
         task = tasks.task_of(
             pod,
             key,
-            translated.needs,
+            needs,
             self.classes,
             now=self._now,
             dialect=dialect,

@@ -30,6 +30,7 @@ from windlass.scheduler.writes import WriteQueue
 GANG_BIND_FAILED = "GangBindFailed"
 PREEMPTION = "PreemptionByScheduler"
 OVERCOMMITTED = "NodeOvercommitted"
+CARD_LOST = "CardReservationLost"
 PATIENCE_SECONDS = 15.0
 """So long is a budget that refuses asked again."""
 COOLING_SECONDS = 60.0

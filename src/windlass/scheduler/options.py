@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from windlass.api import annotations as names
 from windlass.api.views import DEFAULT_SCHEDULER
 from windlass.model.adoption import Peer
+from windlass.scheduler.cardpods import CardPodOptions
 from windlass.spi.configuration import SchedulerConfig
 
 EMBEDDED_NAMES = (*names.SCHEDULER_NAMES, DEFAULT_SCHEDULER)
@@ -34,7 +35,8 @@ class SchedulerOptions:
     of another scheduler that waits precedence on nodes where it would not fit beside ours
     (:mod:`windlass.scheduler.courtesy`), together not longer than ``turn_most_seconds``. ``estimate_seconds``: so long
     lies between two estimates of starts by simulation (:mod:`windlass.scheduler.starts`), 0 for none;
-    ``estimate_samples``: how often each plays the cluster forward.
+    ``estimate_samples``: how often each plays the cluster forward. ``card_pods``: how cards that device plug-ins hand
+    out whole are held for those who share them; ``None``: they are not, and nobody but Windlass knows of shares.
     """
 
     policy: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -56,6 +58,7 @@ class SchedulerOptions:
     turn_seconds: float = 11.0
     turn_most_seconds: float = 40.0
     bind_guard: bool = False
+    card_pods: CardPodOptions | None = None
     sync_warning_seconds: float = 30.0
     estimate_seconds: float = 15.0
     estimate_samples: int = 10

@@ -35,11 +35,12 @@ FRESH_SECONDS = 60.0
 """A reservation of which nothing was ever bound counts for so long after it was written."""
 log = logs.get("scheduler")
 Notes = Callable[[str], Mapping[str, str | None]]
+Cards = Callable[[Sequence[Bind]], Callable[[], str | None] | None]
 
 
 class Reserver:
     """``notes(group)``: annotations that are due on a group's object, to be written along. ``await_volumes``:
-    somebody binds volumes, so binds wait for them."""
+    somebody binds volumes, so binds wait for them. ``cards``: for which shared cards binds wait."""
 
     def __init__(
         self,
@@ -50,8 +51,10 @@ class Reserver:
         *,
         clock: Clock,
         await_volumes: bool,
+        cards: Cards,
     ) -> None:
         self._await_volumes = await_volumes
+        self._cards = cards
         self._courtesy = courtesy
         self._clock = clock
         self._model = model
@@ -80,6 +83,8 @@ class Reserver:
         conditions: list[Callable[[], str | None]] = []
         if waiting and self._await_volumes:
             conditions.append(VolumesAwaited(self._model, waiting))
+        if (cards := self._cards(binds)) is not None:
+            conditions.append(cards)
         if self._courtesy.idle:
             return Batch(binds, tuple(writes), _all_of(conditions) if conditions else None)
         conditions.append(_Turn(self._courtesy, binds, self._clock))

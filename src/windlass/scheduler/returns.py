@@ -15,6 +15,7 @@ from windlass.client.recorder import ObjectRef
 from windlass.engine import deltas
 from windlass.engine.decision import Bind
 from windlass.model.groups import shown_key
+from windlass.model.reservedcards import NAMESPACE
 from windlass.observe import logs
 from windlass.scheduler import evictor as evictions
 from windlass.scheduler.binder import Outcome
@@ -54,8 +55,8 @@ class Returns:
                 and (assumed.uid, assumed.node) == (new.uid, new.node_name)
             )
             crew.guard.seen(old, new, crew.clock.monotonic(), foreign=not (crew.takes_over or here))
-        if new is None or not new.node_name:
-            return
+        if new is None or not new.node_name or new.namespace == NAMESPACE:
+            return  # what holds shared cards is ours
         if old is not None and old.node_name:
             if old.shape is not new.shape or old.annotations != new.annotations:
                 crew.contest.grown(new)

@@ -38,6 +38,7 @@ from windlass.observe.tracing import Exporter
 from windlass.scheduler import evictor as evictions
 from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder
+from windlass.scheduler.cardreserving import CardReservations
 from windlass.scheduler.configuration import ConfigMapSource
 from windlass.scheduler.consultant import Consultants
 from windlass.scheduler.contest import Contest
@@ -172,6 +173,15 @@ class SchedulerService:
         )
         self._guard = BindGuard(model, self._ledger) if options.bind_guard else None
         self._courtesy.off = self._guarded
+        self._cards = CardReservations(
+            client,
+            model,
+            options.card_pods,
+            clock=clock,
+            start=self._keeper.start,
+            evict=lambda order: self._evictor.submit(order),
+            wake=self._wake.set,
+        )
         self._reserver = Reserver(
             model,
             self._ledger,
@@ -179,6 +189,7 @@ class SchedulerService:
             self._courtesy,
             clock=clock,
             await_volumes=options.await_volumes,
+            cards=self._cards.awaited,
         )
         self._binder = Binder(
             bind_client
@@ -256,7 +267,7 @@ class SchedulerService:
     def _objection(self, bind: Bind) -> str:
         if not self._sure():
             return "the lease may be another instance's"
-        why = self._contest.objection(bind)
+        why = self._contest.objection(bind) or self._cards.objection(bind)
         return why or (self._guard.objection(bind, self._clock.monotonic()) if self._guard else "")
 
     def _answered(self, what: str) -> None:
@@ -437,6 +448,7 @@ class SchedulerService:
         self._showing.decision(decision)
         shown = self._clock.monotonic()
         self._carry_out(decision)
+        self._cards.sweep()
         self._returns.expire()
         now = self._clock.monotonic()
         if self._journeys is not None:

@@ -45,6 +45,7 @@ class Showing:
                 told = self._engine().explain(group, crew.time())
             except KeyError:
                 return None
+            told = None if told is None else crew.model.completed(group, told)
         if told is not None:
             told = crew.starts.told(group, told)
         if told is not None and group in self._refused:
@@ -102,7 +103,9 @@ class Showing:
                 crew.journeys.gone(key, crew.time())
             return
         said = self.said.get(key)
-        explanation = model.explanation(key) or (said.explanation if said else None)
+        explanation = model.explanation(key)
+        if explanation is None and said is not None and said.explanation is not None:
+            explanation = model.completed(key, said.explanation)
         if explanation is not None:
             explanation = crew.starts.told(key, explanation)
             explanation = model.readable().explanation(explanation)

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
+from windlass.api.annotations import RESERVES, VISIBLE_DEVICES
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import (
     ContainerWire,
@@ -33,6 +34,7 @@ from windlass.api.views.wire import (
 )
 
 DEFAULT_SCHEDULER = "default-scheduler"
+_VISIBLE_DEVICES = VISIBLE_DEVICES.encode()
 
 
 class ContainerExit(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +43,14 @@ class ContainerExit(msgspec.Struct, frozen=True, gc=False):
     container: str
     exit_code: int
     reason: str = ""
+
+
+class CardReport(msgspec.Struct, frozen=True, gc=False):
+    """What the first init container of a pod that holds a card has told: ``card`` as ``NVIDIA_VISIBLE_DEVICES`` takes
+    it, empty while there is none; then ``problem`` may say why."""
+
+    card: str = ""
+    problem: str = ""
 
 
 class Pod(msgspec.Struct, gc=False):
@@ -98,6 +108,10 @@ class Pod(msgspec.Struct, gc=False):
     """``status.nominatedNodeName``: where room is being made for it."""
     images: tuple[str, ...] = ()
     """The images of its init containers and containers, as written."""
+    told_cards: tuple[str, ...] = ()
+    """Its containers whose environment refers to the annotation ``windlass.dev/visible-devices``."""
+    report: CardReport | None = None
+    """Only of a pod that holds a card for others."""
 
     @property
     def controller(self) -> Owner | None:
@@ -123,16 +137,23 @@ class _TerminatedWire(msgspec.Struct, gc=False, rename="camel"):
     exit_code: int = 0
     reason: str | None = None
     finished_at: str | None = None
+    message: str | None = None
+
+
+class _WaitingWire(msgspec.Struct, gc=False):
+    reason: str | None = None
 
 
 class _StateWire(msgspec.Struct, gc=False):
     terminated: _TerminatedWire | None = None
+    waiting: _WaitingWire | None = None
 
 
 class _ContainerStatusWire(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     restart_count: int = 0
     state: _StateWire | None = None
+    last_state: _StateWire | None = None
     resources: msgspec.Raw = EMPTY
     allocated_resources: msgspec.Raw = EMPTY
 
@@ -156,6 +177,17 @@ class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
     init_container_statuses: list[_ContainerStatusWire] | None = None
 
 
+class _EnvironmentWire(msgspec.Struct, gc=False):
+    name: str = ""
+    env: msgspec.Raw = EMPTY
+
+
+class _EnvironmentsWire(msgspec.Struct, gc=False, rename="camel"):
+    containers: list[_EnvironmentWire] | None = None
+    init_containers: list[_EnvironmentWire] | None = None
+
+
+_environments_decoder = msgspec.json.Decoder(_EnvironmentsWire)
 _spec_decoder = msgspec.json.Decoder(PodSpecWire)
 _status_decoder = msgspec.json.Decoder(_StatusWire)
 
@@ -174,6 +206,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     served = _served(spec, status) if containers else ()
     shape = shape_of(spec, served, _infeasible(status)) if served else shape_of(spec)
     waiting_reason, waiting_message, ready, disrupted = _conditions(status.conditions)
+    notes = kept(meta.annotations)
     return Pod(
         key=f"{meta.namespace}/{meta.name}",
         namespace=intern(meta.namespace),
@@ -181,7 +214,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         uid=meta.uid,
         resource_version=meta.resource_version,
         labels=interned(meta.labels),
-        annotations=kept(meta.annotations),
+        annotations=notes,
         owners=owners(meta.owner_references),
         created=moment(meta.creation_timestamp),
         deleted=moment(meta.deletion_timestamp) or (1.0 if meta.deletion_timestamp else 0.0),
@@ -218,7 +251,30 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         images=_shared_names(
             tuple(one.image for one in (*(spec.init_containers or ()), *(spec.containers or ())) if one.image)
         ),
+        told_cards=_told_cards(whole.spec) if _VISIBLE_DEVICES in bytes(whole.spec) else (),
+        report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
     )
+
+
+def _told_cards(spec: bytes | msgspec.Raw) -> tuple[str, ...]:
+    told = part(_environments_decoder, spec, "spec", _EnvironmentsWire, [])
+    everyone = (*(told.init_containers or ()), *(told.containers or ()))
+    return _shared_names(tuple(one.name for one in everyone if _VISIBLE_DEVICES in bytes(one.env)))
+
+
+def _report(statuses: Sequence[_ContainerStatusWire]) -> CardReport:
+    """A card counts while the container that named it is over and has not been started again."""
+    if not statuses:
+        return CardReport()
+    now, before = statuses[0].state, statuses[0].last_state
+    ended = now.terminated if now is not None else None
+    if ended is not None and ended.exit_code == 0:
+        return CardReport((ended.message or "").strip(), "" if ended.message else "it named no card")
+    ended = ended or (before.terminated if before is not None else None)
+    if ended is not None and ended.exit_code:
+        return CardReport(problem=(ended.message or ended.reason or f"exit code {ended.exit_code}").strip())
+    waits = now.waiting.reason if now is not None and now.waiting is not None else None
+    return CardReport(problem=waits or "")
 
 
 @lru_cache(maxsize=4096)
