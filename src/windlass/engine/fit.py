@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from windlass.engine.cells import Cells, RowCells
 from windlass.engine.judge import Judge
+from windlass.engine.openrows import OpenRows
 from windlass.engine.policies import Policies
 from windlass.engine.seating import Seats
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
@@ -38,6 +39,8 @@ _PLAIN_OPEN = 16
 """More rows, or more that may take a task, are faster judged as arrays."""
 _CARDS_OPEN = 64
 """The latter, where scores look at cards: as arrays that costs more."""
+_NEAR = 16
+"""After so few changes nothing is left for later."""
 
 
 class MemoBudget:
@@ -63,6 +66,16 @@ class Shared:
         self.seats = seats or Seats(table, policies)
         self.fits: dict[Needs, NodeFit] = {}
         """By the part of their needs that is about nodes."""
+        self._table = table
+        self._open: dict[int, OpenRows] = {}
+
+    def open_rows(self, column: int) -> OpenRows:
+        """Those of a resource, up to date."""
+        found = self._open.get(column)
+        if found is None:
+            found = self._open[column] = OpenRows(self._table, column)
+        found.sync()
+        return found
 
 
 class NodeFit:
@@ -76,6 +89,7 @@ class NodeFit:
         "_most_open",
         "_policies",
         "_seen_amounts",
+        "_seen_open",
         "_seen_statics",
         "_shared",
         "_static_score",
@@ -133,6 +147,8 @@ class NodeFit:
         self._built_epoch = -1
         self._tie_epoch = -1
         self._seen_amounts = 0
+        self._seen_open = 0
+        """Up to this change the rows that have some left of the rarest resource have been judged."""
         self._seen_statics = 0
 
     def fit_vector(self) -> None:
@@ -298,7 +314,7 @@ class NodeFit:
 
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
-        static, key_of, judge = self.static, self.key.item, self.judge
+        static, count_of, judge = self.static, self.count.item, self.judge
         asked, scores = judge.plain_asked, judge.plain
         if scores is None or len(rows) > _PLAIN:
             return False
@@ -317,7 +333,7 @@ class NodeFit:
             free = cells[1]
             for column, units in asked:
                 if free[column] < units:
-                    if key_of(row) >= 0:
+                    if count_of(row):
                         full.append(row)
                     break
             else:
@@ -414,14 +430,47 @@ class NodeFit:
         return self.total + int(np.maximum(count - self.count[rows], 0).sum())
 
     def best(self) -> int:
-        """The best row that takes a task of the class now; -1 if none. Domains are not asked."""
-        self.refresh()
+        """The best row that takes a task of the class now; -1 if none. Domains are not asked. Of other rows the
+        arrays need not be up to date."""
+        shut = self._look_ahead()
+        if shut is None:
+            self.refresh()
         key, top = self.key, self._top
-        if top >= 0 and key.item(top) == self._top_key:
+        if top >= 0 and key.item(top) == self._top_key and (shut is None or not shut.item(top)):
             return top
         if not len(key):
             return -1
+        if shut is not None:
+            np.bitwise_or(key, shut, out=key)  # -1 where nothing is left
         row = int(key.argmax())
         self._top_key = int(key[row])
         self._top = row if self._top_key >= 0 else -1
         return self._top
+
+    def _look_ahead(self) -> NDArray[np.int64] | None:
+        """Judge of the changed rows only those that have some of the rarest resource left: enough to tell the best
+        one. Returns which have none (:attr:`OpenRows.shut`); ``None`` if that is not possible, or not worth it."""
+        table, judge, mark = self._table, self.judge, self._table.amounts.mark
+        scores = judge.plain
+        if (
+            mark - self._asked_at <= _NEAR
+            or scores is None
+            or self._built_epoch != table.epoch
+            or self._seen_statics != table.statics.mark
+            or self._tie_epoch != table.ranking.epoch
+            or not self.built
+        ):
+            return None
+        opened, seen = (
+            self._shared.open_rows(judge.plain_asked[0][0]),
+            max(self._seen_open, self._seen_amounts),
+        )
+        rows = opened.since(seen) if seen >= opened.floor else None
+        if rows is None or len(rows) > self._most_open:
+            return None
+        static, cells, stamps = self.static, self._shared.cells, table.amounts.stamps
+        for row in rows:
+            if static[row]:
+                self._set_row(row, *judge.one(row, cells.of(row, stamps[row]), scores))
+        self._seen_open = self._asked_at = mark
+        return opened.shut
