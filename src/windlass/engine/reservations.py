@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.cards import KEPT, Cut, Cuts
+from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
 from windlass.engine.ends import end_of
 from windlass.engine.forecast import Forecaster
@@ -44,11 +45,13 @@ UNKNOWN = float(1 << 60)
 """The start of a reservation of which nobody knows when it will be."""
 Amounts = NDArray[np.int64]
 _rank = attrgetter("rank")
+_start = attrgetter("start")
 
 
 @dataclass(slots=True)
 class Reservation:
-    """``rows``: row → what the group will hold there. ``kept``: what is booked for it at present."""
+    """``rows``: row → what the group will hold there. ``kept``: row → what is booked for it at present, as pairs of
+    column and units."""
 
     group: GroupEntry
     start: float
@@ -57,7 +60,9 @@ class Reservation:
     """Row → the name of the node there, by which a row that now is another node's is recognised."""
     parts: dict[int, Cuts] = field(default_factory=dict)
     """Row → what the group will hold of cards there."""
-    kept: dict[int, Amounts] = field(default_factory=dict)
+    asked: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """``rows`` as pairs of column and units, of what it will hold any of."""
+    kept: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     kept_parts: dict[int, Cuts] = field(default_factory=dict)
 
     def same(self, other: Reservation | None) -> bool:
@@ -81,8 +86,8 @@ class Reservations:
 
     # ------------------------------------------------------------------ round the action
 
-    def open(self, statement: Statement, now: float) -> None:
-        """Bring the reservations in line with the world, and book what they keep."""
+    def open(self, statement: Statement, now: float, *, served: bool = True) -> None:
+        """Bring the reservations in line with the world, and book what they keep, unless nobody is ``served``."""
         self._plans = 0
         if not self.slots and not self.aging.since:
             return
@@ -91,14 +96,17 @@ class Reservations:
         vacant = len(alive) != len(self.slots)
         aged = [group for group in self.aging.due(now) if group.key not in self.slots]
         others = self.aging.waiting() if vacant else aged
-        if (late or aged or vacant) and (aged or vacant or not self._came_true(statement, late, now)):
+        if late or aged or vacant:
+            if not (aged or vacant) and self._came_true(statement, late, now):
+                return
             ranked = [*alive, *(group for group in others if group not in alive)]
             self._plan(statement, heapq.nsmallest(self._depth, ranked, key=_rank), now)
-        self._book(self.slots.values(), now)
+        if served:
+            self._book(self.slots.values(), now)
 
     def _came_true(self, statement: Statement, late: Sequence[Reservation], now: float) -> bool:
         """Whether those whose time has come have their room now, beside what is kept for the others: then these
-        stand as they are, since nobody starts later than was planned, and those need none any more."""
+        stand as they are, and booked, since nobody starts later than was planned, and those need none any more."""
         if not all(map(self._stands, late)):
             return False
         kept = [r for r in self.slots.values() if r not in late]
@@ -110,12 +118,13 @@ class Reservations:
             for group, step in steps
         )
         statement.rollback(mark)
-        self._unbook(kept)
-        if start:
-            for r in late:
-                del self.slots[r.group.key]
-                self._world.table.improved |= r.rows.keys()
-        return start
+        if not start:
+            self._unbook(kept)
+            return False
+        for r in late:
+            del self.slots[r.group.key]
+            self._world.table.improved |= r.rows.keys()
+        return True
 
     def close(self) -> None:
         """Give the booking back."""
@@ -267,7 +276,11 @@ class Reservations:
         self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts]
     ) -> Reservation:
         nodes = {row: self._world.table.names[row] for row in rows}
-        return Reservation(self._world.groups[key], start, rows, nodes, parts)
+        asked = {
+            row: [(column, units) for column, units in enumerate(amounts.tolist()) if units]
+            for row, amounts in rows.items()
+        }
+        return Reservation(self._world.groups[key], start, rows, nodes, parts, asked)
 
     def _stands(self, reservation: Reservation) -> bool:
         rows = self._world.table.rows
@@ -284,27 +297,48 @@ class Reservations:
 
     def _book(self, reservations: Iterable[Reservation], now: float) -> None:
         """Book what has to be kept. What leaves a node covers what is kept there only once."""
-        covered: dict[int, Amounts] = {}
+        covered: dict[int, dict[int, int]] = {}
         keeper = CardKeeper(self._world.table)
-        for reservation in sorted(reservations, key=lambda r: r.start):
+        ends: dict[int, list[tuple[float, TaskEntry]]] = {}
+        vectors: dict[TaskClass, list[int]] = {}
+        for reservation in sorted(reservations, key=_start):
             reservation.kept, reservation.kept_parts = {}, {}
-            for row, amounts in reservation.rows.items():
-                before = covered.get(row, 0)
-                ending = self._ending(row, reservation.start, now)
-                leaving = _held(ending, len(amounts))
-                parts = keeper.parts(row, reservation.parts.get(row, ()), ending)
-                parts += keeper.closed(row, amounts, ending, leaving)
-                if parts:
-                    reservation.kept_parts[row] = parts
-                for resource, indices in keeper.vacated(row, ending).items():
-                    column = self._world.table.resources.codes[resource]
-                    leaving[column : column + 1] += WHOLE * len(indices)
-                cover = np.maximum(leaving - before, 0)
-                kept = np.maximum(amounts - cover, 0)
-                covered[row] = before + amounts - kept
-                if kept.any():
+            start = reservation.start
+            for row, asked in reservation.asked.items():
+                known = ends.get(row)
+                if known is None:
+                    known = ends[row] = self._ends(row, now)
+                ending = [entry for end, entry in known if end <= start]
+                vacated: dict[int, int] = {}
+                if row in reservation.parts or any(entry.cuts for entry in ending):
+                    vacated = self._keep_cards(keeper, reservation, row, ending)
+                leaving = [_vector(entry.cls, vectors) for entry in ending]
+                before = covered.setdefault(row, {})
+                kept = []
+                for column, units in asked:
+                    left, taken = vacated.get(column, 0), before.get(column, 0)
+                    for vector in leaving:
+                        left += vector[column]
+                    lacking = max(units - max(left - taken, 0), 0)
+                    before[column] = taken + units - lacking
+                    if lacking:
+                        kept.append((column, lacking))
+                if kept:
                     reservation.kept[row] = kept
             self._change(reservation, 1)
+
+    def _keep_cards(
+        self, keeper: CardKeeper, reservation: Reservation, row: int, ending: Sequence[TaskEntry]
+    ) -> dict[int, int]:
+        """Note which cards of a node are to be kept. Returns what becomes free of them, by column."""
+        amounts = reservation.rows[row]
+        parts = keeper.parts(row, reservation.parts.get(row, ()), ending)
+        parts += keeper.closed(row, amounts, ending, _held(ending, len(amounts)))
+        if parts:
+            reservation.kept_parts[row] = parts
+        codes = self._world.table.resources.codes
+        vacated = keeper.vacated(row, ending).items()
+        return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
 
     def _unbook(self, reservations: Iterable[Reservation]) -> None:
         for reservation in reservations:
@@ -324,22 +358,32 @@ class Reservations:
 
     def _change(self, reservation: Reservation, sign: int) -> None:
         table = self._world.table
-        for row, amounts in reservation.kept.items():
-            table.planes[row, PROMISED, : len(amounts)] += sign * amounts
+        for row, kept in reservation.kept.items():
+            for column, units in kept:
+                table.planes[row, PROMISED, column] += sign * units
             table.touch(row)
         for row, parts in reservation.kept_parts.items():
             table.cards.put(row, f"reservation {reservation.group.key}", parts, KEPT, sign)
             table.touch(row)
 
-    def _ending(self, row: int, start: float, now: float) -> list[TaskEntry]:
-        """Those on a node who end by ``start``; what terminates covers promises already."""
+    def _ends(self, row: int, now: float) -> list[tuple[float, TaskEntry]]:
+        """Those on a node of whom it is known when they end; what terminates covers promises already."""
         found = []
         for entry in self._world.table.tasks[row].values():
             if entry.state is not TaskState.RELEASING:
                 end = end_of(entry, now)
-                if end is not None and end <= start:
-                    found.append(entry)
+                if end is not None:
+                    found.append((end, entry))
         return found
+
+
+def _vector(cls: TaskClass, known: dict[TaskClass, list[int]]) -> list[int]:
+    """What a task of a class holds of a node, by column."""
+    found = known.get(cls)
+    if found is None:
+        cls.fit_vector()
+        found = known[cls] = cls.vector.tolist()
+    return found
 
 
 def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:

@@ -53,6 +53,9 @@ class Shares:
             return
         if not queues.demanding:
             return
+        if self._alone():
+            queues.demanding = {}
+            return
         moved, queues.demanding = queues.demanding, {}
         stale = {}
         for entry in moved.values():
@@ -60,6 +63,13 @@ class Shares:
                 stale[entry.parent.name if entry.parent is not None else ""] = entry.parent
         if stale:
             self._divide(stale)
+
+    def _alone(self) -> bool:
+        """Whether there is one queue, which has all there is whatever it demands."""
+        roots = self._queues.known_tops()
+        if len(roots) != 1 or roots[0].children or roots[0].spec.dialect is Dialect.KAI:
+            return False
+        return (self._volcano is None or not self._volcano.flat) and _has_all(roots[0], self._total)
 
     def retotal(self) -> None:
         """The nodes have changed: everything is divided anew if the total has."""

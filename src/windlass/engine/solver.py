@@ -59,6 +59,8 @@ class Solver:
             if not self._enough(claim, step):
                 return None
             candidates.look_only_at(self._nearby(step) if terms.only is None else self._named(terms.only))
+        elif candidates.unsorted and not candidates.queues():
+            return None  # as everybody's going would not help, nobody is asked anything
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
         counted = not bound and self._countable(group, step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)

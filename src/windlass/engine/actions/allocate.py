@@ -24,7 +24,7 @@ class Allocate:
 
     def run(self, ctx: CycleContext) -> None:
         reservations = self._machinery.reservations
-        reservations.open(self._machinery.statement, ctx.now)
+        reservations.open(self._machinery.statement, ctx.now, served=self._machinery.turns.waiting)
         try:
             self._serve(ctx)
         finally:

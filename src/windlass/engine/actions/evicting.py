@@ -133,7 +133,8 @@ class Evicting:
                 return
             served += 1
             lines = _lines(due)
-            turns = [self._turn(line) for line in lines.values()]
+            alone = len(lines) == 1
+            turns = [self._turn(line, alone=alone) for line in lines.values()]
             heapq.heapify(turns)
             if not self._walk(ctx, lines, turns):
                 return
@@ -147,6 +148,7 @@ class Evicting:
 
     def _walk(self, ctx: CycleContext, lines: dict[str, _Line], turns: list[tuple[Any, ...]]) -> bool:
         """Try one bucket after the other until one succeeds. Whether one did."""
+        alone = len(lines) == 1
         while turns:
             *_, name, bucket = heapq.heappop(turns)
             if self._try(ctx, bucket):
@@ -154,12 +156,14 @@ class Evicting:
             line = lines[name]
             heapq.heappop(line)
             if line:
-                heapq.heappush(turns, self._turn(line))
+                heapq.heappush(turns, self._turn(line, alone=alone))
         return False
 
-    def _turn(self, line: _Line) -> tuple[Any, ...]:
-        """The place of a queue's first bucket among all, and that bucket."""
+    def _turn(self, line: _Line, *, alone: bool) -> tuple[Any, ...]:
+        """The place of a queue's first bucket among all, and that bucket. ``alone``: there is no other queue."""
         bucket = line[0][-1]
+        if alone:
+            return ((), bucket.queue.name, bucket)
         head = bucket.head()
         view = whole_step(head, head.step) if head is not None and head.step is not None else None
         return (self._place(bucket.queue, view), bucket.queue.name, bucket)
