@@ -18,7 +18,7 @@ import sys
 from time import process_time
 from typing import NamedTuple
 
-from windlass.cli.simulating import read_trace
+from windlass.cli.tracefiles import read_trace
 from windlass.kits import garbage, memory
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.jobs import TraceJob

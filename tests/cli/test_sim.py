@@ -6,7 +6,9 @@ import csv
 import gzip
 import io
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -136,10 +138,81 @@ def test_with_and_without_time_sharing_side_by_side(windlass: Run, trace: str) -
 def test_jobs_that_never_end_are_told_and_are_in_no_mean(windlass: Run, trace: str) -> None:
     done = windlass("sim", "run", "--trace", trace, "--nodes", "1x4", "--policy", "fifo-backfill")
     assert done.code == 0
-    assert "1 of 3 jobs can never run: they need more than the 4 GPUs there are" in done.err
+    assert "1 of 3 jobs can never run: it needs more than the 4 GPUs there are" in done.err
     assert "fifo-backfill: 1 of 3 jobs never ended; its times are of the others alone" in done.err
     above = next(line for line in done.out.splitlines() if "above the bound" in line)
     assert above.split()[-1] == "-"
+
+
+def test_where_nothing_ends_no_mean_is_told(windlass: Run, trace: str) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x1", "--policy", "fifo")
+    lines = {line[:27].strip(): line.split()[-1] for line in done.out.splitlines()}
+    for name in ("queue mean", "completion p99", "makespan", "fairness (Jain)"):
+        assert lines[name] == "-"
+    assert lines["jobs that never ended"] == "3"
+
+
+def test_a_trace_may_come_by_a_pipe(windlass: Run, trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, or packed; a pipe can be read but once."""
+    given = gzip.decompress(Path(trace).read_bytes())
+    for piped in (given, gzip.compress(given)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        assert ran(windlass, "-", "--policy", "fifo")["fifo"]["jobs"] == 3
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    done = windlass("sim", "run", "--trace", "-", "--nodes", "1x8")
+    assert "standard input: the file is empty" in done.err
+
+
+def test_a_pipe_may_have_a_name(windlass: Run, trace: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(Path(trace).read_bytes(),))
+    writer.start()
+    try:
+        assert ran(windlass, str(pipe), "--policy", "fifo")["fifo"]["jobs"] == 3
+    finally:
+        writer.join()
+
+
+def test_by_itself_it_is_windlass_that_is_played(windlass: Run, trace: str) -> None:
+    assert list(ran(windlass, trace)) == ["windlass"]
+
+
+def test_whatever_the_figures_depend_on_is_told(windlass: Run, trace: str) -> None:
+    given = (
+        "--mtbf",
+        "30d",
+        "--checkpoint",
+        "1h",
+        "--pod-gpus",
+        "4",
+        "--spread-slowdown",
+        "1.2",
+        "--by-queue",
+    )
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1xH100:8", "--speed", "H100=2", *given)
+    assert done.out.splitlines()[0] == (
+        "3 jobs on 1xH100:8; a restart costs 0/0/0 s; checkpoints every 1h; a node fails every 30d, for 4h;"
+        " speed of H100 2; pods of up to 4 GPUs; spread jobs take 1.2 times as long; by queue; seed 0"
+    )
+
+
+def test_a_policy_of_pack_is_told_where_it_belongs(windlass: Run, trace: str) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "fgd")
+    assert done.code == 2
+    assert "it is a policy of sim pack" in done.err
+    assert "windlass sim pack --policy fgd" in done.err
+    listed = windlass("sim", "policies").out
+    assert "kube-most" in listed
+
+
+def test_what_is_missing_has_a_remedy(windlass: Run, trace: str, tmp_path: Path) -> None:
+    near = windlass("sim", "run", "--trace", trace.replace("t.csv", "tt.csv"), "--nodes", "1x8")
+    assert near.code == 2
+    assert f"try: did you mean {trace}?" in near.err
+    assert f"try: ls {tmp_path}" in near.err
+    misspelt = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", "--policy", "windlas")
+    assert "try: did you mean windlass?" in misspelt.err
 
 
 def test_options_that_change_nothing_are_told(windlass: Run, trace: str) -> None:

@@ -13,7 +13,7 @@ from kubeobjects import group, node, pod, queue
 from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES
 from windlass.predict.history import History
 from windlass.predict.model import Run, Traits
-from windlass.sim.traces import formats
+from windlass.sim.traces import formats, sacct
 
 Run_: TypeAlias = Any
 """Of the fixture ``windlass``, whose clock says 2026-01-01T12:00:00Z."""
@@ -115,6 +115,16 @@ def test_the_history_of_slurm(windlass: Run_, tmp_path: Path) -> None:
     assert len(done.out.splitlines()) == 2
     assert "left out: 1 that run and 1 that wait" in done.err
     assert "left out: 1 that came earlier" in done.err
+
+
+def test_what_is_wrong_with_the_history_of_slurm_has_the_command_that_prints_it(
+    windlass: Run_, tmp_path: Path
+) -> None:
+    path = tmp_path / "sacct.txt"
+    path.write_text(SACCT.replace("|", ","))
+    done = windlass("sim", "record", "--sacct", str(path))
+    assert done.code == 65
+    assert f"try: {sacct.COMMAND}" in done.err
 
 
 @pytest.mark.parametrize(

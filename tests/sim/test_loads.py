@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.cli.simulating import read_trace
+from windlass.cli.tracefiles import read_trace
 from windlass.kits.rng import seeded
 from windlass.sim.batches import batches
 from windlass.sim.cluster import make_nodes, parse

@@ -81,4 +81,5 @@ def test_fairness_is_one_where_all_wait_alike_and_a_half_where_one_of_two_waits_
 
     assert fairness([ended("a", 100), ended("b", 100)]) == pytest.approx(1.0)
     assert fairness([ended("a", 0), ended("b", 1e9)]) == pytest.approx(0.5, abs=1e-6)
-    assert fairness([]) == 1.0
+    assert fairness([]) is None
+    assert fairness([ended("a", 100), ended("a", 0)]) is None, "nobody is unfair to one"

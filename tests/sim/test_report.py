@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import measure
 from windlass.sim.outcome import Ended, Moment, Outcome, Span
 from windlass.sim.report import charts
-from windlass.sim.report.page import page
+from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import HELD, MOST_QUEUES, OTHERS, TAKEN, Study, distribution, study
 
 steps = st.lists(
@@ -94,7 +95,10 @@ def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
     outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
 
     def made() -> str:
-        return page("T<", ["about & so"], ["", "p"], [["x", "1"]], charts.pictures([of(outcome)]))
+        return page(
+            Text("T<", ["about & so"], ["", "p"], [["x", "1"]], {"p": "a < b"}, {"x": "how many"}),
+            charts.pictures([of(outcome)]),
+        )
 
     text = made()
     assert made() == text
@@ -103,6 +107,8 @@ def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
     assert all(found.startswith("data:") for found in outside)
     assert "T&lt;" in text
     assert "about &amp; so" in text
+    assert "<dt>p</dt><dd>a &lt; b</dd>" in text
+    assert "<dt>x</dt><dd>how many</dd>" in text
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
 
@@ -110,7 +116,7 @@ def test_a_page_needs_nothing_else_and_is_the_same_each_time() -> None:
 def test_a_page_is_in_the_colours_of_its_reader() -> None:
     jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
     outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
-    text = page("t", [], ["", "p"], [["x", "1"]], charts.pictures([of(outcome)]))
+    text = page(Text("t", [], ["", "p"], [["x", "1"]]), charts.pictures([of(outcome)]))
     assert "prefers-color-scheme: dark" in text
     drawn = text[text.index("<svg") :]
     assert "#ffffff" not in drawn
@@ -134,6 +140,42 @@ def test_of_one_queue_the_cards_are_coloured_by_job() -> None:
     names = [picture.name for picture in charts.pictures([found])]
     assert "nodes-p" in names
     assert "queues-p" not in names, "it would be the first picture again"
+
+
+def named(policies: list[str]) -> list[Study]:
+    jobs = [Ended(job(0, "a"), 0.0, 10.0), Ended(job(1, "b"), 0.0, 10.0)]
+    outcome = Outcome(jobs, [Span(0, 0.0, 10.0, 1, ("n",))], [Moment(0.0, 1, 0, 0)], capacity_gpus=2)
+    return [study(measure(name, outcome), outcome) for name in policies]
+
+
+def test_of_many_policies_no_two_look_alike_and_the_legend_covers_nothing() -> None:
+    """The legend grows the picture: the axes keep their size."""
+    few, many = named(["p"]), named([f"policy-{number:02}" for number in range(30)])
+
+    def drawn(studies: list[Study], name: str) -> Any:
+        figure = next(one for one in charts.pictures(studies) if one.name == name).draw()
+        figure.draw_without_rendering()
+        return figure
+
+    for name in ("utilisation", "waiting", "fragmentation", "distributions"):
+        small, large = drawn(few, name), drawn(many, name)
+        own = [(line.get_color(), line.get_linestyle()) for line in large.axes[0].lines[:30]]
+        assert len(set(own)) == 30
+        (legend,) = large.legends
+        assert len(legend.get_texts()) >= 30
+        bottom = legend.get_window_extent().y0
+        assert all(axes.get_window_extent().y1 <= bottom + 1 for axes in large.axes)
+        for before, after in zip(small.axes, large.axes, strict=True):
+            was, now = before.get_window_extent(), after.get_window_extent()
+            assert now.width > 0.9 * was.width
+            assert now.height > 0.9 * was.height
+
+
+def test_long_names_are_shortened_in_pictures() -> None:
+    (picture,) = [one for one in charts.pictures(named(["a" * 40 + "b" * 40])) if one.name == "utilisation"]
+    drawn = picture.render("svg").decode()
+    assert "a" * 13 + "…" + "b" * 14 in drawn
+    assert "a" * 20 not in drawn
 
 
 def test_nothing_happened_is_drawn_too() -> None:

@@ -79,6 +79,37 @@ def test_sacct_reads_what_ran_and_leaves_out_steps() -> None:
     assert second.requested_seconds is None
 
 
+def test_sacct_without_gpus_is_refused_and_elapsed_time_is_believed() -> None:
+    """Clocks that are changed, and suspensions, are no run time."""
+    header = "JobID|Submit|Start|End|Partition|ElapsedRaw"
+    row = "7|2026-03-29T00:00:00|2026-03-29T01:00:00|2026-03-29T04:00:00|gpu|7200"
+    (only,) = read(f"{header}|AllocTRES\n{row}|gres/gpu=2\n")
+    assert (only.duration_seconds, only.gpus) == (7200.0, 2)
+    with pytest.raises(TraceError, match="column AllocTRES or ReqTRES: there is no such column"):
+        read(f"{header}\n{row}\n")
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ("id,submit_seconds,duration_seconds,gpu", "csv is near, but lacks column gpus"),
+        ("id;submit_seconds;duration_seconds;gpus", "csv is near, but lacks ',' between columns"),
+        ("JobID,Submit,Start,End,Partition", "sacct is near, but lacks '|' between columns"),
+        ("job_id|num_gpu|submit_time", "muri is near, but lacks column duration, iterations, model_name and"),
+    ],
+)
+def test_a_header_that_is_almost_right_is_told_what_it_lacks(header: str, words: str) -> None:
+    with pytest.raises(TraceError) as caught:
+        read(header + "\n1\n")
+    assert words in str(caught.value)
+
+
+def test_a_header_of_something_else_is_near_nothing() -> None:
+    with pytest.raises(TraceError) as caught:
+        read("what,ever\n1,2\n")
+    assert "is near" not in str(caught.value)
+
+
 def test_requests_have_the_run_time_that_is_told_or_assumed() -> None:
     genai = "gmt_create,predict_type,predict_status,exec_time_seconds,groupId,checkpoint_model_version_id\n"
     found = read(genai + "2024-11-15 16:57:50,T,SUCCEED,32.0,G0,M7\n2024-11-15 16:57:55,T,FAILED,,G0,M7\n")

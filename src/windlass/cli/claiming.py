@@ -12,7 +12,7 @@ from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
-from windlass.cli.simulating import read_lines, wrong_trace
+from windlass.cli.tracefiles import read_lines, wrong_trace
 from windlass.kits import garbage
 from windlass.kits.clock import ProcessorClock, SystemClock
 from windlass.kits.pool import in_processes

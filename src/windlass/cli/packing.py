@@ -10,7 +10,7 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
-from windlass.cli.simulating import INPUT_ERROR, read_table
+from windlass.cli.tracefiles import INPUT_ERROR, read_table
 from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes
 from windlass.kits.rng import seeded

@@ -13,7 +13,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import CONFIG_MAPS
 from windlass.cli import livecluster
 from windlass.cli.invocation import Invocation
-from windlass.cli.simulating import read_table, wrong_trace
+from windlass.cli.tracefiles import read_table, wrong_trace
 from windlass.cli.words import plural
 from windlass.client.blocking import BlockingClient
 from windlass.kits import durations
@@ -44,7 +44,7 @@ def since_of(invocation: Invocation, text: str) -> float:
 
 def of_slurm(name: str, since: float) -> Recording:
     """From what ``sacct`` printed. Raises :class:`WindlassError`."""
-    return read_table(name, lambda lines, file: sacct.record(lines, file, since))
+    return read_table(name, lambda lines, file: sacct.record(lines, file, since), sacct.COMMAND)
 
 
 def of_cluster(invocation: Invocation, since: float, unfinished: bool) -> Recording:

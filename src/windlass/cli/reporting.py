@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from errno import EACCES, EISDIR
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from windlass.kits.files import write_atomic
 from windlass.sim.metrics import Metrics
 from windlass.sim.outcome import Outcome
 from windlass.sim.report import charts
-from windlass.sim.report.page import page
+from windlass.sim.report.page import Text, page
 from windlass.sim.report.study import Study, study
 
 
@@ -45,33 +45,47 @@ class Reports:
                     raise IsADirectoryError(EISDIR, "it is a folder", str(self._report))
                 _try_out(self._report.parent)
         except OSError as error:
-            raise WindlassError(
-                "WL-USE-400", f"{error.filename} cannot be written", evidence=error.strerror or ""
-            ) from error
+            raise _unwritable(str(error.filename), error) from error
 
     def _look(self, metrics: Metrics, outcome: Outcome) -> None:
         self._studies.append(study(metrics, outcome))
 
     def write(
-        self, title: str, about: Sequence[str], results: Sequence[Metrics], invocation: Invocation
+        self,
+        title: str,
+        about: Sequence[str],
+        results: Sequence[Metrics],
+        policies: Mapping[str, str],
+        invocation: Invocation,
     ) -> None:
-        """All files, each whole or not at all; says where they are."""
+        """All files, each whole or not at all; says where they are. ``policies``: name → what it does."""
         pictures = charts.pictures(self._studies)
-        try:
-            if self._plots is not None:
-                for picture in pictures:
-                    for form in ("svg", "png"):
-                        write_atomic(self._plots / f"{picture.name}.{form}", picture.render(form), 0o644)
-                invocation.err.line(f"{2 * len(pictures)} pictures in {self._plots}")
-            if self._report is not None:
-                header, rows = simtables.side_by_side(results)
-                text = page(title, about, header, rows, pictures)
-                write_atomic(self._report, text, 0o644)
-                invocation.err.line(f"report in {self._report}")
-        except OSError as error:
-            raise WindlassError(
-                "WL-USE-400", f"{error.filename} cannot be written", evidence=error.strerror or ""
-            ) from error
+        if self._plots is not None:
+            for picture in pictures:
+                for form in ("svg", "png"):
+                    _write(self._plots / f"{picture.name}.{form}", picture.render(form))
+            invocation.err.line(f"{2 * len(pictures)} pictures in {self._plots}")
+        if self._report is not None:
+            header, rows = simtables.side_by_side(results)
+            text = Text(title, about, header, rows, policies, simtables.explained(results))
+            _write(self._report, page(text, pictures))
+            invocation.err.line(f"report in {self._report}")
+
+
+def _write(path: Path, what: str | bytes) -> None:
+    try:
+        write_atomic(path, what, 0o644)
+    except OSError as error:
+        raise _unwritable(str(path), error) from error
+
+
+def _unwritable(name: str, error: OSError) -> WindlassError:
+    return WindlassError(
+        "WL-USE-400",
+        f"{name} cannot be written",
+        evidence=error.strerror or "",
+        remedies=("windlass sim run --report report.html --plots plots",),
+    )
 
 
 def _try_out(folder: Path) -> None:

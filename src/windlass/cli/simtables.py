@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.cli import tables
@@ -18,7 +19,12 @@ _Show = Callable[[dict[str, Any]], str]
 
 
 def _time(key: str, part: str) -> _Show:
-    return lambda figures: _seconds(figures[key][part])
+    """Nothing where no job ended: there is no mean of none."""
+    return lambda figures: _seconds(figures[key][part]) if _ended(figures) else NOTHING
+
+
+def _ended(figures: dict[str, Any]) -> int:
+    return figures["jobs"] - figures["unfinished_jobs"]
 
 
 def _of_large(key: str) -> _Show:
@@ -26,12 +32,20 @@ def _of_large(key: str) -> _Show:
     return lambda figures: _seconds(figures[key]["mean"]) if figures[key]["jobs"] else NOTHING
 
 
+def _percent(key: str) -> _Show:
+    return lambda figures: NOTHING if figures[key] is None else f"{figures[key]:.1f}%"
+
+
+def _count(key: str) -> _Show:
+    return lambda figures: f"{figures[key]:,}"
+
+
+def _gpu_hours(key: str) -> _Show:
+    return lambda figures: f"{figures[key] / 3600:,.1f}"
+
+
 def _seconds(value: float) -> str:
     return f"{value:,.0f}s"
-
-
-def _hours(value: float) -> str:
-    return f"{value / 3600:,.1f}"
 
 
 def _above_bound(figures: dict[str, Any]) -> str:
@@ -41,48 +55,111 @@ def _above_bound(figures: dict[str, Any]) -> str:
     return _seconds(figures["queue_seconds"]["mean"] - figures["queue_bound_seconds"])
 
 
-_LINES: Sequence[tuple[str, _Show]] = (
-    ("queue mean", _time("queue_seconds", "mean")),
-    ("  above the bound", _above_bound),
-    ("queue p50", _time("queue_seconds", "p50")),
-    ("queue p90", _time("queue_seconds", "p90")),
-    ("queue p99", _time("queue_seconds", "p99")),
-    ("queue >=8 GPUs", _of_large("queue_seconds_ge8_gpus")),
-    ("queue >=32 GPUs", _of_large("queue_seconds_ge32_gpus")),
-    ("completion mean", _time("completion_seconds", "mean")),
-    ("completion p50", _time("completion_seconds", "p50")),
-    ("completion p90", _time("completion_seconds", "p90")),
-    ("completion p99", _time("completion_seconds", "p99")),
-    ("makespan", lambda f: _seconds(f["makespan_seconds"])),
-    ("allocation", lambda f: f"{f['allocation_percent']:.1f}%"),
-    ("idle while jobs wait", lambda f: f"{f['fragmented_percent']:.1f}%"),
-    ("preemptions", lambda f: f"{f['preemptions']:,}"),
-    ("preemptions per job", lambda f: f"{f['preemptions_per_job']:.3f}"),
-    ("stops by failed nodes", lambda f: f"{f['node_failures_hit']:,}"),
-    ("lost GPU-hours", lambda f: _hours(f["lost_gpu_seconds"])),
-    ("GPU-hours held", lambda f: f"{f['gpu_hours']:,.1f}"),
-    ("model loads", lambda f: f"{f['model_loads']:,}"),
-    ("failed gang starts", lambda f: f"{f['failed_gang_starts']:,}"),
-    ("GPU-hours of partial gangs", lambda f: _hours(f["partial_gang_gpu_seconds"])),
-    ("fairness (Jain)", lambda f: f"{f['fairness_jain']:.3f}"),
-    ("jobs that never ended", lambda f: f"{f['unfinished_jobs']:,}"),
-    ("took", lambda f: f"{f['seconds']:.1f}s"),
-    ("memory", lambda f: f"{f['memory_mib']:.0f}MiB"),
+def _makespan(figures: dict[str, Any]) -> str:
+    return _seconds(figures["makespan_seconds"]) if _ended(figures) else NOTHING
+
+
+def _fairness(figures: dict[str, Any]) -> str:
+    return NOTHING if figures["fairness_jain"] is None else f"{figures['fairness_jain']:.3f}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of the table: its title, what it is, what stands in it. ``where``: a figure without which in all columns
+    the line is left out."""
+
+    title: str
+    what: str
+    show: _Show
+    where: str = ""
+
+
+_LINES: Sequence[_Line] = (
+    _Line(
+        "queue mean",
+        "Seconds from submission to end, less the job's duration: restarts and slow places count as waiting.",
+        _time("queue_seconds", "mean"),
+    ),
+    _Line(
+        "  above the bound",
+        "The same, less what no schedule gets below, whatever it knows.",
+        _above_bound,
+    ),
+    _Line("queue p50", "Half of the jobs wait no longer.", _time("queue_seconds", "p50")),
+    _Line("queue p90", "90 % of the jobs wait no longer.", _time("queue_seconds", "p90")),
+    _Line("queue p99", "99 % of the jobs wait no longer.", _time("queue_seconds", "p99")),
+    _Line("queue >=8 GPUs", "The mean of jobs with so many GPUs.", _of_large("queue_seconds_ge8_gpus")),
+    _Line("queue >=32 GPUs", "The mean of jobs with so many GPUs.", _of_large("queue_seconds_ge32_gpus")),
+    _Line("completion mean", "Seconds from submission to end.", _time("completion_seconds", "mean")),
+    _Line("completion p50", "Half of the jobs take no longer.", _time("completion_seconds", "p50")),
+    _Line("completion p90", "90 % of the jobs take no longer.", _time("completion_seconds", "p90")),
+    _Line("completion p99", "99 % of the jobs take no longer.", _time("completion_seconds", "p99")),
+    _Line("makespan", "From the first submission to the last end.", _makespan),
+    _Line(
+        "allocation",
+        "Running GPU time between the 5th and the 95th percentile of submissions, as part of what there is.",
+        _percent("allocation_percent"),
+    ),
+    _Line(
+        "idle while jobs wait",
+        "GPUs that nobody has while at least one job waits, over the same time (fragmentation).",
+        _percent("fragmented_percent"),
+    ),
+    _Line("preemptions", "How often jobs were stopped for others.", _count("preemptions")),
+    _Line("preemptions per job", "The same per job.", lambda f: f"{f['preemptions_per_job']:.3f}"),
+    _Line(
+        "stops by failed nodes",
+        "How often jobs lost a node.",
+        _count("node_failures_hit"),
+        "node_failures_hit",
+    ),
+    _Line(
+        "lost GPU-hours", "Work that is done again, and the time of restarts.", _gpu_hours("lost_gpu_seconds")
+    ),
+    _Line(
+        "GPU-hours held",
+        "What jobs had, restarts and gangs in part included.",
+        lambda f: f"{f['gpu_hours']:,.1f}",
+    ),
+    _Line("model loads", "How often a card loaded another AI model.", _count("model_loads"), "model_loads"),
+    _Line(
+        "failed gang starts",
+        "How often a part of a gang held GPUs in vain and was given up.",
+        _count("failed_gang_starts"),
+    ),
+    _Line(
+        "GPU-hours of partial gangs",
+        "Held by gangs of which not all pods had their place.",
+        _gpu_hours("partial_gang_gpu_seconds"),
+    ),
+    _Line(
+        "fairness (Jain)",
+        "1 where all queues of the trace wait alike, in proportion to their work; less where some wait longer.",
+        _fairness,
+    ),
+    _Line("jobs that never ended", "They are in none of the times above.", _count("unfinished_jobs")),
+    _Line("took", "What the simulation took.", lambda f: f"{f['seconds']:.1f}s"),
+    _Line("memory", "The most that the process has had so far.", lambda f: f"{f['memory_mib']:.0f}MiB"),
 )
-_WHERE_ANY = {"stops by failed nodes": "node_failures_hit", "model loads": "model_loads"}
-"""Lines that are left out where they are 0 of all."""
+
+
+def explained(results: Sequence[Metrics]) -> dict[str, str]:
+    """What each line of :func:`side_by_side` is."""
+    return {line.title.strip(): line.what for line in _shown(results)}
+
+
+def _shown(results: Sequence[Metrics]) -> list[_Line]:
+    """Without those that are 0 of all and rarely meant."""
+    return [
+        line for line in _LINES if not line.where or any(result.figures[line.where] for result in results)
+    ]
 
 
 def side_by_side(results: Sequence[Metrics]) -> tuple[list[str], list[list[str]]]:
     """The header and the lines of a table with one column per policy."""
     header = ["", *[result.policy for result in results]]
-    figures = [result.figures for result in results]
-    shown = [
-        line
-        for line in _LINES
-        if line[0] not in _WHERE_ANY or any(one[_WHERE_ANY[line[0]]] for one in figures)
-    ]
-    return header, [[title, *[show(one) for one in figures]] for title, show in shown]
+    rows = [[line.title, *[line.show(one.figures) for one in results]] for line in _shown(results)]
+    return header, rows
 
 
 def as_table(results: Sequence[Metrics], width: int) -> str:

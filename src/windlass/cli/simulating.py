@@ -1,24 +1,19 @@
-"""What ``windlass sim run`` reads, and how it plays: files and options → jobs, policies, a cluster → figures.
-
-Whatever is wrong with a trace ends in a :class:`WindlassError` with exit status 65, which names the file, the
-line and the column.
-"""
+"""How ``windlass sim run`` plays: options → policies and a cluster → figures."""
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from windlass.api.errors import WindlassError
+from windlass.cli.failures import nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
-from windlass.cli.tables import shorten
+from windlass.cli.tracefiles import read_table
 from windlass.cli.words import plural
 from windlass.kits import durations, garbage, memory
 from windlass.sim import cluster
@@ -27,61 +22,17 @@ from windlass.sim.estimates import RUN_TIMES
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob
 from windlass.sim.metrics import Metrics, measure
+from windlass.sim.nowhere import nowhere
 from windlass.sim.outcome import Outcome
 from windlass.sim.policies import POLICIES, Policy
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import Options, replay
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
-from windlass.sim.traces.rows import TraceError
 from windlass.sim.waitbound import least_mean_queue
 from windlass.spi.objects import Node
 
-INPUT_ERROR = "WL-INPUT-465"
 _LIKE_A_FILE = re.compile(r"/|\.csv|\.gz")
-_Found = TypeVar("_Found")
-SHOWN = 100
-"""Cells of a wrong line that are shown."""
-
-
-def read_lines(name: str) -> list[str]:
-    """The lines of a text file, packed by gzip or not. Raises :class:`WindlassError`."""
-    path = Path(name)
-    try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        if packed:
-            with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
-                return lines.read().splitlines(keepends=True)
-        return path.read_text(encoding="utf-8").splitlines(keepends=True)
-    except FileNotFoundError:
-        raise WindlassError(
-            "WL-USE-400", f"{name} does not exist", evidence=f"looked in {Path.cwd()}"
-        ) from None
-    except EOFError as error:
-        raise WindlassError(INPUT_ERROR, f"{name} is cut short: its gzip has no end") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise WindlassError(INPUT_ERROR, f"{name} is damaged gzip", evidence=str(error)) from error
-    except UnicodeDecodeError as error:
-        raise WindlassError(INPUT_ERROR, f"{name} is not text in UTF-8", evidence=str(error)) from error
-    except OSError as error:
-        raise WindlassError("WL-USE-400", f"{name} cannot be read", evidence=error.strerror or "") from error
-
-
-def read_table(
-    name: str, reader: Callable[[Sequence[str], str], _Found], remedy: str = "windlass sim formats"
-) -> _Found:
-    """What a reader makes of a file. Raises :class:`WindlassError`."""
-    lines = read_lines(name)
-    try:
-        return reader(lines, name)
-    except TraceError as error:
-        raise wrong_trace(error, lines, remedy) from error
-
-
-def read_trace(name: str, form: str = "") -> list[TraceJob]:
-    """The jobs of a trace. Raises :class:`WindlassError`."""
-    return read_table(name, lambda lines, file: formats.read(lines, file, form))
 
 
 def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
@@ -94,21 +45,13 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
 
-def wrong_trace(
-    error: TraceError, lines: Sequence[str] = (), remedy: str = "windlass sim formats"
-) -> WindlassError:
-    """With the file, the line and the column; the line itself is the evidence."""
-    found = lines[error.line - 1].strip() if 0 < error.line <= len(lines) else ""
-    evidence = f"line {error.line} is: {shorten(found, SHOWN)}" if found else ""
-    return WindlassError(INPUT_ERROR, str(error), evidence=evidence, remedies=(remedy,))
-
-
 def chosen_policies(given: Sequence[str], run_times: str = "", *, both: bool = False) -> list[Policy]:
     """The policies of ``--policy``, by comma or repeated; those that go by run times, by each kind of ``run_times``
     (by comma; empty: by the truth, as they are); with ``both``, those that share time also as if nobody had agreed.
     Raises :class:`WindlassError`."""
     names, kinds = _parts(given), _parts([run_times])
-    _check("policy", names, POLICIES, "windlass sim policies")
+    for name in names:
+        _check_policy(name)
     _check("kind of run times", kinds, RUN_TIMES, "windlass sim run --help")
     if not names:
         raise WindlassError(
@@ -122,6 +65,21 @@ def chosen_policies(given: Sequence[str], run_times: str = "", *, both: bool = F
     return chosen
 
 
+def _check_policy(name: str) -> None:
+    if name in POLICIES:
+        return
+    from windlass.sim.packpolicies import PACK_POLICIES  # NumPy, for nothing else so far
+
+    if name in PACK_POLICIES:
+        raise WindlassError(
+            "WL-USE-400",
+            f'"{name}" says where pods go, not which job is next: it is a policy of sim pack',
+            evidence=f"policy: {', '.join(POLICIES)}",
+            remedies=(f"windlass sim pack --policy {name} --nodes NODES --pods PODS",),
+        )
+    _check("policy", [name], POLICIES, "windlass sim policies")
+
+
 def _parts(given: Iterable[str]) -> list[str]:
     """By comma or repeated, each once."""
     return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
@@ -130,11 +88,12 @@ def _parts(given: Iterable[str]) -> list[str]:
 def _check(what: str, names: Iterable[str], known: Iterable[str], remedy: str) -> None:
     for name in names:
         if name not in known:
+            close = [f"did you mean {one}?" for one in nearest(name, known, 1)]
             raise WindlassError(
                 "WL-USE-400",
                 f'there is no {what} "{name}"',
                 evidence=f"{what}: {', '.join(known)}",
-                remedies=(remedy,),
+                remedies=(*close, remedy),
             )
 
 
@@ -182,11 +141,36 @@ def setup(given: Mapping[str, Any]) -> Setup:
         time_share=given["time_share"] != "no",
         queues=given["by_queue"],
     )
-    said = f"{given['nodes']}; a restart costs {effort.restart} s; seed {given['seed']}"
-    said += "" if options.time_share else "; no time-sharing"
+    said = "; ".join([given["nodes"], *_conditions(given, effort)])
     speeds = [(cluster.gpus_of(node), effort.speeds.get(cluster.model_of(node), 1.0)) for node in nodes]
     power = sum(cards * speed for cards, speed in speeds)
     return Setup(nodes, options, said, power, max((speed for _, speed in speeds), default=1.0))
+
+
+def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
+    """Whatever the figures depend on: the cost of restarts, the seed, and all that is not as it is by itself."""
+    yield f"a restart costs {effort.restart} s"
+    if effort.checkpoint_seconds is None:
+        yield "no checkpoints"
+    elif effort.checkpoint_seconds:
+        yield f"checkpoints every {given['checkpoint']}"
+    if given["mtbf"]:
+        yield f"a node fails every {given['mtbf']}, for {given['repair']}"
+    if effort.speeds:
+        yield "speed of " + ", ".join(f"{model} {speed:g}" for model, speed in effort.speeds.items())
+    if given["pod_gpus"]:
+        yield f"pods of up to {plural(given['pod_gpus'], 'GPU')}"
+    if effort.spread_slowdown > 1:
+        yield f"spread jobs take {effort.spread_slowdown:g} times as long"
+    if effort.model_load_seconds:
+        yield f"a model takes {given['model_load']} to load"
+    if given["batch"]:
+        yield f"batches of {given['batch']}"
+    if given["by_queue"]:
+        yield "by queue"
+    if given["time_share"] == "no":
+        yield "no time-sharing"
+    yield f"seed {given['seed']}"
 
 
 def read_nodes(text: str) -> Sequence[Node]:
@@ -262,11 +246,9 @@ def doubts(
         yield "none of these policies shares time: there is but one column of each"
     if setup.options.effort.model_load_seconds and not any(job.model for job in jobs):
         yield "no job names an AI model: --model-load changes nothing"
-    cards = sum(map(cluster.gpus_of, setup.nodes))
-    large = sum(1 for job in jobs if (job.min_gpus or job.gpus) > cards)
-    if large:
-        there = plural(cards, "GPU")
-        yield f"{large} of {plural(len(jobs), 'job')} can never run: they need more than the {there} there are"
+    for lack, count in nowhere(jobs, setup.nodes, setup.options.pod_gpus).items():
+        who = "it needs" if count == 1 else "they need"
+        yield f"{count} of {plural(len(jobs), 'job')} can never run: {who} {lack}"
 
 
 def drawn(jobs: int, days: float, median: str, seed: int) -> str:

@@ -5,12 +5,13 @@
   all jobs do not exceed.
 * ``allocation_percent``: running GPU time between the 5th and the 95th percentile of submissions, as part of
   what the cluster has in that time; GPUs held by gangs in part do not run.
+  ``None`` where that is no time at all.
 * ``fragmented_percent``: GPUs that are idle while at least one job waits, over the same time.
 * ``gpu_hours``: what jobs held, restarts, loads and gangs in part included. ``model_loads``: how often a card
   loaded another AI model.
 * ``makespan_seconds``: from the first submission to the last end.
 * ``fairness_jain``: Jain's index (Σx)²/(n·Σx²) over queues; x is a queue's GPU time by duration as part of its
-  GPU time by completion: 1 where its jobs never wait.
+  GPU time by completion: 1 where its jobs never wait. ``None`` of fewer than two queues.
 * ``first_start_ok_percent_ge8_gpus``: of the jobs with that many GPUs, those of which no start ever failed.
 """
 
@@ -67,8 +68,8 @@ def measure(policy: str, outcome: Outcome) -> Metrics:
         "queue_seconds_ge8_gpus": _mean_of(done, lambda ended: ended.job.gpus >= 8),
         "queue_seconds_ge32_gpus": _mean_of(done, lambda ended: ended.job.gpus >= 32),
         "completion_seconds": summary([completion_seconds(ended) for ended in done]),
-        "allocation_percent": round(_allocation(outcome, window), 2),
-        "fragmented_percent": round(_fragmented(outcome, window), 2),
+        "allocation_percent": _rounded(_allocation(outcome, window), 2),
+        "fragmented_percent": _rounded(_fragmented(outcome, window), 2),
         "preemptions": preemptions,
         "preemptions_per_job": round(preemptions / jobs, 4) if jobs else 0.0,
         "lost_gpu_seconds": round(sum(ended.lost_gpu_seconds for ended in outcome.jobs), 1),
@@ -77,7 +78,7 @@ def measure(policy: str, outcome: Outcome) -> Metrics:
         "failed_gang_starts": sum(ended.failed_starts for ended in outcome.jobs),
         "partial_gang_gpu_seconds": round(outcome.partial_gang_gpu_seconds, 1),
         "first_start_ok_percent_ge8_gpus": _first_starts(outcome),
-        "fairness_jain": round(fairness(done), 4),
+        "fairness_jain": _rounded(fairness(done), 4),
         "node_failures_hit": sum(ended.failures for ended in outcome.jobs),
         "unfinished_jobs": jobs - len(done),
         "cycles": outcome.cycles,
@@ -98,8 +99,8 @@ def queue_seconds(ended: Ended) -> float:
     return completion_seconds(ended) - ended.job.duration_seconds
 
 
-def fairness(done: Sequence[Ended]) -> float:
-    """Jain's index over queues; 1 for none."""
+def fairness(done: Sequence[Ended]) -> float | None:
+    """Jain's index over queues; ``None`` of fewer than two, which nobody can be unfair to."""
     sums: dict[str, list[float]] = {}
     for ended in done:
         job = ended.job
@@ -108,8 +109,14 @@ def fairness(done: Sequence[Ended]) -> float:
         both[0] += job.duration_seconds * gpus
         both[1] += completion_seconds(ended) * gpus
     shares = [run / whole for run, whole in sums.values() if whole > 0]
+    if len(shares) < 2:
+        return None
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -128,11 +135,11 @@ def _first_starts(outcome: Outcome) -> float | None:
     return round(100 * sum(1 for ended in large if not ended.failed_starts) / len(large), 1)
 
 
-def _allocation(outcome: Outcome, window: tuple[float, float]) -> float:
+def _allocation(outcome: Outcome, window: tuple[float, float]) -> float | None:
     begin, end = window
     whole = outcome.capacity_gpus * (end - begin)
     if whole <= 0:
-        return 0.0
+        return None
     used = sum(
         span.gpus * (min(span.end, end) - max(span.start, begin))
         for span in outcome.spans
@@ -141,11 +148,11 @@ def _allocation(outcome: Outcome, window: tuple[float, float]) -> float:
     return 100 * used / whole
 
 
-def _fragmented(outcome: Outcome, window: tuple[float, float]) -> float:
+def _fragmented(outcome: Outcome, window: tuple[float, float]) -> float | None:
     begin, end = window
     whole = outcome.capacity_gpus * (end - begin)
     if whole <= 0:
-        return 0.0
+        return None
     idle = 0.0
     moments = outcome.moments
     for at, moment in enumerate(moments):

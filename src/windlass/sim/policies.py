@@ -290,7 +290,7 @@ _ALL = (
         lambda _: Made(_spread(), Singly()),
     ),
     Policy("kube-pack", "the same on the fullest node", lambda _: Made(_packed(), Singly())),
-    Policy("kube1", "pods of one GPU one by one", lambda _: Made(_spread(), Singly(pod_gpus=1))),
+    Policy("kube1", "as kube, one pod per GPU", lambda _: Made(_spread(), Singly(pod_gpus=1))),
     Policy(
         "volcano-like",
         "Volcano's configuration as installed",

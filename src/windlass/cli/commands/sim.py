@@ -20,8 +20,14 @@ def command() -> None:
     """Simulate: run, record, pack, claims, generate, formats, policies."""
 
 
-@command.command("run")
-@click.option("--trace", "trace", required=True, metavar="FILE", help="The jobs; packed by gzip or not.")
+@command.command("run", short_help="Replay a trace of jobs under policies, and compare them.")
+@click.option(
+    "--trace",
+    "trace",
+    required=True,
+    metavar="FILE",
+    help="The jobs, packed by gzip or not; - for stdin. `windlass sim formats` lists what can be read.",
+)
 @click.option("--format", "form", metavar="NAME", help="The trace's format (default: by its header).")
 @click.option(
     "--nodes",
@@ -31,7 +37,13 @@ def command() -> None:
     help="60x8, or 4xH100:8,2xV100:4; or a CSV file of nodes in OpenB's form.",
 )
 @click.option(
-    "--policy", "policies", multiple=True, required=True, metavar="NAMES", help="By comma or repeated."
+    "--policy",
+    "policies",
+    multiple=True,
+    default=("windlass",),
+    metavar="NAMES",
+    help="By comma or repeated, such as windlass,kube,fifo-backfill (default: windlass). `windlass sim policies`"
+    " lists them.",
 )
 @click.option("--seed", type=int, default=0, metavar="S", help="Of whatever is drawn at random (default: 0).")
 @click.option(
@@ -105,7 +117,7 @@ def run(
     **given: Any,
 ) -> int:
     """Replay a trace of jobs under one policy or several, and compare them."""
-    from windlass.cli import reporting, simtables, simulating
+    from windlass.cli import reporting, simtables, simulating, tracefiles
     from windlass.cli.words import plural
 
     both = given["time_share"] == "both"
@@ -113,11 +125,12 @@ def run(
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots)
-    jobs = simulating.put_together(simulating.read_trace(trace, form or ""), given["batch"])
+    jobs = simulating.put_together(tracefiles.read_trace(trace, form or ""), given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
     results = simulating.play_all(invocation, jobs, chosen, setup, reports.look)
     said = f"{plural(len(jobs), 'job')} on {setup.said}"
+    about = {policy.name: policy.summary for policy in chosen}
     if invocation.output == "csv":
         invocation.out.write(simtables.as_csv([result.figures for result in results]))
     elif invocation.output in ("", "table"):
@@ -127,11 +140,11 @@ def run(
         emit(invocation, {"results": [result.figures for result in results]})
     for line in simtables.left_over(results):
         invocation.warn(line)
-    reports.write(f"Simulation of {trace}", [said], results, invocation)
+    reports.write(f"Simulation of {trace}", [said], results, about, invocation)
     return 0
 
 
-@command.command("record")
+@command.command("record", short_help="Print a cluster's history, or Slurm's, as a trace.")
 @click.option("--since", default="", metavar="TIME", help="Only jobs that came since, such as 30d or 12h.")
 @click.option("--sacct", metavar="FILE", help="Slurm's history instead, as sacct -X -P printed it.")
 @click.option(
@@ -163,7 +176,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     return 0
 
 
-@command.command("pack")
+@command.command("pack", short_help="Fill a cluster with pods that never leave.")
 @click.option("--nodes", "nodes", required=True, metavar="FILE", help="The nodes, CSV as OpenB publishes it.")
 @click.option(
     "--pods", "pods", required=True, metavar="FILE", help="The pods, likewise; packed by gzip or not."
@@ -241,7 +254,7 @@ def pack(
     return 0
 
 
-@command.command("claims")
+@command.command("claims", short_help="Try claims of the field on published traces.")
 @click.option(
     "--traces",
     "folder",
@@ -271,7 +284,7 @@ def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int)
     return 0
 
 
-@command.command("generate")
+@command.command("generate", short_help="Print a trace drawn at random.")
 @click.option("--jobs", type=click.IntRange(1), default=1000, metavar="N", help="How many (default: 1000).")
 @click.option(
     "--days",
@@ -291,19 +304,26 @@ def generate(invocation: Invocation, jobs: int, days: float, median: str, seed: 
     return 0
 
 
-@command.command("policies")
+@command.command("policies", short_help="List the policies of run and pack.")
 @standard(namespace=False)
 def policies(invocation: Invocation) -> int:
-    """List the policies that a simulation can run."""
+    """List the policies that simulations know: of jobs over time (run), and of where pods go (pack)."""
     from windlass.cli import tables
+    from windlass.sim.packpolicies import PACK_POLICIES
     from windlass.sim.policies import POLICIES
 
+    placing = PACK_POLICIES.values()
     if invocation.structured:
         items = [{"name": p.name, "summary": p.summary, "oracle": p.oracle} for p in POLICIES.values()]
-        emit(invocation, {"items": items}, names=list(POLICIES))
+        of_pack = [{"name": p.name, "summary": p.summary} for p in placing]
+        emit(invocation, {"items": items, "pack": of_pack}, names=list(POLICIES))
         return 0
     rows = [[p.name, "yes" if p.oracle else "", p.summary] for p in POLICIES.values()]
     invocation.out.write(tables.render(["POLICY", "ORACLE", "WHAT IT DOES"], rows))
+    invocation.out.line("")
+    invocation.out.write(
+        tables.render(["POLICY OF PACK", "WHAT IT DOES"], [[p.name, p.summary] for p in placing])
+    )
     return 0
 
 
@@ -311,7 +331,7 @@ def policies(invocation: Invocation) -> int:
 @standard(namespace=False)
 def formats(invocation: Invocation) -> int:
     """List the formats of traces that can be read."""
-    from windlass.cli import simtables, tables
+    from windlass.cli import tables
     from windlass.sim.traces.formats import FORMATS as KNOWN
 
     if invocation.structured:
@@ -319,6 +339,5 @@ def formats(invocation: Invocation) -> int:
         emit(invocation, {"items": items}, names=list(KNOWN))
         return 0
     rows = [[f.name, f.summary, ",".join(f.columns)] for f in KNOWN.values()]
-    width = max(invocation.out.width, simtables.WIDE)
-    invocation.out.write(tables.render(["FORMAT", "WHAT IT IS", "COLUMNS THAT TELL IT"], rows, width=width))
+    invocation.out.write(tables.render(["FORMAT", "WHAT IT IS", "COLUMNS THAT TELL IT"], rows))
     return 0

@@ -31,7 +31,12 @@ INK, PAPER = "#000000", "#ffffff"
 TICKS = {1: "1s", 60: "1min", 3600: "1h", 86_400: "1d", 604_800: "1w"}
 FEW_HOURS = 96
 """Up to so many an axis of time counts in hours, else in days."""
-LEGEND: Mapping[str, Any] = {"ncols": 6, "frameon": False, "loc": "upper left"}
+LINES = ("-", "--", ":")
+"""One for each turn through the colours."""
+LEGEND_COLUMNS, LEGEND_ROW, LETTER, MARK = 6, 0.2, 0.075, 0.55
+"""The most entries side by side, and inches: of a row, of a letter, and of an entry's mark with its margin."""
+LONGEST = 28
+"""Letters of a name that are shown."""
 _PATH = re.compile(r' d="[^"]*"')
 _LONG = re.compile(r"(\.\d\d)\d+")
 
@@ -134,11 +139,33 @@ def _over_time(axes: Axes, studies: Sequence[Study]) -> None:
     axes.margins(x=0)
 
 
+def _look_of(at: int) -> dict[str, Any]:
+    """Of the line of one policy: no two of thirty look alike."""
+    return {"color": PALETTE[at % len(PALETTE)], "linestyle": LINES[at // len(PALETTE) % len(LINES)]}
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    """What is drawn in ``axes``, above all of the figure, which grows by as much."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return
+    names = [_short(label) for label in labels]
+    columns = int((WIDE - 0.8) / (MARK + LETTER * max(map(len, names))))
+    columns = max(1, min(columns, LEGEND_COLUMNS))
+    figure.set_figheight(figure.get_figheight() + LEGEND_ROW * -(-len(names) // columns))
+    figure.legend(handles, names, loc="outside upper left", ncols=columns, frameon=False)
+
+
+def _short(name: str) -> str:
+    """Names differ at their ends more than in the middle."""
+    half = LONGEST // 2
+    return name if len(name) <= LONGEST else f"{name[: half - 1]}…{name[-half:]}"
+
+
 def _lines(axes: Axes, studies: Sequence[Study], values: Callable[[Study], Any], label: str) -> None:
     scale, _ = _scale(studies)
     for at, study in enumerate(studies):
-        colour = PALETTE[at % len(PALETTE)]
-        axes.plot(study.hours / scale, values(study), color=colour, linewidth=1, label=study.policy)
+        axes.plot(study.hours / scale, values(study), linewidth=1, label=study.policy, **_look_of(at))
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
 
@@ -147,9 +174,9 @@ def _utilisation(studies: Sequence[Study]) -> Figure:
     figure, (axes,) = _figure(3.0)
     _lines(axes, studies, lambda study: study.used_gpus, "GPUs in use")
     most = max((study.capacity_gpus for study in studies), default=0)
-    axes.axhline(most, color=INK, linewidth=0.8, linestyle=":", label="all")
-    axes.legend(bbox_to_anchor=(0, 1.16), **LEGEND)
+    axes.axhline(most, color=INK, linewidth=0.8, linestyle=":", label="all GPUs")
     _over_time(axes, studies)
+    _legend(figure, axes)
     return figure
 
 
@@ -157,7 +184,7 @@ def _waiting(studies: Sequence[Study]) -> Figure:
     figure, (jobs, gpus) = _figure(4.4, rows=2, sharex=True)
     _lines(jobs, studies, lambda study: study.waiting_jobs, "jobs that wait")
     _lines(gpus, studies, lambda study: study.waiting_gpus, "GPUs they wait for")
-    jobs.legend(bbox_to_anchor=(0, 1.2), **LEGEND)
+    _legend(figure, jobs)
     jobs.margins(x=0)
     _over_time(gpus, studies)
     return figure
@@ -171,28 +198,28 @@ def _fragmentation(studies: Sequence[Study]) -> Figure:
         lambda study: 100 * study.idle_while_waiting_gpus / max(study.capacity_gpus, 1),
         "% of the GPUs",
     )
-    axes.legend(bbox_to_anchor=(0, 1.2), **LEGEND)
     _over_time(axes, studies)
+    _legend(figure, axes)
     return figure
 
 
 def _distributions(studies: Sequence[Study]) -> Figure:
     figure, (queue, completion) = _figure(3.2, columns=2, sharey=True)
+    figure.set_layout_engine("constrained", wspace=0.05)
     for at, study in enumerate(studies):
-        colour = PALETTE[at % len(PALETTE)]
-        _curve(queue, study.queue_time, colour, study.policy)
-        _curve(completion, study.completion_time, colour, study.policy)
+        _curve(queue, study.queue_time, study.policy, _look_of(at))
+        _curve(completion, study.completion_time, study.policy, _look_of(at))
     queue.set_xlabel("queue time")
     completion.set_xlabel("completion time")
     queue.set_ylabel("% of the jobs")
-    queue.legend(bbox_to_anchor=(0, 1.16), **LEGEND)
+    _legend(figure, queue)
     return figure
 
 
-def _curve(axes: Axes, values: Distribution, colour: str, label: str) -> None:
+def _curve(axes: Axes, values: Distribution, label: str, look: Mapping[str, Any]) -> None:
     axes.plot(
-        values.seconds.clip(min=1.0), 100 * values.parts, color=colour, linewidth=1.2, label=label,
-        drawstyle="steps-post",
+        values.seconds.clip(min=1.0), 100 * values.parts, linewidth=1.2, label=label, drawstyle="steps-post",
+        **look,
     )  # fmt: skip
     axes.set_xscale("log")
     axes.set_xticks(list(TICKS), list(TICKS.values()))
@@ -210,8 +237,8 @@ def _queues(study: Study) -> Figure:
     )
     axes.axhline(study.capacity_gpus, color=INK, linewidth=0.8, linestyle=":")
     axes.set_ylabel("GPUs in use")
-    axes.legend(bbox_to_anchor=(0, 1.2), **LEGEND)
     _over_time(axes, [study])
+    _legend(figure, axes)
     return figure
 
 
@@ -230,7 +257,7 @@ def _nodes(study: Study) -> Figure:
             interpolation="nearest", extent=(0, whole, lanes, 0),
         )  # fmt: skip
         some = list(chart.nodes.items())[:: max(1, len(chart.nodes) // 24)]
-        axes.set_yticks([lane for _, lane in some], [name for name, _ in some], fontsize=6, va="top")
+        axes.set_yticks([lane for _, lane in some], [_short(name) for name, _ in some], fontsize=6, va="top")
         if (chart.cells == HELD).any():
             axes.set_title("red: held by gangs in part", fontsize=8, loc="right")
     axes.set_xlabel(_scale([study])[1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 from windlass.sim.report.charts import INK, PAPER, Picture
@@ -21,27 +22,53 @@ p { margin: .2rem 0 .8rem; color: var(--soft); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 1rem 0;
   display: block; overflow-x: auto; }
 th, td { padding: .25rem .8rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; white-space: pre; } tbody tr:hover { background: var(--over); }
-figure { margin: 0; } figure svg { width: 100%; height: auto; } figure svg text { fill: currentColor; }
+th:first-child, td:first-child { text-align: left; white-space: pre; position: sticky; left: 0;
+  background: var(--page); }
+tbody tr:hover, tbody tr:hover td:first-child { background: var(--over); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: .5rem 0 1rem; }
+dt { font-weight: 600; } dd { margin: 0; color: var(--soft); } summary { cursor: pointer; }
+@media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
+figure { margin: 0; overflow-x: auto; } figure svg { width: 100%; min-width: 40rem; height: auto; }
+figure svg text { fill: currentColor; }
 """
 
 
-def page(
-    title: str, about: Sequence[str], header: Sequence[str], rows: Sequence[Sequence[str]], pictures: Sequence[Picture]
-) -> str:  # fmt: skip
-    """The whole page. ``about``: lines on what was simulated. ``rows``: the figures, a title and one value per
-    policy. Raises :class:`~windlass.sim.report.charts.PlotsMissing`."""
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What a page says. ``about``: lines on what was simulated. ``header``, ``rows``: the figures, a title and one
+    value per policy. ``policies``, ``figures``: name → what it is."""
+
+    title: str
+    about: Sequence[str]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    policies: Mapping[str, str] = field(default_factory=dict)
+    figures: Mapping[str, str] = field(default_factory=dict)
+
+
+def page(text: Text, pictures: Sequence[Picture]) -> str:
+    """The whole page. Raises :class:`~windlass.sim.report.charts.PlotsMissing`."""
     parts = [
         "<!doctype html>\n<html lang=en>\n<meta charset=utf-8>",
         "<meta name=viewport content='width=device-width, initial-scale=1'>",
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>",
-        f"<h1>{escape(title)}</h1>",
-        *[f"<p>{escape(line)}</p>" for line in about],
-        _table(header, rows),
+        f"<title>{escape(text.title)}</title>\n<style>{_STYLE}</style>",
+        f"<h1>{escape(text.title)}</h1>",
+        *[f"<p>{escape(line)}</p>" for line in text.about],
+        _table(text.header, text.rows),
+        _told("The policies", text.policies),
+        _told("What the figures are", text.figures),
         *[_section(picture) for picture in pictures],
         "</html>\n",
     ]
     return "\n".join(parts)
+
+
+def _told(title: str, words: Mapping[str, str]) -> str:
+    """Folded: who knows it need not see it."""
+    if not words:
+        return ""
+    lines = [f"<dt>{escape(name)}</dt><dd>{escape(what)}</dd>" for name, what in words.items()]
+    return f"<details><summary>{escape(title)}</summary><dl>{''.join(lines)}</dl></details>"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -23,7 +23,7 @@ class Format:
 
 
 _ALL = (
-    Format("philly", "Philly, submit_s,duration_s,gpus,vc", philly.COLUMNS, philly.read),
+    Format("philly", "Philly, in seconds from its first day", philly.COLUMNS, philly.read),
     Format("philly-list", "Philly as Pollux and Sia have it", philly.LISTED, philly.read_list),
     Format("muri", "Muri's traces", muri.COLUMNS, muri.read),
     Format("openb", "pods of OpenB, by their times", (*openb.COLUMNS, *openb.TIMES), openb.read),
@@ -36,6 +36,9 @@ _ALL = (
 )
 
 FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}
+DELIMITERS = (",", ";", "|", "\t")
+NEAR = 0.5
+"""A header that lacks no greater part of a format's columns is taken to have been meant for it."""
 
 
 def recognise(header: str) -> Format | None:
@@ -43,14 +46,28 @@ def recognise(header: str) -> Format | None:
     if header.startswith(("{", "apiVersion:", "---", "kind:")):
         return FORMATS["kubernetes"]
     for form in FORMATS.values():
-        if not form.columns:
-            continue
-        names = {
-            name.strip().strip('"').lstrip("\ufeff") for name in header.rstrip("\r\n").split(form.delimiter)
-        }
-        if names.issuperset(form.columns):
+        if form.columns and _names(header, form.delimiter).issuperset(form.columns):
             return form
     return None
+
+
+def _names(header: str, delimiter: str) -> set[str]:
+    return {name.strip().strip('"').lstrip("\ufeff") for name in header.rstrip("\r\n").split(delimiter)}
+
+
+def _unknown(header: str) -> str:
+    """What is said of a header that is of no format: what the nearest one lacks, where one is near."""
+    said = f"the header is that of no format that is known ({', '.join(FORMATS)})"
+    near: list[tuple[float, str]] = []
+    for form in FORMATS.values():
+        for delimiter in {form.delimiter, *DELIMITERS} if form.columns else ():
+            lacking = sorted(set(form.columns) - _names(header, delimiter))
+            words = [f"column {', '.join(lacking)}"] if lacking else []
+            words += [f"{form.delimiter!r} between columns"] if delimiter != form.delimiter else []
+            part = len(lacking) / len(form.columns)
+            if part <= NEAR:
+                near.append((part, f"; {form.name} is near, but lacks {' and '.join(words)}"))
+    return said + (min(near)[1] if near else "")
 
 
 def read(lines: Sequence[str], file: str, name: str = "") -> list[TraceJob]:
@@ -60,7 +77,7 @@ def read(lines: Sequence[str], file: str, name: str = "") -> list[TraceJob]:
         raise TraceError(file, 0, "", "the file is empty")
     form = FORMATS[name] if name else recognise(lines[0])
     if form is None:
-        raise TraceError(file, 1, "", f"the header is that of no format that is known ({', '.join(FORMATS)})")
+        raise TraceError(file, 1, "", _unknown(lines[0]))
     jobs = form.read(lines, file)
     if not jobs:
         raise TraceError(file, 0, "", "there is no job in it (those that have not ended are left out)")

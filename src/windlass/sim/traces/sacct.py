@@ -1,11 +1,10 @@
-"""Slurm's accounting: what ``sacct -P -X`` prints with these fields, in any order.
-
-``sacct -a -X -P -S 2026-01-01 -E now -o
-JobID,JobName,User,Account,Partition,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,State``
+"""Slurm's accounting: what ``sacct -P -X`` prints with the fields of :data:`COMMAND`, in any order.
 
 The partition is the queue. GPUs, CPUs and memory are those of ``AllocTRES`` (``gres/gpu=4``; without it
-``gres/gpu:MODEL=``), or of ``ReqTRES``. Jobs that never started, and those that have not ended, are left out, as
-are steps (``7.batch``) where ``-X`` was forgotten.
+``gres/gpu:MODEL=``), or of ``ReqTRES``: one of the two must be there. A job ran for ``ElapsedRaw`` seconds, in which it
+was not suspended; without that column from ``Start`` to ``End``. Times without a zone, as Slurm writes them, are taken
+as UTC: where clocks are changed they are an hour off, and not so with ``SLURM_TIME_FORMAT=%s``. Jobs that never
+started, and those that have not ended, are left out, as are steps (``7.batch``) where ``-X`` was forgotten.
 """
 
 from __future__ import annotations
@@ -16,10 +15,16 @@ from math import inf
 
 from windlass.sim.jobs import TraceJob
 from windlass.sim.traces.recording import Recording
-from windlass.sim.traces.rows import Row, rows
+from windlass.sim.traces.rows import Row, TraceError, rows
 from windlass.sim.traces.times import moment
 
 COLUMNS = ("JobID", "Submit", "Start", "End", "Partition")
+RESOURCES = ("AllocTRES", "ReqTRES")
+COMMAND = (
+    "SLURM_TIME_FORMAT=%s sacct -a -X -P -S 2026-01-01 -E now"
+    " -o JobID,JobName,User,Partition,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,State > jobs.txt"
+)
+"""What prints a cluster's history since a day in this form."""
 NEVER = ("", "Unknown", "None", "N/A")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
@@ -38,6 +43,10 @@ def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
     ran: list[Row] = []
     running = waiting = earlier = 0
     for row in rows(lines, file, COLUMNS, "|"):
+        if not any(name in row.cells for name in RESOURCES):
+            raise TraceError(
+                file, 1, " or ".join(RESOURCES), "there is no such column: nothing tells of GPUs"
+            )
         if "." in row.text("JobID"):
             continue
         if moment(row, "Submit") < since:
@@ -54,15 +63,12 @@ def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
 
 
 def _job(row: Row, submit: float) -> TraceJob:
-    begun, ended = moment(row, "Start"), moment(row, "End")
-    if ended < begun:
-        raise row.fail("End", "it ends before it starts")
     gpus, cpu, memory = _resources(row)
     limit = row.text("TimelimitRaw")
     return TraceJob(
         id=row.text("JobID"),
         submit_seconds=submit,
-        duration_seconds=ended - begun,
+        duration_seconds=_ran(row),
         gpus=gpus,
         cpu_milli=cpu,
         memory_bytes=memory,
@@ -71,6 +77,16 @@ def _job(row: Row, submit: float) -> TraceJob:
         name=row.text("JobName"),
         requested_seconds=60.0 * row.number("TimelimitRaw") if limit.isdigit() else None,
     )
+
+
+def _ran(row: Row) -> float:
+    """Seconds."""
+    if row.text("ElapsedRaw"):
+        return row.number("ElapsedRaw")
+    begun, ended = moment(row, "Start"), moment(row, "End")
+    if ended < begun:
+        raise row.fail("End", "it ends before it starts")
+    return ended - begun
 
 
 def _resources(row: Row) -> tuple[int, int, int]:

@@ -1,0 +1,106 @@
+"""Files of traces and tables, packed by gzip or not, or standard input: read whole, and told of where they are wrong.
+
+Whatever is wrong with one ends in a :class:`WindlassError` that names the file, the line and the column: with exit
+status 2 where it cannot be read, 65 where its text is not what it should be.
+"""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from windlass.api.errors import WindlassError
+from windlass.cli.failures import nearest
+from windlass.cli.tables import shorten
+from windlass.sim.jobs import TraceJob
+from windlass.sim.traces import formats
+from windlass.sim.traces.rows import TraceError
+
+INPUT_ERROR = "WL-INPUT-465"
+STDIN, STDIN_WORDS = "-", "standard input"
+SHOWN = 100
+"""Cells of a wrong line that are shown."""
+_GZIP = b"\x1f\x8b"
+_Found = TypeVar("_Found")
+
+
+def read_lines(name: str) -> list[str]:
+    """The lines of a text file; of standard input for ``-``. Raises :class:`WindlassError`."""
+    said = STDIN_WORDS if name == STDIN else name
+    raw = _raw(name)
+    try:
+        text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+        return text.decode("utf-8").splitlines(keepends=True)
+    except EOFError as error:
+        raise WindlassError(
+            INPUT_ERROR,
+            f"{said} is cut short: its gzip has no end",
+            evidence=f"{len(raw)} bytes are there",
+            remedies=(f"gzip -t {name}",),
+        ) from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise WindlassError(
+            INPUT_ERROR, f"{said} is damaged gzip", evidence=str(error), remedies=(f"gzip -t {name}",)
+        ) from error
+    except UnicodeDecodeError as error:
+        raise WindlassError(
+            INPUT_ERROR,
+            f"{said} is not text in UTF-8",
+            evidence=str(error),
+            remedies=(f"file {name}", f"iconv -f latin1 -t utf-8 {name}"),
+        ) from error
+
+
+def _raw(name: str) -> bytes:
+    """All bytes, read once: a pipe can be read but once."""
+    if name == STDIN:
+        return sys.stdin.buffer.read()
+    path = Path(name)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        folder = path.parent
+        there = [one.name for one in folder.iterdir()] if folder.is_dir() else []
+        close = [f"did you mean {folder / one}?" for one in nearest(path.name, there, 1)]
+        raise WindlassError(
+            "WL-USE-400",
+            f"{name} does not exist",
+            evidence=f"looked in {Path.cwd()}",
+            remedies=(*close, f"ls {folder}"),
+        ) from None
+    except OSError as error:
+        raise WindlassError(
+            "WL-USE-400",
+            f"{name} cannot be read",
+            evidence=error.strerror or "",
+            remedies=(f"ls -ld {name}",),
+        ) from error
+
+
+def read_table(
+    name: str, reader: Callable[[Sequence[str], str], _Found], remedy: str = "windlass sim formats"
+) -> _Found:
+    """What a reader makes of a file. Raises :class:`WindlassError`."""
+    lines = read_lines(name)
+    try:
+        return reader(lines, STDIN_WORDS if name == STDIN else name)
+    except TraceError as error:
+        raise wrong_trace(error, lines, remedy) from error
+
+
+def read_trace(name: str, form: str = "") -> list[TraceJob]:
+    """The jobs of a trace. Raises :class:`WindlassError`."""
+    return read_table(name, lambda lines, file: formats.read(lines, file, form))
+
+
+def wrong_trace(
+    error: TraceError, lines: Sequence[str] = (), remedy: str = "windlass sim formats"
+) -> WindlassError:
+    """With the file, the line and the column; the line itself is the evidence."""
+    found = lines[error.line - 1].strip() if 0 < error.line <= len(lines) else ""
+    evidence = f"line {error.line} is: {shorten(found, SHOWN)}" if found else ""
+    return WindlassError(INPUT_ERROR, str(error), evidence=evidence, remedies=(remedy,))

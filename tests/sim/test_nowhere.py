@@ -1,0 +1,57 @@
+"""Jobs that can never run are told by what they lack, and only they: what is told never ends in a replay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from windlass.sim.cluster import NodeShape, make_nodes
+from windlass.sim.jobs import TraceJob
+from windlass.sim.nowhere import nowhere
+from windlass.sim.policies import POLICIES
+from windlass.sim.replay import replay
+
+PLAIN = TraceJob("a", 0.0, 10.0, 2, cpu_milli=4000, memory_bytes=4 << 30)
+NODES = make_nodes(
+    [NodeShape(2, 4, "H100", cpu_milli=16_000, memory_bytes=16 << 30), NodeShape(1, 2, "T4", 4000, 8 << 30)]
+)
+
+
+@pytest.mark.parametrize(
+    ("job", "lack"),
+    [
+        (PLAIN, ""),
+        (replace(PLAIN, gpus=10), ""),
+        (replace(PLAIN, gpus=11), "more than the 10 GPUs there are"),
+        (replace(PLAIN, gpus=11, min_gpus=10), ""),
+        (replace(PLAIN, gpus=3, gpu_models=("T4",)), "more than the 2 GPUs T4 there are"),
+        (replace(PLAIN, gpu_models=("V100", "A100")), "a V100 or A100, and there are H100, T4"),
+        (replace(PLAIN, gpus=8, gpu_models=("H100",)), ""),
+        (replace(PLAIN, gpus=9, gpu_models=("H100", "T4")), ""),
+        (replace(PLAIN, cpu_milli=17_000), "more cpu for a pod than any node has"),
+        (replace(PLAIN, gpus=8, cpu_milli=32_000), ""),
+        (replace(PLAIN, memory_bytes=17 << 30), "more memory for a pod than any node has"),
+        (replace(PLAIN, gpus=0, cpu_milli=16_001), "more cpu for a pod than any node has"),
+    ],
+)
+def test_what_can_never_run_is_told_and_never_ends(job: TraceJob, lack: str) -> None:
+    found = nowhere([job], NODES)
+    assert dict(found) == ({lack: 1} if lack else {})
+    outcome = replay([job], NODES, POLICIES["fifo-backfill"])
+    assert (outcome.jobs[0].ended is None) == bool(lack)
+
+
+def test_pods_are_as_large_as_the_largest_node() -> None:
+    nodes = make_nodes([NodeShape(1, 8, "H100"), NodeShape(2, 4, "V100")])
+    job = TraceJob("a", 0.0, 10.0, 8, gpu_models=("V100",))
+    assert dict(nowhere([job], nodes)) == {"pods of 8 GPUs V100, which no node has": 1}
+    assert not nowhere([job], nodes, pod_gpus=4)
+
+
+def test_jobs_are_counted_by_what_they_lack() -> None:
+    many = [replace(PLAIN, id=str(n), gpus=11 + n) for n in range(3)] + [replace(PLAIN, gpu_models=("X",))]
+    assert dict(nowhere(many, NODES)) == {
+        "more than the 10 GPUs there are": 3,
+        "a X, and there are H100, T4": 1,
+    }
