@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from faketransport import FakeTransport, ok, query_of
+from faketransport import FakeTransport, FedStream, ok, query_of, streaming
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tinyserver import TinyServer
@@ -355,15 +355,15 @@ FAULTS = [
 
 
 @example([("end", "", 3), *[("fault", "", 0)] * 4, ("wait", "", 80), ("put", "a", 0), ("end", "", 4),
-          ("delete", "a", 0), ("compact", "", 0)], False, 1)  # fmt: skip
-@given(OPERATIONS, st.booleans(), st.integers(1, 4))
+          ("delete", "a", 0), ("compact", "", 0)], False, 1, False)  # fmt: skip
+@given(OPERATIONS, st.booleans(), st.integers(1, 4), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_whatever_happens_the_cache_ends_up_as_the_server(
-    operations: list[tuple[str, str, int]], watch_list: bool, page_size: int
+    operations: list[tuple[str, str, int]], watch_list: bool, page_size: int, early: bool
 ) -> None:
     async def play() -> None:
         rig = Rig(TinyServer(watch_list=watch_list))
-        pods = rig.informers.informer(PODS)
+        pods = rig.informers.informer(PODS, early=early)
         heard = Replayed(pods)
         async with rig.running():
             for operation, name, number in operations:
@@ -394,6 +394,67 @@ async def perform(rig: Rig, operation: str, name: str, number: int) -> None:
         server.faults.append(FAULTS[number])
     elif operation == "wait":
         await (rig.pass_time(number) if number else rig.settle())
+
+
+def added(name: str, uid: str, version: int) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"n": version}}
+
+
+async def test_an_early_informer_shows_the_first_state_while_it_comes_in() -> None:
+    """A list that breaks off and begins anew changes only what differs."""
+    rig = Rig()
+    pods = rig.informers.informer(PODS, early=True)
+    heard = Replayed(pods)
+    first = FedStream()
+    rig.server.faults.append(streaming(first))
+    async with rig.running():
+        for name in "abc":
+            first.event("ADDED", added(name, f"old-{name}", 5))
+        await rig.settle()
+        assert names(pods) == ["ns/a", "ns/b", "ns/c"]
+        assert not pods.synced
+        first.event("DELETED", added("b", "old-b", 6))
+        await rig.settle()
+        assert names(pods) == ["ns/a", "ns/c"]
+        second = FedStream()
+        rig.server.faults.append(streaming(second))
+        first.end(BROKEN)
+        await rig.pass_time(2)
+        for made in (added("a", "old-a", 5), added("c", "new-c", 7), added("d", "d", 8)):
+            second.event("ADDED", made)
+        metadata = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+        second.event("BOOKMARK", {"metadata": metadata})
+        await pods.wait_synced()
+        assert names(pods) == ["ns/a", "ns/c", "ns/d"]
+        assert [call for call in heard.calls if call[0] != "update"] == [
+            ("add", "a"),
+            ("add", "b"),
+            ("add", "c"),
+            ("delete", "b"),
+            ("delete", "c"),
+            ("add", "c"),
+            ("add", "d"),
+        ]
+        second.event("DELETED", added("a", "old-a", 10))
+        await rig.settle()
+        assert names(pods) == ["ns/c", "ns/d"]
+
+
+async def test_the_first_state_is_swapped_in_at_once_where_not_all_want_it_early() -> None:
+    rig = Rig()
+    eager = rig.informers.informer(PODS, early=True)
+    plain = rig.informers.informer(PODS, decode=lambda raw: msgspec.json.decode(raw)["spec"]["n"])
+    stream = FedStream()
+    rig.server.faults.append(streaming(stream))
+    async with rig.running():
+        stream.event("ADDED", added("a", "a", 5))
+        await rig.settle()
+        assert (names(eager), names(plain)) == ([], [])
+        metadata = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+        stream.event("BOOKMARK", {"metadata": metadata})
+        await plain.wait_synced()
+        assert (names(eager), dict(plain.items)) == (["ns/a"], {"ns/a": 5})
 
 
 def test_memory_per_object_is_the_record_and_little_more() -> None:

@@ -19,6 +19,7 @@ from windlass.engine.decision import Bind, DeviceShare
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
 from windlass.model import reservation
+from windlass.scheduler import reading
 from windlass.spi.numa import ZoneHolding
 
 NOTE = "windlass.dev/reservation"
@@ -250,9 +251,14 @@ async def crashed(api: SchedulerApi, *lost: str) -> dict[str, str]:
     return seats(api, "g")
 
 
+@pytest.mark.parametrize("piece", [500, 1])
 @pytest.mark.parametrize("bound", range(4))
-async def test_the_gang_is_finished_where_it_was_meant(api: SchedulerApi, bound: int) -> None:
-    """Whatever was bound before the crash; a late pod of higher priority does not come between."""
+async def test_the_gang_is_finished_where_it_was_meant(
+    api: SchedulerApi, bound: int, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was bound before the crash; a late pod of higher priority does not come between. Also where the engine
+    has been told of the pods before, piece by piece."""
+    monkeypatch.setattr(reading, "PIECE", piece)
     api.add(*[node(f"n{i}", gpus=1) for i in range(6)], *gang("g", 4))
     meant = await crashed(api, *[f"g-{i}" for i in range(bound, 4)])
     free = {f"n{i}" for i in range(6)} - {place.partition(":")[0] for place in meant.values()}

@@ -121,7 +121,7 @@ async def _control(options: ChildOptions) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(informers.run(), name="informers")
             group.create_task(scheduler.run(), name="scheduler")
-            group.create_task(set_aside_once_read(scheduler), name="memory")
+            group.create_task(set_aside_once_read(scheduler, clock), name="memory")
             group.create_task(controllers.run(), name="controllers")
 
     async def wind_down(_: int) -> None:

@@ -5,7 +5,8 @@ share a stream, each with its own decoder, so that every consumer keeps only wha
 an object's JSON into a small record (or ``None``: of no interest), and nothing else of the object is kept.
 
 Invariants:
-- ``items`` shows a state the server had: nothing before the first sync, a relist is swapped in at once;
+- ``items`` shows a state the server had: nothing before the first sync, a relist is swapped in at once; but an
+  *early* informer shows the first state while it comes in, and its handlers are told of each object as it comes;
 - handlers are called in the order of the changes, after all informers of the stream show the change;
 - an object that was deleted and made anew under the same name between two looks is a delete and an add;
 - an object never goes back to an older version: an event that comes again, or later than a newer one of the
@@ -68,6 +69,7 @@ class Informer(Generic[T]):
     def __init__(self, resource: Resource, decode: Decode) -> None:
         self.resource = resource
         self.decode = decode
+        self.early = False
         self._items: dict[str, T] = {}
         self.items: Mapping[str, T] = MappingProxyType(self._items)
         """Live view by key (``namespace/name`` or ``name``). Records must not be changed."""
@@ -140,6 +142,9 @@ class _Stream:
         self._stamps: dict[str, int] = {}
         self._staged_stamps: dict[str, int] = {}
         self._staged: list[dict[str, Any]] = []
+        # Whether what is staged is shown at once: the first state, and all informers want it early.
+        self._early = False
+        self._complete = False
         # Of what went last: an older event of it that comes late must not bring it back.
         self._gone: dict[str, int] = {}
         self._heard_at = 0.0
@@ -149,13 +154,17 @@ class _Stream:
     def begin(self) -> None:
         self._staged_stamps = {}
         self._staged = [{} for _ in self.views]
+        self._early = not self._complete and all(view.early for view in self.views)
 
     def stage(self, obj: msgspec.Raw) -> None:
         metadata = self._metadata(obj)
         if metadata is None:
             return
         key = key_of(metadata.namespace, metadata.name)
-        self._staged_stamps[key] = _stamp(metadata)
+        stamp = self._staged_stamps[key] = _stamp(metadata)
+        if self._early:
+            self._show(key, stamp, obj)
+            return
         for view, staged in zip(self.views, self._staged, strict=True):
             record = self._decode(view, key, obj)
             if record is not None:
@@ -171,6 +180,8 @@ class _Stream:
         self._staged_stamps.pop(key, None)
         for staged in self._staged:
             staged.pop(key, None)
+        if self._early and self._stamps.pop(key, None) is not None:
+            self._change(key, [None] * len(self.views))
 
     def swap(self, resource_version: str) -> None:
         stamps, fresh = self._stamps, self._staged_stamps
@@ -189,6 +200,7 @@ class _Stream:
                     self._change(key, [None] * len(self.views))
                 self._change(key, [records.get(key) for records in staged])
         self._stamps = fresh
+        self._complete = True
         self._gone.clear()
         self.begin()
         for view in self.views:
@@ -204,12 +216,17 @@ class _Stream:
         known = self._gone.get(key) if before is None and self._gone else before
         if known is not None and _older(stamp, known):
             return metadata.resource_version
+        self._show(key, stamp, obj)
+        return metadata.resource_version
+
+    def _show(self, key: str, stamp: int, obj: msgspec.Raw) -> None:
+        before = self._stamps.get(key)
+        if before == stamp:
+            return
         if before is not None and not _same_object(before, stamp):
             self._change(key, [None] * len(self.views))
-        if before != stamp:
-            self._stamps[key] = stamp
-            self._change(key, [self._decode(view, key, obj) for view in self.views])
-        return metadata.resource_version
+        self._stamps[key] = stamp
+        self._change(key, [self._decode(view, key, obj) for view in self.views])
 
     def remove(self, obj: msgspec.Raw) -> str:
         metadata = self._metadata(obj)
@@ -370,12 +387,16 @@ class SharedInformers:
         labels: str = "",
         fields: str = "",
         decode: type[T] | Callable[[msgspec.Raw], T | None] = dict,
+        early: bool = False,
     ) -> Informer[T]:
         """The cache of a collection, decoded by ``decode``.
 
         ``decode`` is ``dict``, a msgspec Struct type, or a function from the object's JSON to a record or
         ``None`` (not kept); a ``ValueError`` in it is reported and the object left out. Equal arguments give
         the same informer. One added after its stream has started gets a stream of its own.
+
+        ``early``: show the first state while it comes in, where everybody who shares the stream wants that. It may
+        begin anew before it is complete: what has come meanwhile and gone again is then a delete.
         """
         decoder: Decode = answers.decoder(decode) if isinstance(decode, type) else decode
         scope = (namespace or "", labels, fields)
@@ -383,18 +404,20 @@ class SharedInformers:
             if stream.resource == resource and (stream.namespace, stream.labels, stream.fields) == scope:
                 for view in stream.views:
                     if view.decode == decoder:
+                        view.early = view.early and early
                         return view
                 if not stream.started:
-                    return self._add_view(stream, decoder)
+                    return self._add_view(stream, decoder, early)
         stream = _Stream(self, resource, scope)
         self._streams.append(stream)
-        view = self._add_view(stream, decoder)
+        view = self._add_view(stream, decoder, early)
         if self._group is not None:
             self._start(stream)
         return view
 
-    def _add_view(self, stream: _Stream, decode: Decode) -> Informer[Any]:
+    def _add_view(self, stream: _Stream, decode: Decode, early: bool) -> Informer[Any]:
         view: Informer[Any] = Informer(stream.resource, decode)
+        view.early = early
         stream.views.append(view)
         self._informers.append(view)
         return view

@@ -10,7 +10,7 @@ pod shows it (see ``assume_bind``), so that a late event about the still unbound
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from windlass.api import views
 from windlass.api.errors import FieldError
@@ -101,17 +101,14 @@ class ClusterModel(Translation):
         self.assumed[bind.task] = Assumed(bind.uid, bind.node, indices, held, bind.devices)
 
     def resume(self, binds: Iterable[Bind], changes: list[deltas.Delta]) -> list[deltas.Delta]:
-        """Binds that somebody else had decided, assumed from now on: ``changes``, which tell the engine of their pods
-        for the first time, as it has to be told then."""
+        """Binds that somebody else had decided, assumed from now on: ``changes`` as the engine has to be told then,
+        whether they tell of their pods for the first time or earlier ones did."""
         found = {bind.task: bind for bind in binds}
         for bind in found.values():
             self.assume_bind(bind)
-        return [
-            deltas.TaskUpserted(as_assumed(change.task, self.assumed[change.task.key], None))
-            if isinstance(change, deltas.TaskUpserted) and change.task.key in found
-            else change
-            for change in changes
-        ]
+        known = [change for change in changes if not _is_of(change, found)]
+        tasks = [self._sent_tasks[key] for key in found if key in self._sent_tasks]
+        return known + [deltas.TaskUpserted(as_assumed(task, self.assumed[task.key], None)) for task in tasks]
 
     def spare(self, key: str, until: float) -> None:
         """A pod that was not let go is not asked again before a moment (Unix seconds)."""
@@ -197,3 +194,7 @@ class ClusterModel(Translation):
         if pod is None or not pod.shape.claims:
             return []
         return writes_for(self.claims, pod, bind, self.pods)
+
+
+def _is_of(change: deltas.Delta, tasks: Collection[str]) -> bool:
+    return isinstance(change, deltas.TaskUpserted) and change.task.key in tasks

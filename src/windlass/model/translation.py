@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -131,10 +132,21 @@ class Translation(Grouping):
             self._dirty_nodes.update(dict.fromkeys(self.nodes))
             self._dirty_pods.update(dict.fromkeys(self.pods))
 
-    def take(self, now: float = 0.0) -> list[deltas.Delta]:
+    @property
+    def untold(self) -> int:
+        """How many pods are to be looked at in the next :meth:`take`."""
+        return len(self._dirty_pods)
+
+    @property
+    def words(self) -> int:
+        """Grows with the labels that placement depends on: all pods are then looked at again."""
+        return self._vocabulary.version
+
+    def take(self, now: float = 0.0, most: int | None = None) -> list[deltas.Delta]:
         """The deltas since the last call, in an order in which names mostly exist before they are named.
 
-        ``now``: Unix seconds, for what time alone changes; 0.0: nothing is ever stuck in its termination.
+        ``now``: Unix seconds, for what time alone changes; 0.0: nothing is ever stuck in its termination. ``most``:
+        of so many pods; those of the others come with the next calls.
         """
         self._now = now
         while self._ends and self._ends[0][0] < now:
@@ -163,7 +175,7 @@ class Translation(Grouping):
             out.append(deltas.NamespaceQuotaUpserted(quota) if quota else deltas.NamespaceQuotaRemoved(key))
         for key in self._swap("_dirty_groups"):
             self._translate_group(key, out)
-        for key in self._swap("_dirty_pods"):
+        for key in self._due_pods(most):
             self._translate_pod(key, out)
         out += self._budgets.take()
         for key in self._swap("_dirty_members"):
@@ -186,6 +198,14 @@ class Translation(Grouping):
             ours = found is not None and found.uid == task.uid
             out.append(deltas.TaskUpserted(as_assumed(task, found, None) if found and ours else task))
         return out
+
+    def _due_pods(self, most: int | None) -> Iterable[str]:
+        if most is None or len(self._dirty_pods) <= most:
+            return self._swap("_dirty_pods")
+        due = list(islice(self._dirty_pods, most))
+        for key in due:
+            del self._dirty_pods[key]
+        return due
 
     def _swap(self, attribute: str) -> dict[str, None]:
         dirty: dict[str, None] = getattr(self, attribute)

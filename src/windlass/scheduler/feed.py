@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,13 +46,12 @@ class Feed:
         self._optional = _optional(model)
         for resource, handling in _required(model, self._queue_gone).items():
             self._follow(resource, handling)
-        pods = informers.informer(resources.PODS, decode=views.decode_pod)
-        pods.add_handler(
+        self._pods = informers.informer(resources.PODS, decode=views.decode_pod, early=True)
+        self._pods.add_handler(
             lambda new: self._pod(None, new),
             lambda old, new: self._pod(old, new),
             lambda old: self._pod(old, None),
         )
-        self._informers.append(pods)
 
     def probe_with(self, client: Client, clock: Clock) -> None:
         """With what the kinds are looked for that a cluster may have or not."""
@@ -62,17 +62,23 @@ class Feed:
 
         A server that cannot be asked now is asked again later.
         """
-        for resource in [known for known in self._optional if known not in self._opened]:
-            try:
-                await self._client.list(resource, limit=1)
-            except StatusError as error:
-                if error.code not in (403, 404):
-                    log.debug("kind not probed", kind=resource.qualified, why=error.message)
-                continue
-            except Unreachable:
-                continue
-            self._opened.add(resource)
-            self._follow(resource, self._optional[resource])
+        asked = [known for known in self._optional if known not in self._opened]
+        served = await asyncio.gather(*map(self._is_served, asked))
+        for resource, there in zip(asked, served, strict=True):
+            if there:
+                self._opened.add(resource)
+                self._follow(resource, self._optional[resource])
+
+    async def _is_served(self, resource: resources.Resource) -> bool:
+        try:
+            await self._client.list(resource, limit=1)
+        except StatusError as error:
+            if error.code not in (403, 404):
+                log.debug("kind not probed", kind=resource.qualified, why=error.message)
+            return False
+        except Unreachable:
+            return False
+        return True
 
     async def follow_served(self) -> None:
         """Look for kinds that come later, until cancelled."""
@@ -80,14 +86,18 @@ class Feed:
             await self._clock.sleep(PROBE_SECONDS)
             await self.open_served()
 
-    async def wait_synced(self) -> None:
-        """Return when all kinds are known completely."""
+    async def wait_known(self) -> None:
+        """Return when all kinds but pods are known completely."""
         for informer in self._informers:
             await informer.wait_synced()
 
+    async def wait_pods(self) -> None:
+        """Return when all pods are known. They are shown as they come."""
+        await self._pods.wait_synced()
+
     def unsynced(self) -> list[str]:
         """The kinds that are not known yet."""
-        return [i.resource.qualified for i in self._informers if not i.synced]
+        return [i.resource.qualified for i in (*self._informers, self._pods) if not i.synced]
 
     def _follow(self, resource: resources.Resource, handling: _Handling) -> None:
         decode, upsert, remove = handling

@@ -36,6 +36,8 @@ from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.service import SchedulerService
 
 log = logs.get("scheduler")
+SETTLE_SECONDS = 5.0
+"""So long after a cluster has been read what comes first is done."""
 WIND_DOWN_SECONDS = 4.0
 """So long may what was decided take to be bound and told when the process is asked to end."""
 
@@ -166,7 +168,7 @@ async def _lead(
             group.create_task(service.run(), name="scheduler")
             for work in beside:
                 group.create_task(work, name="companion")
-            group.create_task(set_aside_once_read(service), name="memory")
+            group.create_task(set_aside_once_read(service, aboard.clock), name="memory")
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
@@ -181,9 +183,11 @@ async def _lead(
         service.metrics.leader.set(0)
 
 
-async def set_aside_once_read(service: SchedulerService) -> None:
-    """Have the collector look no more at the cluster as it was found."""
+async def set_aside_once_read(service: SchedulerService, clock: Clock) -> None:
+    """Have the collector look no more at the cluster as it was found, once the first binds are out: a look at a large
+    one takes a second."""
     await service.ready.wait()
+    await clock.sleep(SETTLE_SECONDS)
     garbage.expect_long_lives()
 
 

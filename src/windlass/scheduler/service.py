@@ -56,6 +56,7 @@ from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.loads import LoadFeed
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
+from windlass.scheduler.reading import Reading
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.returns import Returns
 from windlass.scheduler.runtimes import RunTimes, learns
@@ -157,6 +158,15 @@ class SchedulerService:
             self._wake.set,
         )
         self._feed.probe_with(client, clock)
+        self._reading = Reading(
+            self._feed,
+            self.model,
+            self._wake,
+            leads=self._leads,
+            begin=self._begin_reading,
+            tell=self._tell,
+            time=self._time,
+        )
         self._consultants = Consultants(self.model, clock=clock, observe=self.metrics.extender_asked)
         self._judges = Judges(
             self.model.nodes, self._wake.set, clock=clock, session=self._consultants.session
@@ -330,7 +340,7 @@ class SchedulerService:
     async def _decide(self) -> None:
         await self._sync()
         await self._stand_by()
-        await self._run_times.load()
+        await self._reading.rest()
         keeper = self._keeper
         keeper.start(self.recorder.run(), "events")
         keeper.start(self._publisher.run(), "publisher")
@@ -354,9 +364,10 @@ class SchedulerService:
     async def _sync(self) -> None:
         patience = self._keeper.start(self._complain(), "sync warning")
         await self._feed.open_served()
-        await self._feed.wait_synced()
+        await self._feed.wait_known()
         if self._config_map is not None:
             await self._config_map.informer.wait_synced()
+        await self._reading.pods()
         patience.cancel()
         model = self.model
         log.info(
@@ -367,6 +378,15 @@ class SchedulerService:
             queues=len(model.queues),
         )
         self.ready.set()
+
+    async def _begin_reading(self) -> None:
+        await self._run_times.load()
+        self._adopt_policy()
+
+    def _tell(self, changes: list[deltas.Delta]) -> None:
+        """Have the engine know, without a decision."""
+        self.metrics.deltas.inc(len(changes))
+        self.engine.apply(self._run_times.filled(changes))
 
     async def _stand_by(self) -> None:
         """Return when it is this one's turn to decide; until then marks of what changed are swept away."""

@@ -1,0 +1,138 @@
+"""The first reading: the engine is told piece by piece, of pods that are there while others still come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from kubeobjects import group, node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api import views
+from windlass.engine import deltas
+from windlass.kits.clock import FakeClock
+from windlass.model.cluster import ClusterModel
+from windlass.scheduler import reading
+from windlass.scheduler.feed import Feed
+from windlass.scheduler.reading import Reading
+
+PIECE = 10
+
+
+class Scene:
+    """A model into which pods come, and what the engine is told of them."""
+
+    def __init__(self) -> None:
+        self.model = ClusterModel(["windlass"])
+        self.model.upsert_node(views.decode_node(views.encode(node("n1"))))
+        self.all = asyncio.Event()
+        self.wake = asyncio.Event()
+        self.leads = asyncio.Event()
+        self.begun = 0
+        self.told: list[list[deltas.Delta]] = []
+        self.reading = Reading(
+            cast(Feed, self),
+            self.model,
+            self.wake,
+            leads=self.leads,
+            begin=self.begin,
+            tell=self.told.append,
+            time=lambda: 1000.0,
+        )
+
+    async def wait_pods(self) -> None:
+        await self.all.wait()
+
+    async def begin(self) -> None:
+        self.begun += 1
+
+    async def come(self, *names: str, **more: Any) -> None:
+        for name in names:
+            self.model.upsert_pod(views.decode_pod(views.encode(pod(name, node="n1", **more))))
+        self.wake.set()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def tasks(self) -> list[str]:
+        return [one.task.key for told in self.told for one in told if isinstance(one, deltas.TaskUpserted)]
+
+
+@pytest.fixture
+async def scene(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scene]:
+    monkeypatch.setattr(reading, "PIECE", PIECE)
+    made = Scene()
+    running = asyncio.create_task(made.reading.pods())
+    yield made
+    made.all.set()
+    await running
+
+
+def names(first: int, last: int) -> list[str]:
+    return [f"p{i}" for i in range(first, last)]
+
+
+async def test_pods_are_told_of_while_others_come(scene: Scene) -> None:
+    scene.leads.set()
+    await scene.come(*names(0, 9))
+    assert (scene.told, scene.begun) == ([], 0)  # less than a piece is left for later
+    await scene.come(*names(9, 34))
+    assert (len(scene.told), scene.begun) == (3, 1)
+    assert scene.tasks() == [f"default/{name}" for name in names(0, 30)]
+    assert all(sum(type(one) is deltas.TaskUpserted for one in told) == PIECE for told in scene.told)
+    scene.all.set()
+    await scene.reading.rest()
+    assert scene.model.untold == 4
+    assert scene.begun == 1
+
+
+async def test_nobody_is_told_by_one_that_stands_by(scene: Scene) -> None:
+    await scene.come(*names(0, 40))
+    assert (scene.told, scene.begun) == ([], 0)
+    scene.leads.set()
+    await scene.come(*names(40, 41))
+    assert len(scene.told) == 4
+
+
+async def test_words_that_make_all_pods_another_thing_are_awaited(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pod selects on a label of its own: after some rounds of telling all anew the end is awaited."""
+    monkeypatch.setattr(reading, "MOST_AGAIN", 5 * PIECE)
+    scene.leads.set()
+    for number in range(20):
+        spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+        selector = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
+        constraint = {**spread, "labelSelector": selector}
+        labels = {f"k{number}": "x"}
+        await scene.come(
+            *names(number * PIECE, (number + 1) * PIECE),
+            labels=labels,
+            topologySpreadConstraints=[constraint],
+        )
+    assert len(scene.tasks()) < 12 * PIECE
+    scene.all.set()
+    await scene.reading.rest()
+    scene.told.append(scene.model.take())
+    told = {
+        one.task.key: one.task for told in scene.told for one in told if isinstance(one, deltas.TaskUpserted)
+    }
+    assert len(told) == 20 * PIECE
+    assert {task.needs.labels for task in told.values()} == {((f"k{n}", "x"),) for n in range(20)}
+
+
+@pytest.mark.parametrize("piece", [500, 3])
+async def test_a_full_cluster_is_read_in_pieces_and_decided_on_as_a_whole(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(reading, "PIECE", piece)
+    api = SchedulerApi(fake_clock)
+    api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
+    api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(24)])
+    api.add(group("g", 4), *[pod(f"g-{i}", group="g") for i in range(4)])
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert {api.node_of(f"g-{i}") for i in range(4)} == {"n3"}
+        assert len(running.service.engine.world.tasks) == 28
+        assert running.service.last_decision.cycle >= 1
