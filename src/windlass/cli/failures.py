@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from windlass.api.errors import StatusError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.client.blocking import BlockingClient
 
+Answer = TypeVar("Answer")
 OK, FAILED, USAGE, NOT_FOUND, FORBIDDEN, CONFLICT, UNSCHEDULABLE, UNREACHABLE = range(8)
 INTERRUPTED = 130
 _DISK_FULL = "WL-STORE-507"
@@ -34,6 +35,16 @@ def as_text(error: WindlassError, paint: Callable[[str, str], str] = lambda text
         lines.append(f"{paint('why:', 'yellow')} {error.evidence}")
     lines += [f"{paint('try:', 'green')} {remedy}" for remedy in error.remedies]
     return "".join(f"{line}\n" for line in lines)
+
+
+def unless_refused(ask: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """What the server answers, or ``otherwise`` where this user may not ask. Raises what else ``ask`` raises."""
+    try:
+        return ask()
+    except StatusError as error:
+        if error.code == 403:
+            return otherwise
+        raise
 
 
 _NO_CLUSTER = frozenset({"up", "down", "help", "completion", "crds", "version", "--help"})

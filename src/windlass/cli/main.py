@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sim": ("Cluster", "Simulate: run, record, pack, claims, generate, formats, policies."),
     "scheduler": ("Cluster", "Run only the scheduler, against any API server."),
     "controller": ("Cluster", "Run only the controllers, against any API server."),
+    "reserve-card": ("Cluster", "Hold a card for pods that share it (in a reservation pod)."),
     "install": ("Cluster", "Put Windlass into a cluster, or bring it up to date."),
     "uninstall": ("Cluster", "Take Windlass out of a cluster; queues, jobs and running pods stay."),
     "upgrade": ("Cluster", "Check a cluster before this version is installed."),
@@ -140,6 +141,9 @@ def usage_error(error: click.UsageError) -> WindlassError:
         known = [name for name in known if name.startswith("--")]
         message = f"there is no option {error.option_name}"
         remedies += [f"did you mean {match}?" for match in failures.nearest(error.option_name, known)]
+    short = [name for name in getattr(getattr(error, "param", None), "opts", ()) if name != "-n"]
+    if isinstance(error, click.BadParameter) and error.param and "-n" in error.param.opts and short:
+        remedies.append(f"--namespace names a namespace here; -n is {short[0]}")
     remedies.append(f"{path} --help")
     usage = context.get_usage().replace("Usage: ", "usage: ") if context is not None else ""
     return WindlassError(

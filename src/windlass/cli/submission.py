@@ -15,7 +15,7 @@ from windlass.api.annotations import HOST_IMAGE, SIMULATED, TASK_INDEX
 from windlass.api.errors import WindlassError
 from windlass.api.resources import NODES, PRIORITY_CLASSES, QUEUES, VOLCANO_JOBS
 from windlass.cli import amounts
-from windlass.cli.failures import missing, nearest
+from windlass.cli.failures import missing, nearest, unless_refused
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import resource_words
 
@@ -266,11 +266,25 @@ def no_gpus(wanted: int, *, running: bool = True) -> WindlassError:
 
 
 def check_capacity(invocation: Invocation, wish: Wish) -> None:
-    """What can never run is told before it is submitted. Raises :class:`WindlassError`."""
+    """What can never run is told before it is submitted, as far as this user may see it. A cluster may get nodes that
+    it does not have yet: there the job is submitted, and a note says so. Raises :class:`WindlassError`."""
     _check_queue(invocation, wish)
     _check_priority(invocation, wish)
+    nodes = unless_refused(lambda: invocation.client.list(NODES).items, None)
+    if nodes is None:
+        return
+    try:
+        _check_nodes(wish, nodes)
+    except WindlassError as error:
+        if not invocation.target.remote:
+            raise
+        what = error.message.replace("this box has none", "this cluster has none")
+        invocation.note(f"note: {what}; it waits for nodes that have it")
+
+
+def _check_nodes(wish: Wish, everywhere: Sequence[Mapping[str, Any]]) -> None:
+    """Whether the nodes, empty, could ever hold it. Raises :class:`WindlassError`."""
     need = quantities.to_vector(wish.request)
-    everywhere = invocation.client.list(NODES).items
     nodes = [node for node in everywhere if not (wish.followed and is_simulated(node))]
     if nodes != everywhere and not nodes:
         raise _only_simulated(len(everywhere))
@@ -347,7 +361,11 @@ def _too_large(wish: Wish, name: str, units: int, largest: str | None, most: int
 
 def _check_priority(invocation: Invocation, wish: Wish) -> None:
     """The server would take the job with priority 0; who names a class here wants that class."""
-    if not wish.priority or invocation.client.find(PRIORITY_CLASSES, wish.priority) is not None:
+    client = invocation.client
+    if (
+        not wish.priority
+        or unless_refused(lambda: client.find(PRIORITY_CLASSES, wish.priority), {}) is not None
+    ):
         return
     known = sorted(item["metadata"]["name"] for item in invocation.client.list(PRIORITY_CLASSES).items)
     raise WindlassError(
@@ -362,10 +380,11 @@ def _check_priority(invocation: Invocation, wish: Wish) -> None:
 
 
 def _check_queue(invocation: Invocation, wish: Wish) -> None:
-    queue = invocation.client.find(QUEUES, wish.queue)
+    client = invocation.client
+    queue = unless_refused(lambda: client.find(QUEUES, wish.queue), {})
     if queue is None:
-        known = [item["metadata"]["name"] for item in invocation.client.list(QUEUES).items]
-        raise missing("queues", wish.queue, known)
+        known = unless_refused(lambda: client.list(QUEUES).items, [])
+        raise missing("queues", wish.queue, [item["metadata"]["name"] for item in known])
     state = (queue.get("status") or {}).get("state") or "Open"
     if state != "Open":
         raise WindlassError(

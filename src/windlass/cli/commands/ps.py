@@ -8,7 +8,7 @@ import click
 
 from windlass.api.resources import QUEUES
 from windlass.cli import amounts, tables
-from windlass.cli.failures import missing
+from windlass.cli.failures import missing, unless_refused
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, fetch
 from windlass.cli.options import queue_flag, standard
@@ -48,10 +48,10 @@ def command(invocation: Invocation, queue: str | None, everything: bool, follow:
 
 def _check_queue(invocation: Invocation, queue: str) -> None:
     """An empty list of a mistyped queue would be a wrong answer. Raises ``WL-QUEUE-404``."""
-    if invocation.client.find(QUEUES, queue) is None:
-        raise missing(
-            "queues", queue, [item["metadata"]["name"] for item in invocation.client.list(QUEUES).items]
-        )
+    client = invocation.client
+    if unless_refused(lambda: client.find(QUEUES, queue), {}) is None:
+        known = unless_refused(lambda: client.list(QUEUES).items, [])
+        raise missing("queues", queue, [item["metadata"]["name"] for item in known])
 
 
 def select(jobs: list[Job], queue: str | None, everything: bool) -> list[Job]:
