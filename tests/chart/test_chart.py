@@ -79,6 +79,10 @@ def test_helm_has_nothing_to_say() -> None:
         ("settings.scheduler.gangSecond=3", "'gangSecond' not allowed"),
         ("settings.scheduler.names={x}", "'names' not allowed"),  # the value is scheduler.names
         ("scheduler.configuration.action=allocate", "'action' not allowed"),
+        ("podAnnotations.a=1", "/podAnnotations/a"),
+        ("rbac.queueReaders={}", "/rbac/queueReaders/0"),
+        ("bindGuard.enabled=true,metrics.port=9443", "two listeners cannot share a port"),
+        ("settings.leaderElection.leaseSeconds=5", "leaseSeconds 5, renewSeconds 10, retrySeconds 2"),
     ],
 )
 def test_wrong_values_are_refused(setting: str, words: str) -> None:
@@ -106,6 +110,34 @@ def test_switches() -> None:
         assert spec["containers"][0]["image"] == "windlass@sha256:" + "a" * 64
     config = of_kind(switched, "ConfigMap")["windlass-scheduler"]
     assert parse(config["data"]["windlass.conf"]).config.actions == ("allocate",)
+
+
+@pytest.mark.real
+@needs_helm
+def test_pods_have_the_labels_and_notes_that_they_are_given() -> None:
+    objects = render.template(
+        *("--set", "podLabels.team=ml,podAnnotations.scrape=yes,bindGuard.enabled=true"),
+        *("--set", "settings.leaderElection.leaseSeconds=6,settings.leaderElection.renewSeconds=4"),
+    )
+    for name, deployment in of_kind(objects, "Deployment").items():
+        metadata = deployment["spec"]["template"]["metadata"]
+        assert metadata["labels"].items() >= deployment["spec"]["selector"]["matchLabels"].items()
+        assert metadata["labels"]["team"] == "ml"
+        guarded = {"windlass.dev/bind-guard"} if name == "windlass-scheduler" else set()
+        assert metadata["annotations"].keys() == {"scrape"} | guarded
+
+
+@pytest.mark.real
+@needs_helm
+def test_queues_are_seen_by_whom_the_administrator_names() -> None:
+    assert "windlass-queues" not in of_kind(render.template(), "ClusterRoleBinding")
+    objects = render.template("--set", "rbac.queueReaders={system:authenticated}", namespace="other")
+    binding = of_kind(objects, "ClusterRoleBinding")["other:windlass-queues"]
+    assert binding["subjects"] == [
+        {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:authenticated"}
+    ]
+    role = of_kind(objects, "ClusterRole")[binding["roleRef"]["name"]]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
 
 
 @pytest.mark.real
