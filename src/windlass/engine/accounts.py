@@ -38,11 +38,10 @@ class Accounts:
         group.active += n
         if group.timed:
             self._ends.stir(group)
-        queue = group.queue
+        queue, spec, queues = group.queue, group.group, self._queues
         if queue is None:
             return
-        queues = self._queues
-        queues.start(queue, cls.items, n, firm=is_firm(group))
+        queues.start(queue, cls.items, n, firm=spec is not None and not spec.preemptible)
         if queues.flavors:
             models = self.by_model(cls, row), self.wished_models(cls)
             queues.start_flavored(queue, models[0].items(), models[1].items(), n)
@@ -113,7 +112,8 @@ class Accounts:
         group.queue = queue
         queue.groups[group.key] = group
         self._queues.touch(queue)
-        self._count_all(group, queue, 1)
+        if group.tasks:
+            self._count_all(group, queue, 1)
 
     def leave(self, group: GroupEntry, queue: QueueEntry) -> None:
         """The inverse of :meth:`join`."""

@@ -33,9 +33,11 @@ class Enrolment:
 
     def settle(self, group: GroupEntry, now: float) -> None:
         """Bring a group's place in line with its state."""
+        bucket = group.bucket
         if not group.pending and not group.failures and not group.newly_failed:
-            if group.bucket is not None:
-                self._leave(group)
+            if bucket is not None:
+                self._forsake(group, bucket)
+                group.order_key = group.step = None
             return
         if group.newly_failed:
             self._begin_pause(group, now)
@@ -56,7 +58,6 @@ class Enrolment:
             raise RuntimeError(f"group {group.key} has no queue")
         order_key = self._world.group_order(group)
         signature = line_of(queue) if self._strict else signature_of(group, step)
-        bucket = group.bucket
         if bucket is not None and bucket.signature == signature and group.order_key == order_key:
             shorter = bucket.retime(group) and bool(bucket.waits.kept_for)
             if shorter or (self._strict and bucket.head() is group):
@@ -98,13 +99,16 @@ class Enrolment:
         spec = group.group
         if spec is None or not group.pending or spec.held or group.not_before > now:
             return None
-        queue = group.queue
-        if queue is None or closed_reason(queue) is not None:
+        queue, world = group.queue, self._world
+        if queue is None:
             return None
-        if self._world.gate.closed(group):
+        version, reason = queue.closed
+        if (reason if version == world.queues.version else closed_reason(queue)) is not None:
+            return None
+        if world.gate.serves is not None and world.gate.closed(group):
             return None
         step = next_step(group)
-        return None if isinstance(step, Shortage) else step
+        return step if type(step) is Step else None
 
     def due(self, now: float) -> list[GroupEntry]:
         """Groups whose pause is over."""
@@ -172,6 +176,8 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         raise ValueError(f"group {group.key} cannot wait anywhere")
     standing = (group.queue.name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
     runs = step.runs
+    if step.alone and not (group.shares or group.promises or group.near):
+        return (*standing, runs[0].cls.number)
     if group.shares:
         standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:

@@ -282,11 +282,12 @@ class Filling:
 
     def _asked(self, queue: QueueEntry) -> list[Admits]:
         """The policies that may have something against a step of a group of the queue."""
-        version, concerned = self._concerned.get(queue.name, (-1, []))
-        if version != queue.version:
-            path = queue.path
-            concerned = [p for p, says in self._admissions if says is None or says.concerns(path)]
-            self._concerned[queue.name] = queue.version, concerned
+        known, version = self._concerned.get(queue.name), queue.tree.version
+        if known is not None and known[0] == version:
+            return known[1]
+        path = queue.path
+        concerned = [p for p, says in self._admissions if says is None or says.concerns(path)]
+        self._concerned[queue.name] = version, concerned
         return concerned
 
     def _admitted(self, group: GroupEntry, run: Run, refused: int, step: Step, future: bool) -> int:

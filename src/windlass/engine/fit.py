@@ -432,7 +432,9 @@ class NodeFit:
     def best(self) -> int:
         """The best row that takes a task of the class now; -1 if none. Domains are not asked. Of other rows the
         arrays need not be up to date."""
-        shut = self._look_ahead()
+        shut = None
+        if self._table.amounts.mark - self._asked_at > _NEAR:
+            shut = self._look_ahead()
         if shut is None:
             self.refresh()
         key, top = self.key, self._top
@@ -453,8 +455,7 @@ class NodeFit:
         table, judge, mark = self._table, self.judge, self._table.amounts.mark
         scores = judge.plain
         if (
-            mark - self._asked_at <= _NEAR
-            or scores is None
+            scores is None
             or self._built_epoch != table.epoch
             or self._seen_statics != table.statics.mark
             or self._tie_epoch != table.ranking.epoch

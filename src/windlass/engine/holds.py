@@ -44,14 +44,15 @@ class Holds:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._by_group: dict[str, list[Hold]] = {}
+        self.by_group: dict[str, list[Hold]] = {}
+        """Those of each group that has any."""
 
     def __iter__(self) -> Iterator[Hold]:
-        return (hold for holds in self._by_group.values() for hold in holds)
+        return (hold for holds in self.by_group.values() for hold in holds)
 
     def of(self, key: str) -> Sequence[Hold]:
         """Those of a group."""
-        return self._by_group.get(key, ())
+        return self.by_group.get(key, ())
 
     def keep(self, entry: TaskEntry) -> None:
         """A task that was to move has left: keep what was promised to it."""
@@ -63,7 +64,7 @@ class Holds:
         group.promises -= 1
         hold = Hold(group, entry.cls, row, cuts=entry.kept, zones=entry.kept_zones)
         entry.kept, entry.kept_zones = (), None
-        self._by_group.setdefault(group.key, []).append(hold)
+        self.by_group.setdefault(group.key, []).append(hold)
         self._pass_on(hold, entry.key, hold.who)
 
     def _pass_on(self, hold: Hold, before: str, after: str) -> None:
@@ -76,7 +77,7 @@ class Holds:
     def hand_over(self, entry: TaskEntry) -> None:
         """A pending task has come to a group: a place that is kept for its like is promised to it."""
         group = entry.group
-        holds = self._by_group.get(group.key, []) if group is not None else []
+        holds = self.by_group.get(group.key, []) if group is not None else []
         for hold in holds:
             if group is not None and hold.cls is entry.cls:
                 self._forget(hold)
@@ -87,7 +88,7 @@ class Holds:
 
     def restore(self, hold: Hold) -> None:
         """Enter a hold anew, from a dump."""
-        self._by_group.setdefault(hold.group.key, []).append(hold)
+        self.by_group.setdefault(hold.group.key, []).append(hold)
         if hold.cls.needs.devices:
             self._ledger.table.cards.put(hold.row, hold.who, hold.cuts, KEPT, 1)
         hold.zones = self._ledger.zones.promise(hold.cls, hold.row, hold.zones)
@@ -95,12 +96,14 @@ class Holds:
 
     def drop_group(self, key: str) -> None:
         """The group is gone, or counts for another queue now."""
-        for hold in self._by_group.get(key, [])[:]:
+        for hold in self.by_group.get(key, [])[:]:
             self._drop(hold)
 
     def expire(self, now: float, seconds: float) -> None:
         """Give up what has been kept for ``seconds``, and places that are not there any more."""
         ledger = self._ledger
+        if not self.by_group and not ledger.leaving:
+            return
         for hold in list(self):
             keeps = ledger.keeps(hold.cls, hold.row, hold.who, hold.cuts)
             if not keeps or (hold.until is not None and hold.until <= now):
@@ -112,6 +115,8 @@ class Holds:
                 ledger.withdraw(entry)
 
     def next_due(self) -> float | None:
+        if not self.by_group:
+            return None
         return min((hold.until for hold in self if hold.until is not None), default=None)
 
     def _drop(self, hold: Hold) -> None:
@@ -124,7 +129,7 @@ class Holds:
         ledger.give_up(hold.group, hold.cls, hold.row)
 
     def _forget(self, hold: Hold) -> None:
-        holds = self._by_group[hold.group.key]
+        holds = self.by_group[hold.group.key]
         holds.remove(hold)
         if not holds:
-            del self._by_group[hold.group.key]
+            del self.by_group[hold.group.key]

@@ -61,7 +61,8 @@ class Intake:
         alike: dict[str, Task] = {}
         last: Task | None = None
         for delta in deltas:
-            task = delta.task if isinstance(delta, d.TaskUpserted) else None
+            kind = type(delta)
+            task = delta.task if kind is d.TaskUpserted else None
             if last is not None:
                 if (
                     task is not None
@@ -75,10 +76,10 @@ class Intake:
                     continue
                 self._add_alike(alike.values(), last)
                 alike, last = {}, None
-            if task is not None and _waits(task) and task.key not in tasks:
+            if task is not None and task.key not in tasks and _waits(task):
                 alike[task.key] = last = task
                 continue
-            handler = handlers.get(type(delta))
+            handler = handlers.get(kind)
             if handler is None:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
@@ -133,19 +134,21 @@ class Intake:
 
     def _group(self, delta: d.GroupUpserted) -> None:
         group = delta.group
-        world = self._world
+        world, ledger = self._world, self._ledger
         entry = world.group(group.key)
-        if entry.group == group:
+        known, before = entry.group, entry.queue
+        if known is not None and known == group:
             return
-        before = entry.queue
         if before is None or before.name != group.queue or is_firm(entry) is group.preemptible:
-            self._ledger.leave_queue(entry)
+            if before is not None:
+                ledger.leave_queue(entry)
             entry.set_group(group, apart=world.apart(group))
-            self._ledger.accounts.join(entry, world.queues.get(group.queue))
+            ledger.accounts.join(entry, world.queues.get(group.queue))
         else:
             entry.set_group(group, apart=world.apart(group))
-        world.note_time(entry)
-        world.dirty[group.key] = entry
+        if entry.timed or group.run_estimate or entry.tasks:
+            world.note_time(entry)
+        ledger.dirty[group.key] = entry
 
     def _group_removed(self, key: str) -> None:
         entry = self._world.groups.get(key)
@@ -198,16 +201,17 @@ class Intake:
 
     def _add_alike(self, tasks: Collection[Task], first: Task) -> None:
         """Enter new tasks of one kind and one group that wait (:func:`_waits`)."""
-        world = self._world
+        world, ledger = self._world, self._ledger
         cls, group = world.classes.get(first.needs), world.group(first.group)
         cls.tasks += len(tasks)
         entries = [TaskEntry(task, cls, group) for task in tasks]
+        known, mine = world.tasks, group.tasks
         for entry in entries:
-            world.tasks[entry.key] = group.tasks[entry.key] = entry
+            known[entry.key] = mine[entry.key] = entry
         if group.timed:
             world.note_time(group)
-        self._ledger.dirty[group.key] = group
-        self._ledger.add_new(group, cls, entries)
+        ledger.dirty[group.key] = group
+        ledger.add_new(group, cls, entries)
 
     def _add(
         self,

@@ -62,19 +62,19 @@ class Ledger:
         ``cuts``: what a single one gets of cards; else that is chosen here.
         """
         n = len(entries)
-        table = self.table
+        table, vector, placed = self.table, cls.fit.judge.vector, cls.placed
         cells = table.planes[row, USED]
-        cells += cls.vector if n == 1 else cls.vector * n
+        cells += vector if n == 1 else vector * n
         table.touch(row)
-        cls.placed[row] = cls.placed.get(row, 0) + n
+        placed[row] = placed.get(row, 0) + n
         self.accounts.start(group, cls, row, n)
         on_row = table.tasks[row]
-        tallies = group.tallies
         for entry in entries:
             entry.state = ASSUMED
             entry.row = row
             on_row[entry.key] = entry
-            if tallies:
+        if group.tallies:
+            for entry in entries:
                 group.tally(entry, 1)
         group.drop_pending_run(entries, cls)
         self.holdings.hand_out(cls, row, entries, cuts)
@@ -261,7 +261,7 @@ class Ledger:
         """:meth:`add_waiting` for new tasks of one class of a group that wait and are not gated."""
         group.add_pending_run(entries, cls)
         self.accounts.ask(group.queue, cls, len(entries))
-        if self.holds.of(group.key):
+        if self.holds.by_group and self.holds.of(group.key):
             for entry in entries:
                 self.holds.hand_over(entry)
 

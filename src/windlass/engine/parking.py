@@ -57,6 +57,10 @@ class Waits:
     """The group for which room is kept that this one could have had."""
 
 
+NOTHING = Waits()
+"""Of a bucket that is not parked; nobody writes to it."""
+
+
 class Bucket:
     """Groups of equal next step in one queue, in order."""
 
@@ -85,7 +89,7 @@ class Bucket:
         """While the first was found to have to wait for somebody else's room: within how many seconds another
         must end to pass."""
         self.parked = False
-        self.waits = Waits()
+        self.waits = NOTHING
         self.explanation: Explanation | None = None
         """Shared by all members while they are parked."""
         self.told = ""
@@ -101,12 +105,6 @@ class Bucket:
         self.members[group.key] = group
         group.bucket = self
         self.line.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
-
-    def drop(self, group: GroupEntry) -> None:
-        """The group leaves."""
-        group.bucket = None
-        del self.members[group.key]
-        self.line.leave(group.key)
 
     def head(self) -> GroupEntry | None:
         """The first group in order; while there is a :attr:`limit`, the first that keeps it."""
@@ -163,7 +161,9 @@ class ParkingLot:
         bucket = group.bucket
         if bucket is None:
             return
-        bucket.drop(group)
+        group.bucket = None
+        del bucket.members[group.key]
+        bucket.line.leave(group.key)
         if not bucket.members:
             if bucket.parked:
                 self._forget(bucket)
@@ -193,7 +193,7 @@ class ParkingLot:
     def unpark(self, bucket: Bucket) -> None:
         self._forget(bucket)
         bucket.parked = False
-        bucket.waits = Waits()
+        bucket.waits = NOTHING
         bucket.explanation = None
 
     def _forget(self, bucket: Bucket) -> None:

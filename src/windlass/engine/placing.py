@@ -98,7 +98,7 @@ class Placer:
         """Place one task on its best node, if no policy weighs it against other pods and one takes it."""
         if not self._plain(group, cls):
             return False
-        row = cls.best()
+        row = cls.fit.best()
         if row < 0:
             return False
         statement.allocate(group, cls, row, entries)
@@ -124,7 +124,8 @@ class Placer:
         for plugin in cls.domains:
             if plugin.constrains(cls.number):
                 return False
-        return bound_of(group, cls, future=False) is None
+        queue = group.queue
+        return queue is None or not queue.tree.flavors or bound_of(group, cls, future=False) is None
 
     def _place(
         self,

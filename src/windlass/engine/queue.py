@@ -28,7 +28,6 @@ class QueueEntry:
         "_demand",
         "_known",
         "_reserved",
-        "_tree",
         "allocated",
         "children",
         "closed",
@@ -51,6 +50,7 @@ class QueueEntry:
         "spec",
         "ticket",
         "touched",
+        "tree",
         "usage",
         "waiting",
     )
@@ -82,7 +82,7 @@ class QueueEntry:
         self.closed: tuple[int, str | None] = (-1, None)
         """Why it takes no new work, and the version of the tree for which that was found (``enrolment``)."""
         self._cluster = cluster
-        self._tree = tree
+        self.tree = tree
         self._demand: tuple[int, dict[str, int]] = (-1, {})
         self._known: tuple[int, list[QueueEntry]] = (-1, [])
         self._reserved: tuple[int, dict[str, int]] = (-1, {})
@@ -98,10 +98,6 @@ class QueueEntry:
         return self.allocated, self.releasing, self.pending, self.promised
 
     @property
-    def tree(self) -> QueueTree:
-        return self._tree
-
-    @property
     def cluster(self) -> Mapping[str, int]:
         return self._cluster
 
@@ -111,7 +107,7 @@ class QueueEntry:
 
     @property
     def demand(self) -> Mapping[str, int]:
-        stamp = self._tree.stamp
+        stamp = self.tree.stamp
         if self._demand[0] != stamp:
             sums = total(self.allocated, self.pending)
             subtract(sums, self.releasing.items())
@@ -148,31 +144,31 @@ class QueueEntry:
 
     @property
     def stamp(self) -> int:
-        return self._tree.stamp
+        return self.tree.stamp
 
     @property
     def version(self) -> int:
         """Counts the changes of rules and of the tree."""
-        return self._tree.version
+        return self.tree.version
 
     @property
     def siblings(self) -> Sequence[QueueEntry]:
-        return self._tree.known_tops() if self.parent is None else self.parent.subqueues
+        return self.tree.known_tops() if self.parent is None else self.parent.subqueues
 
     @property
     def subqueues(self) -> Sequence[QueueEntry]:
-        version = self._tree.version
+        version = self.tree.version
         if self._known[0] != version:
             self._known = (version, [q for _, q in sorted(self.children.items()) if not q.missing])
         return self._known[1]
 
     @property
     def guarantees(self) -> Mapping[str, int]:
-        return self._tree.reserved()
+        return self.tree.reserved()
 
     @property
     def reserved(self) -> Mapping[str, int]:
-        version = self._tree.version
+        version = self.tree.version
         if self._reserved[0] != version:
             found: dict[str, int] = {}
             for child in self.subqueues:

@@ -244,7 +244,8 @@ class QueueTree:
     def start(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` waiting tasks hold resources as decided; negative: the decision is undone, which
         does not count as giving back. The demand stays the same. See :meth:`start_flavored`."""
-        self.touch(leaf)
+        self.stamp = leaf.touched = self.stamp + 1
+        changed, unsorted = self.changed, self.unsorted
         for entry in leaf.path:
             allocated = entry.allocated
             pending = entry.pending
@@ -252,15 +253,13 @@ class QueueTree:
                 units *= count
                 try:
                     allocated[name] += units
-                except KeyError:
-                    allocated[name] = units
-                try:
                     pending[name] -= units
                 except KeyError:
-                    pending[name] = -units
+                    allocated.setdefault(name, units)  # else it was the other that was missing
+                    pending[name] = pending.get(name, 0) - units
             if firm:
                 count_up(entry.firm, items, count)
-            self.changed[entry.name] = self.unsorted[entry.name] = entry
+            changed[entry.name] = unsorted[entry.name] = entry
 
     def start_flavored(self, leaf: QueueEntry, items: Items, wished: Items, count: int) -> None:
         """The same for device models: ``items`` of those that are held now; ``wished`` of those that would
@@ -306,10 +305,11 @@ class QueueTree:
 
     def ask(self, leaf: QueueEntry, items: Items, count: int) -> None:
         """``count`` tasks wait; negative: they wait no longer."""
-        self.touch(leaf)
+        self.stamp = leaf.touched = self.stamp + 1
+        changed, demanding = self.changed, self.demanding
         for entry in leaf.path:
             count_up(entry.pending, items, count)
-            self.changed[entry.name] = self.demanding[entry.name] = entry
+            changed[entry.name] = demanding[entry.name] = entry
 
     def hold_foreign(self, items: Items, count: int) -> None:
         """``count`` tasks without a group hold resources; negative: they let go."""

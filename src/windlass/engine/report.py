@@ -20,20 +20,22 @@ class Reporter:
     def groups(self, touched: Iterable[GroupEntry], now: float) -> tuple[GroupStatus, ...]:
         """The standing of those of the groups for which it is news."""
         found = []
+        explain = self._diagnosis.explain
         for group in touched:
-            spec = group.group
-            if spec is None and not group.tasks:
+            spec, tasks, bucket = group.group, len(group.tasks), group.bucket
+            if spec is None and not tasks:
                 continue
-            if group.bucket is not None and not group.bucket.parked:
+            if bucket is not None and not bucket.parked:
                 # Its turn has not come in this cycle; the whole bucket is told once it has.
-                group.bucket.told = ""
+                bucket.told = ""
                 continue
+            placed = tasks and tasks == group.active
             status = GroupStatus(
                 group.key,
                 spec is not None and self.admitted(group),
                 group.active + group.succeeded,
-                waiting_tasks(group),
-                self._diagnosis.explain(group, now),
+                0 if placed else waiting_tasks(group),
+                None if placed else explain(group, now),
                 group.stale_since,
             )
             if status != group.reported:

@@ -99,10 +99,12 @@ def next_step(group: GroupEntry, *, unpromised: bool = False) -> Step | Shortage
     ``unpromised``: leave out tasks of an elastic group that room is already promised to.
     """
     pending = group.pending
+    if len(pending) == 1 and not (group.tallies or group.apart or unpromised):
+        missing = group.minimum - group.active - group.succeeded
+        if missing <= 1:
+            (entry,) = pending.values()
+            return Step([Run(entry.cls, "", [entry])], 1, {}, missing <= 0)
     missing = group.missing
-    if not group.tallies and len(pending) == 1 and missing <= 1 and not (group.apart or unpromised):
-        (entry,) = pending.values()
-        return Step([Run(entry.cls, "", [entry])], 1, {}, extra=missing <= 0)
     if group.ready():
         return _extra_step(group, unpromised=unpromised) if pending else _gated_extra(group)
     waiting = group.waiting_count()

@@ -68,8 +68,8 @@ class Turns:
 
     def pop(self) -> tuple[Bucket, GroupEntry] | None:
         """The bucket whose turn it is and its first group; to be pushed again if it stays active."""
-        while self._leaves:
-            leaf = self._leaf()
+        while leaves := self._leaves:
+            leaf = next(iter(leaves.values())) if len(leaves) == 1 else self._leaf()
             if leaf is None:
                 return None
             found = self._head(leaf)
@@ -117,8 +117,7 @@ class Turns:
         return None
 
     def _leaf(self) -> QueueEntry | None:
-        if len(self._leaves) == 1:
-            return next(iter(self._leaves.values()))
+        """The one whose turn it is, of several."""
         self._resort()
         entry = self._peek(self._top)
         while entry is not None and entry.heap:

@@ -41,6 +41,7 @@ class World:
         """Counts the times the engine was told or decided something."""
         self.groups: dict[str, GroupEntry] = {}
         self._task_keys = [order.task_key for order in policies.task_orders]
+        self._group_keys = [order.group_key for order in policies.group_orders]
         self._task_order = self.task_order  # one for all groups
         self.tasks: dict[str, TaskEntry] = {}
         self.budgets = BudgetBook(self.tasks)
@@ -90,9 +91,19 @@ class World:
     def group_order(self, entry: GroupEntry) -> tuple[Any, ...]:
         """The group's place in its queue: by the policies, its rank among those that share time, then age, uid
         and key."""
-        group = entry.spec
-        keys = [order.group_key(entry) for order in self.policies.group_orders]
-        return (*keys, self.sharing.place(entry), group.created, group.uid, group.key)
+        group, keys = entry.spec, self._group_keys
+        if len(keys) == 2:
+            first, second = keys
+            return (
+                first(entry),
+                second(entry),
+                self.sharing.place(entry),
+                group.created,
+                group.uid,
+                group.key,
+            )
+        own = [key(entry) for key in keys]
+        return (*own, self.sharing.place(entry), group.created, group.uid, group.key)
 
     def relabel(self) -> None:
         """Let the domain policies count afresh where nodes with tasks changed their labels."""
