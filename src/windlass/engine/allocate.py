@@ -92,7 +92,8 @@ class Allocation:
             statement.rollback(mark)
             return attempt
         if future and (attempt.pipelined or statement.pipelined(start)):
-            self._promise_all(statement, start)
+            if statement.placed(start):
+                self._promise_all(statement, start)
             attempt.pipelined = True
         elif step.extra and mine:
             self._promise_again(statement, mine)

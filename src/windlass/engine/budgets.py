@@ -103,6 +103,8 @@ class BudgetBook:
 
     def tidy(self, now: float) -> None:
         """Forget evictions that do not stand, and those that time has ended. Before and after each cycle."""
+        if not self._spent:
+            return
         for key, spent in list(self._spent.items()):
             kept = []
             for each in spent.values():
@@ -119,6 +121,8 @@ class BudgetBook:
 
     def next_due(self) -> float | None:
         """When time alone gives something back, Unix seconds."""
+        if not self._spent:
+            return None
         moments = [each.gone for spent in self._spent.values() for each in spent.values()]
         return min((moment + LAG for moment in moments if moment is not None), default=None)
 

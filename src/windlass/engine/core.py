@@ -81,6 +81,7 @@ class Core:
         self._claiming = tuple(action.name for action in self._actions if type(action) is Evicting)
         """The actions in which groups claim room by the policies' word."""
         self._evicts = any(action.name != "allocate" for action in self._actions)
+        self._allocates = any(action.name == "allocate" for action in self._actions)
         self.claimants = {action.name: action for action in self._actions if type(action) is Evicting}
         """The same actions by name."""
         self.time_share = next((action for action in self._actions if type(action) is TimeShare), None)
@@ -128,7 +129,8 @@ class Core:
         )
         for action in self._actions:
             action.run(ctx)
-        self._park_untried(ctx)
+        if not self._allocates:
+            self._park_untried(ctx)
         touched = ctx.touched
         if self._evicts:
             self._machinery.running.note(touched)
@@ -178,11 +180,14 @@ class Core:
     def _look_at_varying(self, now: float) -> bool:
         """Where a policy answers otherwise than before, everything is asked anew; and tried again, unless it is
         scores alone. Whether it is tried again."""
-        changed = [plugin.changed(now) for plugin in self.world.policies.varying]
-        learned = [plugin.take_stock(now, self._stock) for plugin in self.world.policies.learning]
+        policies = self.world.policies
+        if not policies.varying and not policies.learning:
+            return False
+        changed = [plugin.changed(now) for plugin in policies.varying]
+        learned = [plugin.take_stock(now, self._stock) for plugin in policies.learning]
         table = self.world.table
         if any(learned):
-            self.world.policies.hear_scores()
+            policies.hear_scores()
             self.world.classes.judge_trends()
             table.epoch += 1
         if any(changed):
@@ -277,8 +282,6 @@ class Core:
 
     def _park_untried(self, ctx: CycleContext) -> None:
         """Where no action allocates, what waits has had its turn all the same."""
-        if any(action.name == "allocate" for action in self._actions):
-            return
         while (turn := self._turns.pop()) is not None:
             bucket, group = turn
             if group.step is None:

@@ -200,6 +200,8 @@ class Reservations:
 
     def next_change(self, now: float) -> float | None:
         """When the first of them is to start, or the next group will have waited for too long."""
+        if not self.slots and not self.aging.since:
+            return None
         moments = [r.start for r in self.slots.values() if r.start < UNKNOWN]
         due = self.aging.next_due(now)
         if due is not None:

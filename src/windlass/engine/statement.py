@@ -153,6 +153,10 @@ class Statement:
         """Whether anything was promised since ``mark``."""
         return any(isinstance(operation, _Pipelined) for operation in self._log[mark:])
 
+    def placed(self, mark: int) -> bool:
+        """Whether anything was placed since ``mark``."""
+        return any(isinstance(operation, _Allocated) for operation in self._log[mark:])
+
     def placements(self, mark: int = 0) -> list[tuple[TaskEntry, int]]:
         """The tasks that were placed or promised room since ``mark``, with their rows, in order."""
         found: list[tuple[TaskEntry, int]] = []

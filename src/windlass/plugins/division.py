@@ -63,6 +63,9 @@ def divide(total: int, unit: int, claims: Sequence[Claim], k_value: Fraction | i
         remaining -= claim.given
     if remaining <= 0:
         return
+    if len(claims) == 1 and not (k_value and claims[0].usage):
+        _give_rest(remaining, unit, claims[0])
+        return
     levels: dict[int, list[Claim]] = {}
     for claim in claims:
         if claim.requestable > claim.given and claim.weight > 0:
@@ -77,6 +80,17 @@ def divide(total: int, unit: int, claims: Sequence[Claim], k_value: Fraction | i
                 return
             claim.rounding = min(unit, remaining)
             remaining -= claim.rounding
+
+
+def _give_rest(remaining: int, unit: int, claim: Claim) -> None:
+    """The same for a claim that is the only one."""
+    if claim.requestable <= claim.given or claim.weight <= 0:
+        return
+    claim.weights = claim.weight
+    claim.surplus = min(claim.requestable - claim.given, remaining)
+    if claim.given + claim.surplus < claim.requestable:
+        claim.surplus = remaining // unit * unit
+        claim.rounding = remaining - claim.surplus
 
 
 def _rounds(

@@ -24,7 +24,7 @@ from windlass.engine.actions.evicting import is_promised, keep_waiting
 from windlass.engine.classes import TaskClass
 from windlass.engine.clearing import Clearing
 from windlass.engine.cycle import CycleContext, Machinery
-from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry
+from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.moves import Mover
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.parking import Bucket
@@ -167,7 +167,9 @@ class TimeShare:
         """Make room for a group. Whether that was done."""
         sharing = self._sharing
         account, step, queue = sharing.accounts.get(group.key), group.step, group.queue
-        if account is None or step is None or queue is None or step.extra or is_promised(group, step):
+        if account is None or step is None or queue is None or step.extra:
+            return False
+        if group.promises and is_promised(group, step):
             return False
         rank, heard = account.base, len(self._news)
         tried, told = self._failed.get(group.key, (rank, -1))
@@ -213,8 +215,9 @@ class TimeShare:
             one.stint.suspensions += 1
             self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(one)]
             self._sharing.stop(one, ctx.now)
-        ctx.touched[group.key] = group
-        m.enrolment.settle(group, ctx.now)
+        if not group.promises:  # else what was decided has seen to it
+            ctx.touched[group.key] = group
+            m.enrolment.settle(group, ctx.now)
         keep_waiting(m, ctx, group)
         return True
 
@@ -274,12 +277,11 @@ class TimeShare:
             found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account, likely))
         if found is None:
             return None
-        units = [_unit(one) for one in found]
-        if not self._valid(claim, units):
+        if m.policies.validations and not self._valid(claim, [_unit(one) for one in found]):
             return self._searched(claim, account, step, bound=False)
         statement = m.statement
-        for unit in units:
-            for entry in unit.entries:
+        for one in found:
+            for entry in _entries(one.group):
                 statement.evict(entry, ACTION, group.key)
         if m.allocation.attempt(statement, group, step, future=True).done:
             return found
@@ -319,18 +321,24 @@ class TimeShare:
             there = (a for a in self._there(rows) if a.home == claim.path[0].name)
             worse = [one for one in there if one.value(claim.now) > account.base]
             worse.sort(key=lambda one: (one.value(claim.now), one.group.key), reverse=True)
+        now, priority, stint = claim.now, claim.group.priority, account.stint
         for one in worse:
-            if likely is not None and not any(entry.row in likely for entry in one.group.tasks.values()):
+            group = one.group
+            if likely is not None:
+                for entry in group.tasks.values():
+                    if entry.row in likely:
+                        break
+                else:
+                    continue
+            spec, started = group.spec, one.started
+            if spec.priority > priority or not spec.preemptible or started is None:
                 continue
-            spec, started = one.group.spec, one.started
-            if spec.priority > claim.group.priority or not spec.preemptible or started is None:
-                continue
-            until = started + policy.spared_seconds(one.stint, account.stint)
-            if until > claim.now:
+            until = started + policy.spared_seconds(one.stint, stint)
+            if until > now:
                 self._note(until, one)
                 continue
-            if _unconfirmed(one.group):
-                self._unconfirmed.add(one.group.key)
+            if _unconfirmed(group):
+                self._unconfirmed.add(group.key)
                 continue
             if filters and self._spared(claim, one):
                 continue
@@ -362,7 +370,7 @@ class TimeShare:
         """Whether the rules let these go together."""
         taking = Taking()
         rules = self._machinery.policies.validations
-        for unit in units if rules else ():
+        for unit in units:
             if not all(rule.may_take(claim, unit.view, taking.by_queue) for rule in rules):
                 return False
             taking.add(unit)
@@ -412,7 +420,10 @@ def _place(group: GroupEntry) -> tuple[object, str]:
 
 def _unconfirmed(group: GroupEntry) -> bool:
     """Whether some pods were only just bound, and that is not confirmed yet."""
-    return any(entry.state is ASSUMED for entry in group.tasks.values())
+    for entry in group.tasks.values():
+        if entry.state is ASSUMED:
+            return True
+    return False
 
 
 def _rows(account: Account) -> set[int]:
@@ -420,10 +431,15 @@ def _rows(account: Account) -> set[int]:
     return {entry.row for entry in account.group.tasks.values() if entry.row >= 0}
 
 
+def _entries(group: GroupEntry) -> list[TaskEntry]:
+    """What the group holds."""
+    return [e for e in group.tasks.values() if e.state in OCCUPYING and e.state is not TERMINATING]
+
+
 def _unit(account: Account) -> Unit:
     """All that the group holds, as one unit."""
     group = account.group
-    entries = [e for e in group.tasks.values() if e.state in OCCUPYING and e.state is not TERMINATING]
+    entries = _entries(group)
     request: dict[str, int] = {}
     for entry in entries:
         for name, units in entry.cls.items:

@@ -122,6 +122,8 @@ class ProportionDivision:
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[Share]:
         bounds = flat_capabilities(queues, total)
+        if len(queues) == 1 and not queues[0].spec.guarantee and queues[0].spec.weight > 0:
+            return [_alone(queues[0], bounds[0], total)]
         claims: dict[int, _Claim] = {}
         for at, queue in enumerate(queues):
             request = {name: units for name, units in queue.demand.items() if units > 0}
@@ -142,6 +144,18 @@ class ProportionDivision:
             parts = {name: _parts(queue, name, units, weights) for name, units in fair.items() if units}
             found.append(Share(fair, fair, bounds[at], parts))
         return found
+
+
+def _alone(queue: QueueView, bounds: Mapping[str, int], total: Mapping[str, int]) -> Share:
+    """What is left of the rounds for a queue that is the only one, and has no guarantee."""
+    fair = {
+        name: min(units, total.get(name, 0), bounds.get(name, units))
+        for name, units in queue.demand.items()
+        if units > 0
+    }
+    weight = queue.spec.weight
+    parts = {name: _parts(queue, name, units, weight) for name, units in fair.items() if units}
+    return Share(fair, fair, bounds, parts)
 
 
 def _rounds(claims: list[_Claim], total: dict[str, int]) -> None:
