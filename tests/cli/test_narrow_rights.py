@@ -59,7 +59,9 @@ def test_queues_are_as_the_scheduler_tells_them(invoked: Callable[[Refusing], In
         "spec": {"weight": 2},
         "status": {"running": 2, "pending": 1, "inqueue": 3},
     }
-    (share,) = queues.gather(invoked(Refusing(**{QUEUES.qualified: [queue]})))
+    root = {"metadata": {"name": "root"}, "status": {"running": 1}}
+    share, above = queues.gather(invoked(Refusing(**{QUEUES.qualified: [queue, root]})))
+    assert (above.running, above.pending) == (3, 4)
     assert (share.running, share.pending) == (2, 4)
     assert [share.gpus(which) for which in ("allocated", "waiting", "fair_share")] == ["4", "2", "5"]
     with pytest.raises(StatusError, match="queues"):

@@ -196,6 +196,7 @@ def gather(invocation: Invocation) -> list[Share]:
     if everything is None:
         for share in shares.values():
             share.take_told()
+        _sum_up(shares)
     going = [job for job in everything or () if not job.finished]
     nodes = _nodes_of_parts(invocation, going)
     for job in going:
@@ -214,6 +215,18 @@ def gather(invocation: Invocation) -> list[Share]:
             for name, each in lenders.items()
         }
     return found
+
+
+def _sum_up(shares: Mapping[str, Share]) -> None:
+    """Give those above what is counted below: a queue's status counts its own gangs only."""
+    own = {key: (share.running, share.pending) for key, share in shares.items()}
+    for key, (running, pending) in own.items():
+        above, seen = shares[key].parent, {key}
+        while above in shares and above not in seen:
+            seen.add(above)
+            shares[above].running += running
+            shares[above].pending += pending
+            above = shares[above].parent
 
 
 def _volcano(invocation: Invocation) -> dict[str, Share]:
