@@ -420,10 +420,7 @@ def _place(group: GroupEntry) -> tuple[object, str]:
 
 def _unconfirmed(group: GroupEntry) -> bool:
     """Whether some pods were only just bound, and that is not confirmed yet."""
-    for entry in group.tasks.values():
-        if entry.state is ASSUMED:
-            return True
-    return False
+    return any(entry.state is ASSUMED for entry in group.tasks.values())
 
 
 def _rows(account: Account) -> set[int]:
