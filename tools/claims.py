@@ -27,9 +27,11 @@ HEAD = """\
 # Claims, tried
 
 What is claimed of schedulers, as experiments on published traces: what is claimed, what a stated baseline does, and
-what Windlass does. Every figure comes out of the scheduler's own engine under a virtual clock
-([the simulator](../guides/simulator.md)). *Holds* means that all goals of an experiment are met, *holds in part* some
-of them. What cannot be simulated is said with each.
+what Windlass does. The figures of both come out of the scheduler's own engine under a virtual clock
+([the simulator](../guides/simulator.md)), but for E13, which needs no scheduler, and rows marked as published.
+
+*Holds* means that all goals of an experiment are met, *holds in part* some of them. Goals that were missed stay on the
+page. What cannot be simulated is said with each.
 
 Made by `make claims`; `windlass sim claims --traces FOLDER` tries them again. The traces do not come with Windlass.
 

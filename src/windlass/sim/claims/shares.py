@@ -67,7 +67,6 @@ def shares(lab: Lab) -> Answer:
     jain_was, jain_now = (sum(hour.jain for hour in hours) / len(hours) for hours in (before, after))
     return Answer(
         (
-            Figure("windows with two or more queues that wait throughout", len(before), len(after)),
             Figure("mean of the largest deviation, points", _mean(was), _mean(now), "", 1),
             Figure("p90 of it", percentile(was, 90), percentile(now, 90), "", 1),
             Figure("largest of all", was[-1], now[-1], "", 1),
@@ -76,6 +75,7 @@ def shares(lab: Lab) -> Answer:
             ),
             Figure("the most that one lacks", lacked[-1], lacks[-1], "", 1),
             Figure("Jain's index, mean", jain_was, jain_now, "", 3),
+            Figure("windows with two or more queues that wait throughout", len(before), len(after)),
             *_why(outcome, weights, [hour.middle for hour in after if hour.deviation > MOST_POINTS]),
         ),
         (

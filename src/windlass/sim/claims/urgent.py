@@ -96,8 +96,10 @@ EXPERIMENTS = (
         "median time from submission to all pods running; GPU time lost by those that were stopped",
         (PHILLY,),
         "The trace's cluster has 480 GPUs: 256 stand for 1,000. Jobs save their work every 30 minutes; a restart costs"
-        " 60 s; 90 s for ending evicted pods and starting new ones are added on both sides. kube-scheduler with"
-        " PriorityClasses would preempt too, pod by pod: that is not what the claim starts from.",
+        " 60 s; 90 s for ending evicted pods and starting new ones are added on both sides. Without"
+        " priorities a gang of more than half of the cluster finds room only when the month's work runs out: days, not"
+        " the claim's hour and a half. kube-scheduler with PriorityClasses would preempt too, pod by pod: that is not"
+        " what the claim starts from.",
         large_starts,
     ),
 )
