@@ -53,9 +53,13 @@ class Scene:
     # The scheduler.
 
     async def start(
-        self, wrap: Callable[[Transport], Transport] | None = None, **options: Any
+        self,
+        wrap: Callable[[Transport], Transport] | None = None,
+        agent: str = "windlass-scheduler",
+        **options: Any,
     ) -> SchedulerService:
-        client = self.connect("windlass-scheduler", wrap)
+        """``agent``: another name where more is asked for than the chart allows by default."""
+        client = self.connect(agent, wrap)
         service = SchedulerService(
             client,
             clock=self.clock,

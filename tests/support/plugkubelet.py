@@ -109,6 +109,9 @@ class LiveKubelet(PlugKubelet):
         self._client = client
         self.each: Callable[[list[Json]], None] = lambda pods: None
 
+    async def close(self) -> None:
+        await self._client.close()
+
     async def run(self) -> None:
         while True:
             await self.step()

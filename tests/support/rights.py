@@ -75,8 +75,9 @@ def granted() -> list[Granted]:
     return found
 
 
-def asked(log: Path) -> Iterator[Asked]:
-    """The requests of the two processes, each kind once; they are told by their account or their agent."""
+def asked(log: Path, agents: Mapping[str, str] = AGENTS) -> Iterator[Asked]:
+    """The requests of the two processes, each kind once; they are told by their account or their agent. ``agents``:
+    agent → part."""
     seen = set()
     with open(log) as lines:
         for line in lines:
@@ -84,22 +85,22 @@ def asked(log: Path) -> Iterator[Asked]:
                 entry = json.loads(line)
             except ValueError:
                 continue  # the last line of a server that was killed
-            one = _asked(entry)
+            one = _asked(entry, agents)
             if one is not None and one not in seen:
                 seen.add(one)
                 yield one
 
 
-def _asked(entry: Mapping[str, Any]) -> Asked | None:
+def _asked(entry: Mapping[str, Any], agents: Mapping[str, str]) -> Asked | None:
     target = entry.get("objectRef") or {}
     account = f"system:serviceaccount:{OWN}:"
     who = entry.get("user", {}).get("username", "")  # nobody, where the token was none
     agent = who.removeprefix(account) if who.startswith(account) else entry.get("userAgent", "")
-    if agent not in AGENTS or "resource" not in target:
+    if agent not in agents or "resource" not in target:
         return None
     parts = [target["resource"], *([target["subresource"]] if target.get("subresource") else ())]
     return Asked(
-        AGENTS[agent],
+        agents[agent],
         target.get("apiGroup", ""),
         "/".join(parts),
         entry["verb"],

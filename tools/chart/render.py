@@ -39,9 +39,16 @@ BY_FLAGS = frozenset(
         "scheduler.names",
         "scheduler.configuration",
         "scheduler.withControllers",
+        "scheduler.reservationImage",
+        "scheduler.reservationPullPolicy",
+        "scheduler.reservationPullSecrets",
+        "scheduler.reservationRuntimeClass",
+        "scheduler.reservationSeconds",
+        "scheduler.deviceNames",
     }
 )
-"""Settings that the chart says by flags, from values of their own: in the file they would say nothing."""
+"""Settings that the chart says from values of their own, by flags or in the file: in ``settings`` they would say
+nothing."""
 NOTE = "# Rendered from deploy/helm/windlass by tools/chart/render.py. Change the chart, then `make chart`.\n"
 
 

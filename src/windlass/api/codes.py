@@ -166,6 +166,13 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "`windlass doctor` says why the driver does not show them.",
     ),
     (
+        "WL-GPU-421",
+        "the card that is held cannot be named",
+        "A pod that holds a card for those who share it asks the kubelet for one whole card and says which it got. "
+        "It sees another number of cards than one, or something else than a whole card: containers of its runtime "
+        "class are not given their cards, or the device plug-in hands out replicas or slices.",
+    ),
+    (
         "WL-JOB-410",
         "the job was deleted while it was followed",
         "Somebody deleted the job, so its outcome can no longer be told.",

@@ -20,6 +20,7 @@ from windlass.client.client import Client
 from windlass.controllers.manager import ControllerManager
 from windlass.kits.clock import Clock
 from windlass.observe import logs
+from windlass.scheduler.cardpods import CardPodOptions
 from windlass.scheduler.leader import LeaderLost, LeaseOptions
 from windlass.scheduler.leasethread import LeaseThread
 from windlass.scheduler.main import Aboard, Companion
@@ -42,6 +43,21 @@ log = logs.get("settings")
 def times_of(values: Values) -> dict[str, Any]:
     """The fields of :class:`SchedulerOptions` that settings name."""
     return {name: values[path] for path, name in _TIMES.items()}
+
+
+def card_pods_of(values: Values) -> CardPodOptions | None:
+    """How cards are held for those who share them; ``None``: they are not."""
+    image, secrets = str(values["scheduler.reservationImage"]), values["scheduler.reservationPullSecrets"]
+    if not image:
+        return None
+    return CardPodOptions(
+        image,
+        pull_policy=str(values["scheduler.reservationPullPolicy"]),
+        pull_secrets=tuple(secrets) if isinstance(secrets, tuple) else (),
+        runtime_class=str(values["scheduler.reservationRuntimeClass"]),
+        seconds=float(values["scheduler.reservationSeconds"]),  # type: ignore[arg-type]
+        cdi=values["scheduler.deviceNames"] == "cdi",
+    )
 
 
 def workers_of(values: Values) -> int:

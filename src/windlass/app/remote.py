@@ -52,6 +52,7 @@ def _scheduler(options: RemoteOptions) -> int:
                 beside=options.beside,
                 wait_for_group=options.wait_for_group,
                 bind_guard=bool(options.bind_guard),
+                card_pods=companions.card_pods_of(options.values),
             ),
             bind_guard=options.bind_guard,
             bind_guard_secret=options.bind_guard_secret,

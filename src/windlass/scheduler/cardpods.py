@@ -83,6 +83,7 @@ def _container(what: str, options: CardPodOptions) -> dict[str, Any]:
         "image": options.image,
         "imagePullPolicy": options.pull_policy,
         "args": ["reserve-card", f"--{what}"],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": {"requests": {**_SMALL, GPU: "1"}, "limits": {"memory": "128Mi", GPU: "1"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
