@@ -22,6 +22,7 @@ own API, the pods of a Job that KAI takes for a gang. Volcano's have nothing: th
 two groups."""
 _PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, OWNER))
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
+_QUEUE_NAMES = frozenset((names.QUEUE_NAME_VOLCANO, names.QUEUE_NAME_KAI, names.QUEUE_NAME_LABEL))
 _READ = (
     "volcano.sh/preemptable",
     "volcano.sh/revocable-zone",
@@ -119,6 +120,8 @@ def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bo
 
 def queue_named(pod: views.Pod) -> str:
     """The queue that a pod without a PodGroup asks for; ``""`` if it says nothing."""
+    if _QUEUE_NAMES.isdisjoint(pod.labels) and _QUEUE_NAMES.isdisjoint(pod.annotations):
+        return ""
     return (
         pod.annotations.get(names.QUEUE_NAME_VOLCANO)
         or pod.labels.get(names.QUEUE_NAME_KAI)

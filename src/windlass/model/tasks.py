@@ -22,6 +22,7 @@ _READ = (
     "volcano.sh/jdb-max-unavailable",
 )
 """Annotations (or labels) of a pod that a policy reads."""
+_READ_AT_ALL = frozenset(_READ)
 FOREIGN = ""
 """The group of pods that another scheduler placed: they only hold room."""
 
@@ -107,7 +108,7 @@ def task_of(
 
 def _read(pod: views.Pod) -> tuple[tuple[str, str], ...]:
     annotations, labels = pod.annotations, pod.labels
-    if not annotations and not labels:
+    if _READ_AT_ALL.isdisjoint(labels) and _READ_AT_ALL.isdisjoint(annotations):
         return ()
     found = [(name, annotations.get(name) or labels.get(name)) for name in _READ]
     return tuple((name, text) for name, text in found if text)

@@ -21,6 +21,7 @@ from windlass.api.views.podshape import (
 )
 from windlass.api.views.wire import (
     EMPTY,
+    MetaWire,
     Owner,
     controller_of,
     intern,
@@ -187,7 +188,14 @@ class _EnvironmentsWire(msgspec.Struct, gc=False, rename="camel"):
     init_containers: list[_EnvironmentWire] | None = None
 
 
+class _PodWire(msgspec.Struct, gc=False):
+    metadata: MetaWire
+    spec: PodSpecWire = msgspec.field(default_factory=PodSpecWire)
+    status: _StatusWire = msgspec.field(default_factory=_StatusWire)
+
+
 _environments_decoder = msgspec.json.Decoder(_EnvironmentsWire)
+_pod_decoder = msgspec.json.Decoder(_PodWire)
 _spec_decoder = msgspec.json.Decoder(PodSpecWire)
 _status_decoder = msgspec.json.Decoder(_StatusWire)
 
@@ -198,10 +206,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     Raises ``msgspec.DecodeError`` on what is not an object with a name.
     """
     problems: list[FieldError] = []
-    whole = split(raw)
-    meta = metadata(whole.metadata, problems)
-    spec = part(_spec_decoder, whole.spec, "spec", PodSpecWire, problems)
-    status = part(_status_decoder, whole.status, "status", _StatusWire, problems)
+    meta, spec, status = _parts(raw, problems)
     containers = status.container_statuses or ()
     served = _served(spec, status) if containers else ()
     shape = shape_of(spec, served, _infeasible(status)) if served else shape_of(spec)
@@ -234,26 +239,42 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         waiting_reason=waiting_reason,
         waiting_message=waiting_message,
         disrupted=disrupted,
-        exits=_exits(containers),
+        exits=_exits(containers) if containers else (),
         restarts=_restarts(containers, status.init_container_statuses or ()),
-        ended=_ended(containers),
+        ended=_ended(containers) if containers else 0.0,
         finalizers=tuple(intern(f) for f in meta.finalizers) if meta.finalizers else (),
         problems=(*problems, *shape.problems) if problems else shape.problems,
         started=moment(status.start_time),
         run_limit=spec.active_deadline_seconds,
         scheduling_group=scheduling_group(spec),
         claims=claims_of(spec, meta.name),
-        containers=_shared_names(tuple(one.name for one in spec.containers or ())),
+        containers=_shared_names(tuple([one.name for one in spec.containers or ()])),
         claim_names=tuple((one.name, one.resource_claim_name or "") for one in status.resource_claim_statuses)
         if status.resource_claim_statuses
         else (),
         nominated_node=intern(status.nominated_node_name or ""),
         images=_shared_names(
-            tuple(one.image for one in (*(spec.init_containers or ()), *(spec.containers or ())) if one.image)
+            tuple(
+                [one.image for one in (*(spec.init_containers or ()), *(spec.containers or ())) if one.image]
+            )
         ),
-        told_cards=_told_cards(whole.spec) if _VISIBLE_DEVICES in bytes(whole.spec) else (),
+        told_cards=_told_cards(split(raw).spec)
+        if (notes or shape.devices) and _VISIBLE_DEVICES in bytes(raw)
+        else (),
         report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
     )
+
+
+def _parts(raw: bytes | msgspec.Raw, problems: list[FieldError]) -> tuple[MetaWire, PodSpecWire, _StatusWire]:
+    """All at once; where something is not of its type, one after the other, so that only one of them is lost."""
+    try:
+        found = _pod_decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        whole = split(raw)
+        meta = metadata(whole.metadata, problems)
+        spec = part(_spec_decoder, whole.spec, "spec", PodSpecWire, problems)
+        return meta, spec, part(_status_decoder, whole.status, "status", _StatusWire, problems)
+    return found.metadata, found.spec, found.status
 
 
 def _told_cards(spec: bytes | msgspec.Raw) -> tuple[str, ...]:
