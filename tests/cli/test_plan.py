@@ -89,7 +89,7 @@ def test_other_kinds_are_told_and_left_out(windlass: Run, tmp_path: Path) -> Non
     )
     done = windlass("plan", "-f", file, "--now", NOW)
     assert done.code == 0
-    assert "1 of v1/Secret ignored" in done.err
+    assert "does not read these kinds: 1 v1/Secret" in done.err
 
 
 def test_both_apis_at_once_count_capacity_once(windlass: Run, tmp_path: Path) -> None:

@@ -13,9 +13,13 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import (
     ALL,
     CONFIG_MAPS,
+    KAI_POD_GROUPS,
+    KAI_QUEUES,
     NATIVE_POD_GROUPS,
     NODES,
+    POD_GROUPS,
     PODS,
+    QUEUES,
     Resource,
 )
 from windlass.cli.installing import NAMESPACE
@@ -26,6 +30,7 @@ Tell = Callable[[str], None]
 CONFIG_KEY = "windlass.conf"
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _NEEDED = (NODES, PODS)
+_GANGS = (QUEUES, POD_GROUPS, KAI_QUEUES, KAI_POD_GROUPS)
 
 
 def read_kinds() -> tuple[Resource, ...]:
@@ -37,7 +42,7 @@ def read_kinds() -> tuple[Resource, ...]:
 def objects(client: BlockingClient, tell: Tell) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each object of the cluster with the words for its place. Raises ``StatusError`` where nodes or pods may not be
     read, ``Unreachable``."""
-    absent: list[str] = []
+    absent: list[Resource] = []
     for resource in read_kinds():
         try:
             found = client.list(resource).items
@@ -45,17 +50,16 @@ def objects(client: BlockingClient, tell: Tell) -> Iterator[tuple[str, dict[str,
             if resource in _NEEDED or error.code not in (_FORBIDDEN, _NOT_FOUND):
                 raise
             if error.code == _NOT_FOUND:
-                absent += (
-                    [resource.qualified] if resource is not NATIVE_POD_GROUPS else []
-                )  # few clusters have them
+                absent.append(resource)
             else:
                 tell(f"{resource.qualified} may not be read, so the plan knows none of them: {error.message}")
             continue
         for obj in found:
             named = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
             yield resource.qualified, named
-    if absent:
-        tell(f"the cluster does not have: {', '.join(absent)}")
+    if all(resource in absent for resource in _GANGS):  # one of the two APIs is enough
+        names = ", ".join(resource.qualified for resource in _GANGS)
+        tell(f"the cluster does not have: {names}; every pod is planned by itself")
 
 
 def policy(client: BlockingClient) -> str:

@@ -69,8 +69,11 @@ def loaded(request: Request, warn: Warn) -> Loaded:
     model = _model(request.scheduler_names or EVERY_SCHEDULER, parsed)
     counted = Counted()
     for name in request.files:
-        for kind, count in enter(model, name, counted).items():
-            warn(f"{name}: {count} of {kind} ignored: the scheduler does not read this kind")
+        ignored = [f"{count} {kind}" for kind, count in enter(model, name, counted).items()]
+        if ignored:
+            warn(
+                f"{_shown(name)}: left out, as the scheduler does not read these kinds: {', '.join(ignored)}"
+            )
     return Loaded(model, parsed, counted)
 
 
@@ -141,7 +144,7 @@ def read_config(path: str, warn: Warn) -> Parsed:
 def enter(model: ClusterModel, name: str, counted: Counted) -> dict[str, int]:
     """Enter the objects of a file into the model; returns the kinds that were ignored."""
     text = _text(name)
-    shown = "standard input" if name == "-" else name
+    shown = _shown(name)
     if not text.strip():
         raise WindlassError(
             INPUT_ERROR,
@@ -202,6 +205,10 @@ def _line(text: str, name: str, error: SnapshotError) -> int:
     if not number.isdigit() or not 0 < int(number) <= len(documents) or "items[" in error.place:
         return 0
     return documents[int(number) - 1].line_of(error.field)
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == "-" else name
 
 
 def _text(name: str) -> str:
