@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -204,6 +205,20 @@ def test_stop_lets_a_process_end_well(attempts: Any, isolation: dict[str, Any]) 
     assert attempt.text().endswith("bye\n")
 
 
+def test_a_stop_that_comes_with_the_end_does_not_hide_how_it_ended(attempts: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    attempt = attempts("sh", "-c", f"read line < {gate}; exit 5")
+    assert attempt.start() == "s"
+    shim, init = attempt.shims[0], records.read(str(attempt.folder), records.PROCESS) or {}
+    os.kill(shim, signal.SIGSTOP)
+    gate.write_text("go\n")
+    attempt.until(lambda: linux.start_time(init["pid"]) is None)
+    os.kill(shim, signal.SIGTERM)  # both are there when the shim looks next
+    os.kill(shim, signal.SIGCONT)
+    assert attempt.wait()["code"] == 5
+
+
 def test_helpers_of_a_process_that_catches_the_signal_are_left_to_it(
     attempts: Any, isolation: dict[str, Any]
 ) -> None:
@@ -305,6 +320,7 @@ def test_killing_the_shim_kills_the_container_and_leaves_no_exit_record(
         (["no-such-command"], {}, "exec", 2),
         (["/etc/passwd"], {}, "exec", 13),
         (["true"], {"cwd": "/no/such/folder"}, "cwd", 2),
+        (["true"], {"env": {"PATH": os.environ["PATH"], "DATA": "a\0b"}}, "exec", errno.EINVAL),
         (["true"], {"join": {"pid": os.getpid(), "start_time": 5, "namespaces": ["net"]}}, "isolate", 3),
     ],
 )

@@ -7,6 +7,7 @@ and when the main process ends nothing of the container outlives it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -203,6 +204,8 @@ def _become(spec: dict[str, Any], errors: int, init: int) -> NoReturn:
         _execute(spec["argv"], spec["env"])
     except OSError as error:
         _report(errors, stage, error)
+    except ValueError as error:  # a NUL byte in a word or a variable, say
+        _report(errors, stage, OSError(errno.EINVAL, str(error)))
     os._exit(127)
 
 

@@ -68,6 +68,7 @@ class _Shim:
         self.log = LogFile(spec["log"], max_bytes=spec["log_max_bytes"], max_files=spec["log_files"])
         self.cutters: dict[int, LineCutter] = {}
         self.init = 0
+        """Its pid while it is not collected, else 0."""
         self.status_pipe = -1
         self.kill_at: float | None = None
         self.hard_kill_at: float | None = None
@@ -187,14 +188,13 @@ class _Shim:
             self._kill_all(now)
         if self.hard_kill_at is not None and now >= self.hard_kill_at:
             self.hard_kill_at = None
-            os.kill(self.init, signal.SIGKILL)
+            self._signal(signal.SIGKILL)
         if self.memory_at is not None and now >= self.memory_at:
             self.memory_at = now + _MEMORY_EVERY
-            if self._memory() > self.memory_limit:
+            if self.init and self._memory() > self.memory_limit:
                 self.over_memory = True
                 self.memory_at = None
                 self._kill_all(now)
-
         if self.look_at is not None and now >= self.look_at:
             self._look_for_folder(now)
 
@@ -226,8 +226,13 @@ class _Shim:
             return min(grace, _LONGEST_GRACE_WITHOUT_FOLDER) if self._folder_gone() else grace
 
     def _kill_all(self, now: float) -> None:
-        os.kill(self.init, container.KILL_ALL)
+        self._signal(container.KILL_ALL)
         self.hard_kill_at = now + 2.0
+
+    def _signal(self, number: int) -> None:
+        """To init, unless it has ended: word of that and a stop may come in one moment."""
+        if self.init:
+            os.kill(self.init, number)
 
     def _on_signals(self, numbers: bytes) -> None:
         if any(number in (signal.SIGTERM, signal.SIGINT) for number in numbers):
@@ -239,11 +244,12 @@ class _Shim:
         if not self.stopped:
             self.stopped = True
             if grace > 0:
-                os.kill(self.init, signal.SIGTERM)
+                self._signal(signal.SIGTERM)
 
     def _read_status(self) -> int:
         said = os.read(self.status_pipe, 64)
         _, init_status = os.waitpid(self.init, 0)
+        self.init = 0
         return int(said) if said else init_status  # no word from init: it was killed itself
 
     def _copy(self, descriptor: int) -> bool:
