@@ -50,6 +50,17 @@ def test_affinity_takes_the_least_loaded_cores_and_gives_them_back() -> None:
     assert "less than one core is not enforced" in limiter.words
 
 
+def test_a_container_that_is_started_again_counts_once() -> None:
+    limiter = WatchLimiter([0, 1, 2, 3], "no")
+    for _ in range(3):
+        assert limiter.apply("crashing", "c", LIMITED).affinity == (0, 1)
+    assert limiter.apply("crashing", "other", Limits(cpu_milli=1000)).affinity == (2,)
+    limiter.adopt("crashing", "c", (2, 3))
+    assert limiter.apply("p", "c", LIMITED).affinity == (0, 1)
+    limiter.release("crashing")
+    assert limiter.apply("q", "c", LIMITED).affinity == (2, 3)
+
+
 def test_a_delegated_folder_is_found_and_filled(tmp_path: Path) -> None:
     own = tree(tmp_path)
     limiter = find_limiter(

@@ -65,7 +65,9 @@ class Limiter(Protocol):
 
     def release(self, pod: str) -> None: ...
 
-    def adopt(self, pod: str, affinity: Sequence[int]) -> None: ...
+    def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
+        """A container that runs already is kept to these processors."""
+        ...
 
 
 class WatchLimiter:
@@ -74,32 +76,40 @@ class WatchLimiter:
     def __init__(self, cores: Sequence[int], why_not_cgroups: str) -> None:
         self._cores = tuple(cores)
         self._load = dict.fromkeys(self._cores, 0)
-        self._taken: dict[str, list[tuple[int, ...]]] = {}
+        self._taken: dict[str, dict[str, tuple[int, ...]]] = {}
+        """Pod → container → the processors of its present attempt."""
         self.words = (
             "cpu: affinity to whole cores (less than one core is not enforced); "
             f"memory: watched twice a second and killed above the limit; cgroups: {why_not_cgroups}"
         )
 
     def apply(self, pod: str, container: str, limits: Limits, within: Sequence[int] = ()) -> Enforcement:
+        self._give_back(pod, container)
         cores = [core for core in self._cores if core in within] or list(self._cores)
         affinity = tuple(cores) if len(cores) < len(self._cores) else ()
         count = -(-limits.cpu_milli // 1000)
         if 0 < count < len(cores):
             affinity = tuple(sorted(sorted(cores, key=lambda core: (self._load[core], core))[:count]))
         if affinity:
-            self.adopt(pod, affinity)
+            self.adopt(pod, container, affinity)
         return Enforcement(affinity=affinity, memory_watch_bytes=limits.memory_bytes)
 
-    def adopt(self, pod: str, affinity: Sequence[int]) -> None:
+    def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
+        self._give_back(pod, container)
         cores = tuple(core for core in affinity if core in self._load)
         for core in cores:
             self._load[core] += 1
-        self._taken.setdefault(pod, []).append(cores)
+        self._taken.setdefault(pod, {})[container] = cores
+
+    def _give_back(self, pod: str, container: str) -> None:
+        """What an earlier attempt of the container had."""
+        for core in self._taken.get(pod, {}).pop(container, ()):
+            self._load[core] -= 1
 
     def release(self, pod: str) -> None:
-        for cores in self._taken.pop(pod, ()):
-            for core in cores:
-                self._load[core] -= 1
+        for container in tuple(self._taken.get(pod, ())):
+            self._give_back(pod, container)
+        self._taken.pop(pod, None)
 
 
 class CgroupLimiter:
@@ -130,7 +140,7 @@ class CgroupLimiter:
                 _write(own / "memory.swap.max", "0")
         return Enforcement(cgroup=str(own), affinity=tuple(within))
 
-    def adopt(self, pod: str, affinity: Sequence[int]) -> None:
+    def adopt(self, pod: str, container: str, affinity: Sequence[int]) -> None:
         return
 
     def release(self, pod: str) -> None:

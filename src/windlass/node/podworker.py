@@ -116,7 +116,7 @@ class PodWorker:
                 self._handles[name] = handle
                 self.machine.containers[name].adopted = True
                 self.publisher.learn(name)
-                self._adopt_cores(folder)
+                self._adopt_cores(name, folder)
                 over = records.read(str(folder), records.EXIT) is not None
                 self._spawn(self._follow_adopted(name, handle, over=over))
             elif lost and name in lost:
@@ -254,10 +254,10 @@ class PodWorker:
         at = started["started_at_ns"] / 1e9 if started else 0.0
         return exit_of(record, at, records.read(where, records.SPEC) or {})
 
-    def _adopt_cores(self, folder: Path) -> None:
+    def _adopt_cores(self, container: str, folder: Path) -> None:
         spec = records.read(str(folder), records.SPEC)
         if spec is not None and records.read(str(folder), records.EXIT) is None:
-            self.host.limiter.adopt(self.uid, spec.get("affinity") or ())
+            self.host.limiter.adopt(self.uid, container, spec.get("affinity") or ())
 
     # -- preparing -----------------------------------------------------------------------------
 
