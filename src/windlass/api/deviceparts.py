@@ -15,8 +15,20 @@ from windlass.api.annotations import DEVICE_SHARES as SHARES
 from windlass.api.annotations import DEVICE_SLICES as SLICES
 from windlass.api.annotations import DEVICES
 
-__all__ = ["DEVICES", "SHARES", "SLICES", "WHOLE", "Part", "PartsError", "from_annotations", "to_annotations"]
+__all__ = [
+    "DEVICES",
+    "RESERVATIONS",
+    "SHARES",
+    "SLICES",
+    "WHOLE",
+    "Part",
+    "PartsError",
+    "from_annotations",
+    "to_annotations",
+]
 WHOLE = 1000
+RESERVATIONS = "windlass-reservations"
+"""The namespace of the pods that hold cards for those who share them: their cards are not theirs."""
 _SHARE = re.compile(r"(\d{1,4}):(\d{1,4})/(\d{1,9})")
 _SLICE = re.compile(r"(\d{1,4}):([0-9a-z.+-]{1,40})@(\d{1,2})")
 

@@ -185,7 +185,7 @@ FIELDS: tuple[Field, ...] = (
         "so long may a kubelet take to name a card, before its pods are placed anew",
         roles=SCHEDULER,
         least=5,
-        most=3600,
+        most=300,
     ),
     Field(
         "scheduler.deviceNames",

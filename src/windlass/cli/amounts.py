@@ -36,6 +36,9 @@ def of_pod(pod: Mapping[str, Any], node: Mapping[str, Any] | None = None) -> Vec
     it is carved of a card as its compute part."""
     spec, notes = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
     request = pod_request(spec)
+    namespace = (pod.get("metadata") or {}).get("namespace")
+    if namespace == deviceparts.RESERVATIONS:  # those who share its card have it
+        return {name: units for name, units in request.items() if name != devicewords.GPU}
     containers, words = devicewords.amounts_of(spec), devicewords.annotation_words(notes)
     if not words and not any(devicewords.is_word(name) or "/mig-" in name for name in request):
         return request

@@ -24,7 +24,7 @@ from windlass.engine.decision import Bind, DeviceShare
 from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device, Expression, Needs, NodeTerm
 
-NAMESPACE = "windlass-reservations"
+NAMESPACE = deviceparts.RESERVATIONS
 """Who may make pods here says which cards are held: nobody but the scheduler should."""
 NAMESPACE_KAI = "kai-resource-reservation"
 BY_PLUGIN = "windlass.dev/cards-by-plugin"
@@ -212,12 +212,19 @@ class ReservedCards:
 
     def rides(self, pod: views.Pod) -> bool:
         """Whether its cards are those that KAI's reservation pods hold on its node."""
+        if not self._groups or not pod.node_name or pod.namespace == NAMESPACE_KAI:
+            return False
         groups = _groups_of(pod)
-        return bool(groups and pod.node_name) and all(self._groups.get(g) == pod.node_name for g in groups)
+        return bool(groups) and all(self._groups.get(group) == pod.node_name for group in groups)
 
     def uses(self, key: str) -> bool:
         """Whether a pod has been told to use a card that is held."""
         return key in self._uses
+
+    def is_told(self, pod: views.Pod, slot: Slot) -> bool:
+        """Whether a pod has been told the card that is held now."""
+        words = pod.annotations.get(names.VISIBLE_DEVICES, "").split(",")
+        return self.card(slot) in [word.removeprefix(CDI_PREFIX) for word in words]
 
     def slots(self, bind: Bind, pod: views.Pod | None) -> tuple[Slot, ...]:
         """Which cards have to be held before a bind."""

@@ -185,6 +185,9 @@ class CardReservations:
         for slot, users in book.users.items():
             if slot not in book.pods:
                 self._release(slot, users)
+            elif book.card(slot):  # it may be another one than it was
+                pods = self._model.pods
+                self._release(slot, {key: None for key in users if not book.is_told(pods[key], slot)})
         self._lost = {key: uid for key, uid in self._lost.items() if book.uses(key)}
         there = {slot: pod.uid for slot, pod in book.pods.items()}
         self._ending = {slot: uid for slot, uid in self._ending.items() if there.get(slot) == uid}
