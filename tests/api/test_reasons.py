@@ -49,6 +49,8 @@ _explanations = st.builds(
     ahead=st.lists(_names, max_size=2).map(tuple),
     estimate_seconds=st.none() | st.integers(1, 10**6).map(float),
     estimate_basis=_names,
+    estimate_at=st.integers(0, 10**9).map(float),
+    estimate_band=st.lists(st.integers(0, 10**6).map(float), max_size=2).map(tuple),
     changes=st.lists(_changes, max_size=2).map(tuple),
     remedies=st.lists(_names, max_size=2).map(tuple),
     nodes_considered=st.integers(0, 100),
@@ -66,3 +68,23 @@ def test_an_unknown_code_is_refused_and_unknown_keys_are_not() -> None:
     assert Explanation.from_dict({"code": "OnHold", "message": "", "later": 1}).code is Reason.ON_HOLD
     with pytest.raises(ValueError, match="Mystery"):
         Explanation.from_dict({"code": "Mystery"})
+
+
+def test_an_estimate_that_is_read_later_counts_from_then() -> None:
+    """A record may lie there for an hour without anything that would have it written anew."""
+    told = Explanation(
+        Reason.INSUFFICIENT_RESOURCES,
+        "m",
+        estimate_seconds=600.0,
+        estimate_at=1000.0,
+        estimate_band=(500.0, 900.0),
+    )
+    later = told.as_of(1400.0)
+    assert (later.estimate_seconds, later.estimate_band, later.estimate_at) == (200.0, (100.0, 500.0), 1400.0)
+    assert later.as_of(1500.0) == told.as_of(1500.0)
+    assert told.as_of(900.0) == told, "of a clock that is behind"
+    due = told.as_of(2000.0)
+    assert (due.estimate_seconds, due.estimate_band) == (0.0, (0.0, 0.0))
+    assert due.as_dict()["estimate_seconds"] == 0.0
+    plain = Explanation(Reason.INSUFFICIENT_RESOURCES, "m", estimate_seconds=600.0)
+    assert plain.as_of(1e9) == plain, "nobody knows when it was told"

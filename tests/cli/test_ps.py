@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import clusterscenes
 import pytest
@@ -100,6 +102,25 @@ def test_the_explanation_travels_unchanged(windlass):
     record = json.loads(windlass("explain", "big", "-o", "json").out)
     assert Explanation.from_dict(record["explanation"]) == clusterscenes.WAITING
     assert record["willItRun"] == "yes"
+
+
+def test_the_time_to_the_start_counts_from_now_and_not_from_when_it_was_written(cluster, windlass):
+    """The clock of these tests says 2026-01-01T12:00:00Z."""
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+    told = Explanation(
+        Reason.INSUFFICIENT_RESOURCES,
+        "m",
+        estimate_seconds=3600.0,
+        estimate_at=now - 1800,
+        estimate_band=(3000.0, 4200.0),
+        estimate_basis="by 9 simulated courses",
+    )
+    clusterscenes.explain(cluster, "big", told)
+    assert "~30m" in windlass("ps").out
+    assert "starts in ~30m (20m0s to 40m0s by 9 simulated courses)" in windlass("explain", "big").out
+    clusterscenes.explain(cluster, "big", replace(told, estimate_at=now - 5000))
+    assert ", due" in windlass("ps").out
+    assert "starts any moment now (by 9 simulated courses)" in windlass("explain", "big").out
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,24 @@ def test_a_node_that_is_drained_makes_its_work_wait_behind_the_rest(windlass: Ru
     assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 6 * 3600.0)
 
 
+def test_who_would_be_stopped_is_told(windlass: Run_, cluster: FakeCluster) -> None:
+    """A queue that may hold more takes what it is due from another: that its job starts nowhere new is no reason to be
+    silent of it. b, the younger, begins anew when a has ended, in an hour."""
+    cluster.add(QUEUES, queue("research", capability={"nvidia.com/gpu": "4"}))
+    owner = work("due", 8, "9h")
+    owner["metadata"]["annotations"]["scheduling.volcano.sh/queue-name"] = "research"
+    cluster.add(PODS, owner)
+    jobs = asked(windlass, "--set-quota", "research.gpu=8", "--remove-job", "c")
+    assert (middle(jobs["due"], "before"), middle(jobs["due"], "after")) == (None, 0.0)
+    (stopped,) = [job for name, job in jobs.items() if name != "due"]
+    assert (stopped["running"], stopped["moreStops"], stopped["change"]) == (True, 1.0, "later")
+    assert middle(stopped, "after") == middle(stopped, "laterSeconds") > 0
+    told = windlass("what-if", "--set-quota", "research.gpu=8", "--remove-job", "c", "--samples", "2").out
+    assert "runs" in told
+    assert "stopped, ~" in told
+    assert "1 job that runs would be stopped" in told
+
+
 def test_a_job_that_goes_makes_room(windlass: Run_) -> None:
     jobs = asked(windlass, "--remove-job", "default/b")
     assert middle(jobs["c"], "after") == 0.0
@@ -91,7 +109,7 @@ def test_what_has_ended_is_no_part_of_it(windlass: Run_, cluster: FakeCluster) -
     done = windlass("what-if", "--add", "1x8", "-o", "json", "--samples", "2")
     found = json.loads(done.out)
     assert [job["job"] for job in found["jobs"]] == ["c"]
-    assert found["totals"] == {"sooner": 1, "later": 0, "same": 0}
+    assert found["totals"] == {"sooner": 1, "later": 0, "same": 0, "stopped": 0}
     assert windlass("what-if", "--remove-job", "default/over").code == 3
 
 

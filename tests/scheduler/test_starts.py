@@ -70,7 +70,10 @@ async def test_what_waits_is_told_when_it_starts_and_the_hit_is_counted(api: Sch
         await running.settle(20)
         told = written(api, "second")
         assert told["estimate_seconds"] == pytest.approx(590, abs=12)
-        assert told["estimate_basis"].endswith("by 3 simulated courses")
+        assert told["estimate_basis"] == "by 3 simulated courses"
+        low, high = told["estimate_band"]
+        assert low < told["estimate_seconds"] < high
+        assert told["estimate_at"] == pytest.approx(api.clock.now(), abs=12)
         third = running.service.explain("default/third")
         assert third is not None
         assert third.estimate_seconds == pytest.approx(590 + 300, abs=12)

@@ -118,6 +118,8 @@ def test_who_is_evicted_begins_anew_and_one_that_shares_time_goes_on() -> None:
         assert courses["high"].started == NOW
         assert courses["low"].stops == 1
         assert courses["low"].ended == NOW + ends
+        assert courses["low"].started == NOW
+        assert courses["low"].anew == (NOW + 100 if share == "false" else None)
 
 
 def test_a_displaced_gang_waits_as_a_whole_for_what_it_lost() -> None:

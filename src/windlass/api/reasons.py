@@ -11,7 +11,7 @@ KEP-10852 tokens, Slurm's job reason codes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -446,8 +446,10 @@ class Explanation:
     """Why a group waits. ``code`` is the most severe blocker; ``blockers`` names all of them.
 
     ``position`` counts from 1 inside the queue (0: unknown); ``estimate_seconds`` is the time to the
-    start, ``None`` when nothing can be said, and ``estimate_basis`` what it depends on; ``holders`` are
-    the groups that hold what it needs. Each of ``changes``, the smallest first, would admit it on its own.
+    start, ``None`` when nothing can be said, and ``estimate_basis`` what it depends on. It counts from
+    ``estimate_at`` (Unix seconds; 0: not told), as do the earliest and the latest start that are likely in
+    ``estimate_band`` (the earliest alone where there is no latest). ``holders`` are the groups that hold
+    what it needs. Each of ``changes``, the smallest first, would admit it on its own.
     """
 
     code: Reason
@@ -459,6 +461,8 @@ class Explanation:
     ahead: tuple[str, ...] = ()
     estimate_seconds: float | None = None
     estimate_basis: str = ""
+    estimate_at: float = 0.0
+    estimate_band: tuple[float, ...] = ()
     changes: tuple[Change, ...] = ()
     remedies: tuple[str, ...] = ()
     nodes_considered: int = 0
@@ -472,10 +476,25 @@ class Explanation:
     def waiting_helps(self) -> str:
         return self.facts.waiting_helps
 
+    def as_of(self, now: float) -> Explanation:
+        """The same with the time to the start counted from ``now`` (Unix seconds): a record may be read long after
+        it was written. 0 once the start is due."""
+        if self.estimate_seconds is None or not self.estimate_at:
+            return self
+        passed = max(0.0, now - self.estimate_at)
+        return replace(
+            self,
+            estimate_seconds=max(0.0, self.estimate_seconds - passed),
+            estimate_band=tuple([max(0.0, seconds - passed) for seconds in self.estimate_band]),
+            estimate_at=self.estimate_at + passed,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON; empty entries are left out."""
         record = {key: value for key, value in asdict(self).items() if value not in (None, "", (), 0, {})}
         record["code"] = str(self.code)
+        if self.estimate_seconds is not None:
+            record["estimate_seconds"] = self.estimate_seconds
         record["waitingHelps"] = self.waiting_helps
         record["blockers"] = [
             {
@@ -513,6 +532,8 @@ class Explanation:
             ahead=tuple(record.get("ahead") or ()),
             estimate_seconds=record.get("estimate_seconds"),
             estimate_basis=record.get("estimate_basis", ""),
+            estimate_at=record.get("estimate_at", 0.0),
+            estimate_band=tuple(record.get("estimate_band") or ()),
             changes=tuple(
                 Change(
                     ChangeKind(c["kind"]),

@@ -41,6 +41,8 @@ NAMED = {"default": "", "volcano-like": VOLCANO, "kai-like": KAI} | {
 """Configurations that ``--policy`` knows by name."""
 QUIET = EngineConfig(reports=False)
 SHOWN = 20
+STOPPED = 0.5
+"""Who is stopped in more of the samples is said to be stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,8 @@ def document(found: Answer) -> dict[str, Any]:
         "samples": comparison.samples,
         "runningWithoutKnownEnd": found.endless,
         "running": found.running,
-        "totals": {kind: comparison.count(kind) for kind in ("sooner", "later", "same")},
+        "totals": {kind: comparison.count(kind) for kind in ("sooner", "later", "same")}
+        | {"stopped": sum(1 for shift in comparison.shifts if _stopped(shift))},
         "jobs": [_record(shift, found.both) for shift in comparison.shifts],
     }
 
@@ -266,8 +269,8 @@ def as_text(found: Answer) -> str:
                 shown_key(shift.group),
                 shown(shift.queue, found.both),
                 f"{shift.gpus:g}",
-                "runs" if shift.runs else _when(shift.before),
-                _when(shift.after),
+                _when(shift.before, shift.runs),
+                _when(shift.after, shift.runs),
                 _shift(shift),
             ]
             for shift in told[:SHOWN]
@@ -281,6 +284,9 @@ def as_text(found: Answer) -> str:
             lines.append(f"and {len(told) - SHOWN} more (-o json)\n")
     counts = [f"{comparison.count(kind)} {kind}" for kind in ("sooner", "later")]
     lines.append(f"{', '.join(counts)}, {comparison.count('same')} as before\n")
+    stopped = sum(1 for shift in told if _stopped(shift))
+    if stopped:
+        lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
     if found.endless:
         lines.append(
             f"{found.endless} of the {plural(found.running, 'job')} that run have no known end and never end here;"
@@ -289,8 +295,15 @@ def as_text(found: Answer) -> str:
     return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
 
 
-def _when(band: Band) -> str:
+def _stopped(shift: Shift) -> bool:
+    """Whether the change has it stopped, as a rule."""
+    return shift.runs and shift.stops >= STOPPED
+
+
+def _when(band: Band, runs: bool) -> str:
     """``~2h (1h to 3h)``; the band is left out where it is no wider than it is told."""
+    if runs and not band.high:
+        return "runs"
     low, middle, high = map(_time, (band.low, band.middle, band.high))
     return middle if low == high else f"{middle} ({low} to {high})"
 
@@ -302,9 +315,16 @@ def _time(seconds: float) -> str:
 
 
 def _shift(shift: Shift) -> str:
+    if _stopped(shift):
+        return f"stopped, {'never again' if isinf(shift.after.middle) else _apart(shift)}"
+    return _apart(shift)
+
+
+def _apart(shift: Shift) -> str:
     kind = kind_of(shift)
     if isinf(shift.later.middle):
-        return "only then" if shift.later.middle < 0 else "never starts"
+        never = "never again" if shift.runs else "never starts"
+        return "only then" if shift.later.middle < 0 else never
     parts = sorted(abs(value) for value in (shift.later.low, shift.later.high))
     same_side = shift.later.low * shift.later.high > 0 and not isinf(parts[1])
     low, middle, high = about(parts[0]), about(abs(shift.later.middle)), about(parts[1])

@@ -34,12 +34,14 @@ _ENDED_BY_OTHERS = (128 + 15, 128 + 9)
 
 @dataclass(slots=True)
 class Job:
-    """``kind``: Job, PodGroup or Pod. ``state``: the word of the STATE column."""
+    """``kind``: Job, PodGroup or Pod. ``state``: the word of the STATE column. ``seen``: when it was looked at, Unix
+    seconds; 0: nobody knows."""
 
     kind: str
     obj: Object
     pods: list[Object] = field(default_factory=list)
     group: Object | None = None
+    seen: float = 0.0
 
     @property
     def name(self) -> str:
@@ -187,12 +189,12 @@ class Job:
 
     @property
     def explanation(self) -> Explanation | None:
-        """Why it waits, as the scheduler recorded it; ``None`` when nothing is recorded."""
+        """Why it waits, as the scheduler recorded it, as of now; ``None`` when nothing is recorded."""
         for obj in (self.group, self.obj, *self.pods):
             text = ((obj or {}).get("metadata", {}).get("annotations") or {}).get(names.EXPLANATION)
             if text:
                 try:
-                    return Explanation.from_dict(msgspec.json.decode(text))
+                    return Explanation.from_dict(msgspec.json.decode(text)).as_of(self.seen)
                 except (msgspec.DecodeError, ValueError, KeyError, TypeError):
                     continue
         return None
@@ -316,11 +318,15 @@ def rank_words(pod: Mapping[str, Any]) -> str:
 def fetch(invocation: Invocation, namespace: str | None) -> list[Job]:
     """All jobs of a namespace (``None``: of all)."""
     client = invocation.client
-    return assemble(
+    found = assemble(
         client.list(VOLCANO_JOBS, namespace).items,
         [*client.list(POD_GROUPS, namespace).items, *_kai_groups(client, namespace)],
         client.list(PODS, namespace).items,
     )
+    now = invocation.clock.now()
+    for job in found:
+        job.seen = now
+    return found
 
 
 def _kai_groups(client: BlockingClient, namespace: str | None) -> list[Object]:
@@ -420,7 +426,7 @@ def find(invocation: Invocation, name: str) -> Job:
     if "Pod" in kinds:
         pod = client.find(PODS, wanted, space)
         if pod is not None:
-            return Job("Pod", pod, [pod], _group_of_pod(invocation, pod))
+            return _alone(invocation, pod)
     known = [job.name for job in fetch(invocation, space)]
     raise missing("jobs", wanted, known)
 
@@ -440,8 +446,13 @@ _KIND_WORDS = {
 }
 
 
+def _alone(invocation: Invocation, pod: Object) -> Job:
+    return Job("Pod", pod, [pod], _group_of_pod(invocation, pod), invocation.clock.now())
+
+
 def _with_members(invocation: Invocation, job: Job) -> Job:
     client = invocation.client
+    job.seen = invocation.clock.now()
     if job.kind == "Job":
         job.pods = client.list(PODS, job.namespace, labels=f"{names.JOB_NAME}={job.name}").items
         uid = job.obj["metadata"].get("uid")
@@ -473,5 +484,5 @@ def refresh(invocation: Invocation, job: Job) -> Job | None:
     if obj is None or obj["metadata"].get("uid") != job.obj["metadata"].get("uid"):
         return None
     if job.kind == "Pod":
-        return Job("Pod", obj, [obj], _group_of_pod(invocation, obj))
+        return _alone(invocation, obj)
     return _with_members(invocation, Job(job.kind, obj, group=obj if job.kind == "PodGroup" else None))

@@ -73,7 +73,7 @@ def brief(job: Job) -> str:
 
 
 def waiting(job: Job) -> str:
-    """``nodes in use, #2, ~5m``: short reason, position, time to the start."""
+    """``nodes in use, #2, ~5m``: short reason, position, time to the start; ``due`` once that has passed."""
     record = job.explanation
     if record is None:
         if job.gates:
@@ -84,7 +84,7 @@ def waiting(job: Job) -> str:
     if record.position:
         parts.append(f"#{record.position}")
     if record.estimate_seconds is not None:
-        parts.append(about(record.estimate_seconds))
+        parts.append(about(record.estimate_seconds) if record.estimate_seconds else "due")
     return ", ".join(parts)
 
 

@@ -178,6 +178,7 @@ class Diagnosis:
             ahead=ahead,
             estimate_seconds=seconds,
             estimate_basis=basis,
+            estimate_at=now if seconds is not None else 0.0,
             changes=changes,
         )
 

@@ -20,7 +20,6 @@ from math import inf
 from windlass.api.reasons import Explanation
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Bind
-from windlass.kits import durations
 from windlass.kits.clock import Clock
 from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
@@ -79,6 +78,11 @@ class Told:
         """From when it was told to the start."""
         return self.start - self.at
 
+    @property
+    def band(self) -> tuple[float, ...]:
+        """From when it was told to the earliest and the latest start, the earliest alone where there is no latest."""
+        return tuple([max(0.0, one - self.at) for one in (self.low, self.high) if one != inf])
+
 
 class StartEstimates:
     """``options``: those in force, asked each time. ``waits``: the groups that wait. ``changed`` is called with each
@@ -120,7 +124,13 @@ class StartEstimates:
         found = self._told.get(group)
         if found is None:
             return explanation
-        return replace(explanation, estimate_seconds=found.seconds, estimate_basis=found.basis)
+        return replace(
+            explanation,
+            estimate_seconds=found.seconds,
+            estimate_at=found.at,
+            estimate_band=found.band,
+            estimate_basis=found.basis,
+        )
 
     def bound(self, binds: Iterable[Bind]) -> None:
         """Groups start: how true was what they were told?"""
@@ -208,9 +218,7 @@ def _told(band: Band, now: float, lag: float, samples: int) -> Told:
     """``now``: the moment that was played from; it was ``lag`` seconds ago."""
     slack = max(LEAST_SLACK_SECONDS, SLACK * band.middle)
     low, high = max(0.0, band.low - slack), band.high + slack
-    late = "later" if high == inf else durations.write(high - lag)
-    plays = f"{samples} simulated course{'s' if samples > 1 else ''}"
-    basis = f"{durations.write(low - lag)} to {late} by {plays}"
+    basis = f"by {samples} simulated course{'s' if samples > 1 else ''}"
     return Told(now + lag, now + max(band.middle, lag), now + low, now + high, basis)
 
 

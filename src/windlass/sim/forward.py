@@ -124,11 +124,13 @@ def state_of(deltas: Iterable[Delta], now: float) -> State:
 @dataclass(slots=True)
 class Course:
     """What becomes of one group, Unix seconds. ``started``: when it first runs, the beginning for what runs already;
-    ``ended``: when it ends; ``None``: never. ``stops``: how often it had to stop."""
+    ``ended``: when it ends; ``None``: never. ``stops``: how often it had to stop; ``anew``: when it began from nothing
+    after the last stop that lost its work, ``inf``: never again; ``None``: nothing was lost."""
 
     started: float | None = None
     ended: float | None = None
     stops: int = 0
+    anew: float | None = None
 
 
 class Forward:
@@ -229,11 +231,13 @@ class Forward:
 
     def _stop(self, work: _Work, now: float) -> None:
         assert work.since is not None
-        work.done = now - work.since if opted_in(work.group, ()) else 0.0
+        kept = opted_in(work.group, ())
+        work.done = now - work.since if kept else 0.0
         work.since = None
         work.plan += 1
         course = self.courses[work.group.key]
         course.stops += 1
+        course.anew = course.anew if kept else inf
         course.ended = None
         self._waiting.add(work.group.key)
 
@@ -247,6 +251,8 @@ class Forward:
         course = self.courses[key]
         if course.started is None:
             course.started = now
+        elif course.anew == inf:
+            course.anew = now
         self._waiting.discard(key)
         work.plan += 1
         limits = [task.run_limit for task in work.tasks.values() if task.run_limit is not None]

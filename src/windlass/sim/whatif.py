@@ -44,9 +44,9 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """One group that is there in both. ``before``, ``after``: seconds from now to its start, 0 for what runs.
-    ``later``: after less before, sample by sample (less than nothing: sooner). ``stops``: how often more it is
-    stopped, on the mean. ``runs``: whether it runs already."""
+    """One group that is there in both. ``before``, ``after``: seconds from now to its start; of what runs 0, or to when
+    it begins anew after it was stopped and lost its work. ``later``: after less before, sample by sample (less than
+    nothing: sooner). ``stops``: how often more it is stopped, on the mean. ``runs``: whether it runs already."""
 
     group: str
     queue: str
@@ -60,7 +60,8 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``shifts``: of everybody who waits in either world, or starts at another time. ``samples``: how many."""
+    """``shifts``: of everybody who waits in either world, or is stopped there and begins anew. ``samples``: how
+    many."""
 
     shifts: Sequence[Shift]
     samples: int
@@ -114,14 +115,15 @@ def compare(
     running = {task.group for task in before.state.tasks.values() if task.state in RUNS}
     shifts: list[Shift] = []
     for key, group in after.state.groups.items():
-        first = [_seconds(one.get(key), before.state.now) for one, _ in pairs]
-        second = [_seconds(two.get(key), after.state.now) for _, two in pairs]
+        runs = key in running
+        first = [_seconds(one.get(key), before.state.now, runs) for one, _ in pairs]
+        second = [_seconds(two.get(key), after.state.now, runs) for _, two in pairs]
         if key not in gpus or not (any(first) or any(second)):
             continue
         later = [_difference(a, b) for a, b in zip(first, second, strict=True)]
         more = sum(_stops(two.get(key)) - _stops(one.get(key)) for one, two in pairs) / len(pairs)
         bands = Band.of(first), Band.of(second), Band.of(later)
-        shifts.append(Shift(key, group.queue, gpus[key], *bands, more, key in running))
+        shifts.append(Shift(key, group.queue, gpus[key], *bands, more, runs))
     return Comparison(sorted(shifts, key=_order), draws.samples)
 
 
@@ -130,8 +132,11 @@ def _order(shift: Shift) -> tuple[float, str]:
     return (-abs(shift.later.middle), shift.group)
 
 
-def _seconds(course: Course | None, now: float) -> float:
-    return course.started - now if course is not None and course.started is not None else inf
+def _seconds(course: Course | None, now: float, runs: bool) -> float:
+    """To the start; of what ``runs``, to the last that was from nothing."""
+    if course is None or course.started is None:
+        return inf
+    return (course.anew if runs and course.anew is not None else course.started) - now
 
 
 def _stops(course: Course | None) -> int:

@@ -16,6 +16,7 @@ from windlass.cli.output import emit
 from windlass.cli.tables import pairs
 from windlass.cli.why import ahead, blocker_line, brief, group_title, short_names, verdict
 from windlass.cli.words import about, joined, places, plural
+from windlass.kits import durations
 
 _PATIENCE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.1
@@ -109,12 +110,23 @@ def _nearest(miss: NearMiss) -> str:
     return f"{miss.node}: {miss.lacks}"
 
 
+def _estimate(record: Explanation) -> str:
+    """``starts in ~8m (6m30s to 11m0s by 10 simulated courses)``."""
+    if record.estimate_seconds is None:
+        return ""
+    when = f"in {about(record.estimate_seconds)}" if record.estimate_seconds else "any moment now"
+    band = ""
+    if record.estimate_band and record.estimate_seconds:
+        low, *high = map(durations.write, record.estimate_band)
+        band = f"{low} to {high[0] if high else 'later'} "
+    basis = f" ({band}{short_names(record.estimate_basis)})" if record.estimate_basis else ""
+    return f"starts {when}{basis}"
+
+
 def waiting_text(job: Job, record: Explanation) -> str:
     """Everything the record says, the two questions first: will it run, and what must change."""
     place = f"#{record.position} in {job.queue}" if record.position else ""
-    estimate = f"starts in {about(record.estimate_seconds)}" if record.estimate_seconds is not None else ""
-    if estimate and record.estimate_basis:
-        estimate = f"{estimate} ({short_names(record.estimate_basis)})"
+    estimate = _estimate(record)
     changes = "\n".join(change.sentence for change in record.changes)
     nearest = _nearest(record.nearest) if record.nearest else ""
     considered = f" (of {plural(record.nodes_considered, 'node')})" if record.nodes_considered else ""
