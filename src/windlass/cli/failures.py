@@ -53,17 +53,16 @@ _NO_CLUSTER = frozenset({"up", "down", "help", "completion", "crds", "version", 
 
 def aimed(error: WindlassError, flags: str) -> WindlassError:
     """The error with remedies that name the cluster that was meant (``--context NAME``), so that they can be copied."""
-
-    def named(remedy: str) -> str:
-        command, _, rest = remedy.partition(" ")
-        if command not in ("windlass", "kubectl") or not rest or "--context" in rest:
-            return remedy
-        return remedy if rest.split()[0] in _NO_CLUSTER else f"{command} {flags} {rest}"
-
-    if not flags:
-        return error
-    remedies = [named(remedy) for remedy in error.remedies]
+    remedies = [aimed_remedy(remedy, flags) for remedy in error.remedies]
     return WindlassError(error.code, error.message, evidence=error.evidence, remedies=remedies)
+
+
+def aimed_remedy(remedy: str, flags: str) -> str:
+    """A command line with the flags by which the user named a cluster; other words as they are."""
+    command, _, rest = remedy.partition(" ")
+    if not flags or command not in ("windlass", "kubectl") or not rest or "--context" in rest:
+        return remedy
+    return remedy if rest.split()[0] in _NO_CLUSTER else f"{command} {flags} {rest}"
 
 
 # Words and short names of the kinds in codes and commands.

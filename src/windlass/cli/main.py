@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("Daemon", "Start the control plane on this box."),
     "down": ("Daemon", "Stop the control plane and everything that it runs."),
     "status": ("Daemon", "Show the health, the capacity and the queues."),
-    "doctor": ("Daemon", "Check this box and say how to mend what is wrong."),
+    "doctor": ("Daemon", "Check this box, or a cluster, and say how to mend what is wrong."),
     "run": ("Jobs", "Run a command as a job and follow it."),
     "submit": ("Jobs", "Queue a command as a job and return."),
     "ps": ("Jobs", "List jobs: where they run, or why they wait."),

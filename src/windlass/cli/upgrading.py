@@ -52,7 +52,7 @@ class Finding:
 def check(client: BlockingClient, namespace: str = NAMESPACE) -> list[Finding]:
     """Everything that should be known before this version is installed. Raises ``StatusError``, ``Unreachable``."""
     return [
-        *_server(client),
+        server(client),
         *_installed(client, namespace),
         *(finding for definition in definitions() for finding in _definition(client, definition)),
         *_configuration(client, namespace),
@@ -68,18 +68,18 @@ def _numbers(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def _server(client: BlockingClient) -> Iterator[Finding]:
+def server(client: BlockingClient) -> Finding:
+    """Whether this version runs on the API server's. Raises ``StatusError``, ``Unreachable``."""
     answer = msgspec.json.decode(client.call(Request("GET", "/version")))
     text = str(answer.get("gitVersion", ""))
     newest = _numbers(schema.kubernetes_version())
     if _numbers(text) < OLDEST_KUBERNETES:
         oldest = ".".join(map(str, OLDEST_KUBERNETES))
-        yield Finding(STOP, "API server", f"{text}: older than {oldest}", "upgrade Kubernetes first")
-    elif _numbers(text) > newest:
+        return Finding(STOP, "API server", f"{text}: older than {oldest}", "upgrade Kubernetes first")
+    if _numbers(text) > newest:
         words = f"{text}: newer than {newest[0]}.{newest[1]}, with which this version was tested"
-        yield Finding(NOTE, "API server", words, "look for a newer Windlass")
-    else:
-        yield Finding(GOOD, "API server", text)
+        return Finding(NOTE, "API server", words, "look for a newer Windlass")
+    return Finding(GOOD, "API server", text)
 
 
 def _installed(client: BlockingClient, namespace: str) -> Iterator[Finding]:

@@ -1,11 +1,11 @@
-"""``windlass doctor``: what is wrong with this box, and how to mend it."""
+"""``windlass doctor``: what is wrong with this box, or with a cluster, and how to mend it."""
 
 from __future__ import annotations
 
 import click
 
-from windlass.cli import failures
-from windlass.cli.checks import FAIL, OK, all_checks
+from windlass.cli import checks, failures
+from windlass.cli.checks import FAIL, OK
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
@@ -14,13 +14,22 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command("doctor")
-@standard(namespace=False)
+@standard()
 def command(invocation: Invocation) -> int:
-    """Check this box and say how to mend what is wrong."""
+    """Check this box, or a cluster, and say how to mend what is wrong.
+
+    With --context or --kubeconfig the cluster is checked: is Windlass there, does it decide, what may you do.
+    """
+    if invocation.target.remote:
+        from windlass.cli import clusterchecks
+
+        found = clusterchecks.all_checks(invocation)
+    else:
+        found = checks.all_checks(invocation)
     out = invocation.out
     records = []
     failed = 0
-    for finding in all_checks(invocation):
+    for finding in found:
         records.append(finding.as_record())
         failed += finding.level == FAIL
         if invocation.structured:
@@ -29,7 +38,7 @@ def command(invocation: Invocation) -> int:
             f"{out.paint(f'{finding.level:<4}', _COLOURS[finding.level])}  {finding.name}: {finding.text}"
         )
         if finding.remedy and finding.level != OK:
-            out.line(f"      try: {finding.remedy}")
+            out.line(f"      try: {failures.aimed_remedy(finding.remedy, invocation.surroundings.aim)}")
     if invocation.structured:
         emit(invocation, {"checks": records}, names=[r["check"] for r in records if r["level"] != OK])
     return failures.FAILED if failed else failures.OK

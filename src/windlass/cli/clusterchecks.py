@@ -1,0 +1,178 @@
+"""What ``windlass --context NAME doctor`` looks at: a cluster instead of this box.
+
+Each check says what it found and, when something is wrong, the remedy. What this user may not see is said so, and is
+no failure: a researcher has rights in one namespace only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from windlass.api.errors import StatusError, WindlassError
+from windlass.api.quantities import is_device
+from windlass.api.resources import LEASES, NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS, Resource
+from windlass.cli import upgrading
+from windlass.cli.checks import FAIL, OK, WARN, Finding
+from windlass.cli.failures import unless_refused
+from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
+from windlass.cli.invocation import Invocation
+from windlass.cli.words import moment, plural
+from windlass.client.transport import Request
+
+_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False
+)
+_LEVELS = {upgrading.GOOD: OK, upgrading.NOTE: WARN, upgrading.STOP: FAIL}
+_PRESENT = "nvidia.com/gpu.present"
+"""The label that feature discovery gives a node with GPUs of NVIDIA."""
+_PART_OF = "app.kubernetes.io/part-of=windlass"
+Json = dict[str, Any]
+
+
+def all_checks(invocation: Invocation) -> Iterator[Finding]:
+    """Every check in order. A server that does not answer ends them."""
+    try:
+        yield from _server(invocation)
+    except WindlassError as error:
+        remedy = error.remedies[0] if error.remedies else "kubectl config view --minify"
+        yield Finding("API server", FAIL, error.message, remedy)
+        return
+    checks: Sequence[tuple[str, Callable[[Invocation], Iterator[Finding]]]] = (
+        ("kinds", _kinds),
+        ("windlass", _windlass),
+        ("nodes", _nodes),
+        ("your rights", _rights),
+    )
+    for name, check in checks:
+        try:
+            yield from check(invocation)
+        except (StatusError, WindlassError) as error:
+            yield Finding(name, WARN, f"could not be checked: {error}")
+
+
+def _server(invocation: Invocation) -> Iterator[Finding]:
+    client = invocation.client
+    try:
+        found = upgrading.server(client)
+        client.call(Request("GET", "/readyz"))
+    except StatusError as error:
+        remedy = "kubectl auth whoami" if error.code == 401 else "kubectl get --raw '/readyz?verbose'"
+        yield Finding("API server", FAIL, f"{client.connection.where}: {error}", remedy)
+        return
+    yield Finding(
+        "API server", _LEVELS[found.level], f"{found.words} on {client.connection.where}", found.remedy
+    )
+
+
+def _kinds(invocation: Invocation) -> Iterator[Finding]:
+    missing = []
+    for resource in (QUEUES, POD_GROUPS, VOLCANO_JOBS):
+        try:
+            served = invocation.client.call(Request("GET", f"/apis/{resource.api_version}"))
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            served = b""
+        if f'"{resource.plural}"'.encode() not in served:
+            missing.append(resource.qualified)
+    if missing:
+        yield Finding("kinds", FAIL, f"not served: {', '.join(missing)}", "windlass install")
+    else:
+        yield Finding("kinds", OK, "queues, gangs and jobs are served")
+
+
+def _windlass(invocation: Invocation) -> Iterator[Finding]:
+    client = invocation.client
+    found = unless_refused(lambda: client.list(DEPLOYMENTS, labels=_PART_OF).items, None)
+    if found is None:
+        yield Finding("windlass", WARN, "you may not see whether it is installed", "ask an administrator")
+        return
+    if not found:
+        yield Finding("windlass", FAIL, "is not installed", "windlass install")
+    for deployment in found:
+        metadata, wanted = deployment["metadata"], deployment["spec"].get("replicas", 1)
+        ready = (deployment.get("status") or {}).get("readyReplicas") or 0
+        level = OK if ready >= wanted > 0 else WARN if ready else FAIL
+        text = f"{metadata['namespace']}/{metadata['name']}: {ready} of {wanted} ready"
+        yield Finding("windlass", level, text, f"kubectl -n {metadata['namespace']} describe pods")
+    for namespace in sorted({deployment["metadata"]["namespace"] for deployment in found}):
+        for lease in DEPLOYED:
+            yield from _leader(invocation, lease, namespace)
+
+
+def _leader(invocation: Invocation, name: str, namespace: str) -> Iterator[Finding]:
+    """Who holds a lease, and whether he still renews it."""
+    client = invocation.client
+    lease = unless_refused(lambda: client.find(LEASES, name, namespace), None)
+    spec = (lease or {}).get("spec") or {}
+    remedy = f"kubectl -n {namespace} logs deployment/{name}"
+    if not spec.get("holderIdentity") or not spec.get("renewTime"):
+        yield Finding("leader", FAIL, f"nobody leads {namespace}/{name}", remedy)
+        return
+    ago = invocation.clock.now() - moment(spec["renewTime"])
+    late = ago > float(spec.get("leaseDurationSeconds") or 15)
+    text = f"{spec['holderIdentity']} leads {namespace}/{name}, said so {max(0.0, ago):.0f} s ago"
+    yield Finding("leader", FAIL if late else OK, text, remedy)
+
+
+def _nodes(invocation: Invocation) -> Iterator[Finding]:
+    client = invocation.client
+    nodes = unless_refused(lambda: client.list(NODES).items, None)
+    if nodes is None:
+        return
+    unready = [node["metadata"]["name"] for node in nodes if not _is_ready(node)]
+    text = f"{len(nodes) - len(unready)} of {len(nodes)} ready"
+    named = f"; not ready: {_some(unready)}" if unready else ""
+    yield Finding("nodes", WARN if unready or not nodes else OK, text + named, "windlass node ls")
+    without = [
+        node["metadata"]["name"]
+        for node in nodes
+        if (node["metadata"].get("labels") or {}).get(_PRESENT) == "true" and not _has_devices(node)
+    ]
+    if without:
+        text = f"{_some(without)}: the label {_PRESENT} says that there are GPUs, the kubelet offers none"
+        yield Finding(
+            "gpus", WARN, text, "kubectl get pods -A -o wide, for the device plug-in of these nodes"
+        )
+
+
+def _is_ready(node: Json) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _has_devices(node: Json) -> bool:
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    return any(is_device(name) and str(amount) != "0" for name, amount in offered.items())
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'more node')}" if len(names) > 3 else "")
+
+
+def _rights(invocation: Invocation) -> Iterator[Finding]:
+    """What the commands of somebody who runs jobs need."""
+    space = invocation.home_namespace
+    needs = (
+        (
+            "create",
+            VOLCANO_JOBS,
+            space,
+            f"submit jobs in {space}",
+            "an administrator binds the cluster role edit there",
+        ),
+        ("list", QUEUES, "", "see queues", "an administrator sets rbac.queueReaders of the chart"),
+        ("list", NODES, "", "see nodes (node ls, gpu ls, plan, what-if)", "an administrator grants it: get, list nodes"),
+    )
+    for verb, resource, namespace, words, remedy in needs:
+        asked = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+        body = {
+            "apiVersion": _REVIEWS.api_version,
+            "kind": _REVIEWS.kind,
+            "spec": {"resourceAttributes": asked},
+        }
+        answer = invocation.client.create(_REVIEWS, body)
+        allowed = bool((answer.get("status") or {}).get("allowed"))
+        text = f"you may {'' if allowed else 'not '}{words}"
+        yield Finding("your rights", OK if allowed else WARN, text, remedy)

@@ -1,0 +1,161 @@
+"""``windlass --context NAME doctor``: what is wrong with a cluster, as far as this user may see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import LEASES, NODES, Resource
+from windlass.cli import clusterchecks
+from windlass.cli.checks import FAIL, OK, WARN
+from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
+from windlass.cli.invocation import Invocation, Surroundings, Target
+from windlass.client.answers import ListResult
+from windlass.client.blocking import BlockingClient
+from windlass.client.connection import Connection
+from windlass.client.errors import Unreachable
+from windlass.client.transport import Request
+from windlass.kits.state import StateFolder
+from windlass.kits.timestamps import rfc3339_micro
+
+Json = dict[str, Any]
+NOW = 1_790_000_000.0
+
+
+class Clock:
+    def now(self) -> float:
+        return NOW
+
+    def monotonic(self) -> float:
+        return NOW
+
+    def pause(self, seconds: float) -> None:
+        del seconds
+
+
+class Cluster:
+    """``refused``: kinds that this user may not see."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(server="https://there:6443")
+        self.version = "v1.36.3"
+        self.served = ["queues", "podgroups", "jobs"]
+        self.renewed = {name: NOW - 1 for name in DEPLOYED}
+        self.ready = 2
+        self.nodes: list[Json] = []
+        self.refused: tuple[Resource, ...] = ()
+        self.on_warning: Callable[[str], None] | None = None
+
+    def call(self, request: Request) -> bytes:
+        if request.path == "/version":
+            return json.dumps({"gitVersion": self.version}).encode()
+        if request.path == "/readyz":
+            return b"ok"
+        return json.dumps([{"name": name} for name in self.served]).encode()
+
+    def _check(self, resource: Resource) -> None:
+        if resource in self.refused:
+            raise StatusError({"code": 403, "message": "no"})
+
+    def list(self, resource: Resource, labels: str = "") -> ListResult:
+        self._check(resource)
+        if resource is NODES:
+            return ListResult(self.nodes, "1")
+        assert labels == "app.kubernetes.io/part-of=windlass"
+        status = {"readyReplicas": self.ready}
+        metadata = [{"name": name, "namespace": "windlass-system"} for name in self.renewed]
+        return ListResult([{"metadata": m, "spec": {"replicas": 2}, "status": status} for m in metadata], "1")
+
+    def find(self, resource: Resource, name: str, namespace: str) -> Json:
+        self._check(resource)
+        assert (resource, namespace) == (LEASES, "windlass-system")
+        spec = {
+            "holderIdentity": "a",
+            "renewTime": rfc3339_micro(self.renewed[name]),
+            "leaseDurationSeconds": 15,
+        }
+        return {"spec": spec}
+
+    def create(self, resource: Resource, body: Json) -> Json:
+        assert resource.kind == "SelfSubjectAccessReview"
+        asked = body["spec"]["resourceAttributes"]["resource"]
+        return {"status": {"allowed": asked not in {kind.plural for kind in self.refused}}}
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def found(cluster: Cluster, tmp_path: Path) -> Callable[[], list[tuple[str, str, str]]]:
+    def look() -> list[tuple[str, str, str]]:
+        around = Surroundings(connect=lambda _: cast(BlockingClient, cluster), clock=Clock())
+        invocation = Invocation(around, Target(StateFolder(tmp_path), context="there"), namespace="team")
+        return [(one.name, one.level, one.text) for one in clusterchecks.all_checks(invocation)]
+
+    return look
+
+
+def node(name: str, ready: bool = True, gpus: str = "8", label: str = "true") -> Json:
+    return {
+        "metadata": {"name": name, "labels": {"nvidia.com/gpu.present": label}},
+        "status": {
+            "allocatable": {"cpu": "8", "nvidia.com/gpu": gpus},
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+        },
+    }
+
+
+def test_all_is_well(cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]) -> None:
+    cluster.nodes = [node("a"), node("b", gpus="0", label="false")]
+    assert {level for _, level, _ in found()} == {OK}
+
+
+def test_what_is_wrong_is_told(cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]) -> None:
+    cluster.version = "v1.29.0"
+    cluster.served = ["queues", "podgroups"]
+    cluster.ready = 1
+    cluster.renewed["windlass-scheduler"] = NOW - 60
+    cluster.nodes = [node("a", ready=False), node("b", gpus="0")]
+    wrong = [one for one in found() if one[1] != OK]
+    assert wrong == [
+        ("API server", FAIL, "v1.29.0: older than 1.30 on https://there:6443"),
+        ("kinds", FAIL, "not served: jobs.batch.volcano.sh"),
+        ("windlass", WARN, "windlass-system/windlass-scheduler: 1 of 2 ready"),
+        ("windlass", WARN, "windlass-system/windlass-controllers: 1 of 2 ready"),
+        ("leader", FAIL, "a leads windlass-system/windlass-scheduler, said so 60 s ago"),
+        ("nodes", WARN, "1 of 2 ready; not ready: a"),
+        (
+            "gpus",
+            WARN,
+            "b: the label nvidia.com/gpu.present says that there are GPUs, the kubelet offers none",
+        ),
+    ]
+
+
+def test_what_may_not_be_seen_is_no_failure(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    cluster.refused = (NODES, DEPLOYMENTS)
+    assert [one for one in found() if one[1] != OK] == [
+        ("windlass", WARN, "you may not see whether it is installed"),
+        ("your rights", WARN, "you may not see nodes (node ls, gpu ls, plan, what-if)"),
+    ]
+
+
+def test_a_server_that_does_not_answer_ends_it(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_: Request) -> bytes:
+        raise Unreachable("WL-SERVER-503", "there:6443: connection refused")
+
+    monkeypatch.setattr(cluster, "call", away)
+    ((name, level, text),) = found()
+    assert (name, level) == ("API server", FAIL)
+    assert "connection refused" in text
