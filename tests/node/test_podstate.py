@@ -334,6 +334,16 @@ def test_the_deadline_counts_from_the_first_start_also_after_a_restart_of_the_ag
     assert Remind(15.0, Kind.DEADLINE) in machine.pending()
 
 
+def test_a_pod_whose_containers_were_all_lost_is_over_and_may_be_deleted() -> None:
+    world = World(spec("Never"))
+    world.machine.resume(50.0, {"main": (0, None)}, "10.0.0.1")
+    world.tell(Kind.EXITED, "main", exit=ended(137))
+    world.tell(Kind.RESUMED)
+    world.tell(Kind.DELETE, grace_seconds=30)
+    assert TearDown() in world.out
+    assert world.tell(Kind.TORN_DOWN) == [DeleteObject()]
+
+
 def test_what_cannot_be_prepared_is_told_once_and_tried_again_ever_more_rarely() -> None:
     world = World(spec())
     why = {"reason": "FailedMount", "message": 'configmap "x" not found'}

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from faketransport import FakeTransport, ok
 from nodebox import NODE, NodeBox, pod, serving
 
 from windlass.api import annotations
+from windlass.api.errors import failure
 from windlass.api.nodes import node_object
 from windlass.api.resources import LEASES, NODES, PODS
+from windlass.client.client import Client
+from windlass.client.informers import Informer
+from windlass.client.retries import NEVER
+from windlass.client.transport import Request, Response
+from windlass.kits.clock import FakeClock
+from windlass.kits.rng import seeded
 from windlass.node.options import AgentOptions
 from windlass.node.podrecord import PodDecoder
+from windlass.node.simulated import SimulatedNodes, decode_simulated
 
 
 @pytest.fixture
@@ -152,3 +162,87 @@ async def test_a_new_agent_gives_no_address_twice(fleet: NodeBox) -> None:
         await fleet.phase(f"after-{number}", "Running")
     pods = (await fleet.client.list(PODS, "default")).items
     assert len({pod["status"]["podIP"] for pod in pods}) == 6
+
+
+class Scene:
+    """Simulated nodes without a server: objects are shown by hand, requests end in ``answer``."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.refused = 0
+        self.written: list[Any] = []
+        client = Client(FakeTransport(self.answer), clock=self.clock, rng=seeded(1), retries=NEVER)
+        self.nodes: Informer[Any] = Informer(NODES, decode_simulated)
+        self.pods: Informer[Any] = Informer(PODS, PodDecoder(NODE))
+        self.fleet = SimulatedNodes(client, self.clock, self.nodes, self.pods, start_seconds=0.1)
+
+    def answer(self, request: Request) -> Response | Exception:
+        self.written.append((request.path, msgspec.json.decode(request.body)))
+        if self.refused:
+            self.refused -= 1
+            return failure(503, "ServiceUnavailable", "the server starts", {})
+        return ok({})
+
+    def show(self, informer: Informer[Any], obj: dict[str, Any]) -> None:
+        record = informer.decode(msgspec.Raw(msgspec.json.encode(obj)))
+        key = f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}".strip("/")
+        informer.tell(informer.put(key, record), record)
+
+    def statuses(self, path: str) -> list[Any]:
+        return [body["status"] for written, body in self.written if written == f"{path}/status"]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    task = asyncio.ensure_future(scene.fleet.run())
+    yield scene
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+def bound(name: str, node: str = "n") -> dict[str, Any]:
+    spec = sim_pod(name, node)
+    spec["metadata"] |= {"uid": f"uid-{name}", "namespace": "default"}
+    return spec
+
+
+async def test_a_pod_keeps_its_address_until_the_server_has_taken_it(scene: Scene) -> None:
+    scene.show(scene.nodes, node_object("n"))
+    await scene.clock.advance(2)
+    scene.refused = 3
+    scene.show(scene.pods, bound("p"))
+    await scene.clock.advance(10)
+    told = scene.statuses("/api/v1/namespaces/default/pods/p")
+    assert len(told) == 4
+    assert len({status["podIP"] for status in told}) == 1
+
+
+async def test_a_node_that_could_not_be_greeted_is_greeted_again(scene: Scene) -> None:
+    scene.refused = 2
+    node = node_object("n")
+    del node["status"]["conditions"]
+    scene.show(scene.nodes, node)
+    await scene.clock.advance(3)
+    told = scene.statuses("/api/v1/nodes/n")
+    assert len(told) == 3
+    assert any(one["type"] == "Ready" for one in told[-1]["conditions"])
+
+
+async def test_pods_are_looked_through_once_for_nodes_that_come_together(scene: Scene) -> None:
+    looks = []
+
+    class Counted(dict[str, Any]):
+        def values(self) -> Any:
+            looks.append(len(self))
+            return super().values()
+
+    for number in range(50):
+        scene.show(scene.pods, bound(f"p{number}", f"n{number}"))
+    scene.pods.items = Counted(scene.pods.items)
+    for number in range(50):
+        scene.show(scene.nodes, node_object(f"n{number}"))
+    await scene.clock.advance(20)
+    assert looks == [50]
+    for number in range(50):
+        assert scene.statuses(f"/api/v1/namespaces/default/pods/p{number}")

@@ -70,6 +70,9 @@ POD_TABLE: Mapping[tuple[PodStep, Kind], str] = {
     (PodStep.RUNNING, Kind.DELETE): "_delete",
     (PodStep.RUNNING, Kind.DEADLINE): "_deadline",
     (PodStep.RUNNING, Kind.EVICT): "_evict",
+    # Containers that were lost have ended all: the pod is past this before it is told that it was resumed.
+    (PodStep.ENDING, Kind.RESUMED): "_nothing",
+    (PodStep.TEARDOWN, Kind.RESUMED): "_nothing",
     (PodStep.ENDING, Kind.DELETE): "_delete",
     (PodStep.ENDING, Kind.DEADLINE): "_nothing",
     (PodStep.ENDING, Kind.EVICT): "_delete_sooner",

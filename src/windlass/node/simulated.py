@@ -117,8 +117,12 @@ class SimulatedNodes:
         """uid → Unix time at which the pod began to run, for what is still running."""
         self._addresses = itertools.count(1)
         self._held: dict[str, str] = {}
-        """Address → uid of the pod that has it, of those that run; a restart of the agent finds them."""
+        """uid → address of the pods that run or are about to; a restart of the agent finds them."""
+        self._taken: set[str] = set()
+        """Those addresses."""
         self._refresh: deque[str] = deque()
+        self._fresh: set[str] = set()
+        """Nodes that have just been seen, whose pods are still to be looked for."""
         nodes.add_handler(self._node_added, None, None)
         pods.add_handler(self._pod_added, self._pod_changed, self._pod_removed)
 
@@ -130,8 +134,14 @@ class SimulatedNodes:
 
     def _node_added(self, node: SimulatedNode) -> None:
         self._refresh.append(node.name)
+        if not self._fresh:  # one look through the pods for all nodes that come together
+            asyncio.get_running_loop().call_soon(self._look_for_pods)
+        self._fresh.add(node.name)
+
+    def _look_for_pods(self) -> None:
+        fresh, self._fresh = self._fresh, set()
         for pod in list(self._pods.items.values()):
-            if pod.node == node.name:
+            if pod.node in fresh:
                 self._consider(pod)
 
     def _pod_added(self, pod: PodRecord) -> None:
@@ -139,20 +149,30 @@ class SimulatedNodes:
         self._consider(pod)
 
     def _note_address(self, pod: PodRecord) -> None:
-        if pod.address and not pod.is_over:
-            self._held[pod.address] = pod.uid
-        elif pod.address and self._held.get(pod.address) == pod.uid:
-            del self._held[pod.address]
+        if pod.is_over:
+            self._free(pod.uid)
+        elif pod.address:
+            self._hold(pod.uid, pod.address)
 
-    def _free_address(self, uid: str) -> str:
-        """One that no running pod has; it is this pod's from now on."""
-        for _ in range(len(self._held) + 1):
-            place = next(self._addresses) % (_ADDRESSES.num_addresses - 2) + 1
+    def _hold(self, uid: str, address: str) -> None:
+        self._free(uid)
+        self._held[uid] = address
+        self._taken.add(address)
+
+    def _free(self, uid: str) -> None:
+        self._taken.discard(self._held.pop(uid, ""))
+
+    def _address(self, uid: str) -> str:
+        """The pod's, also if it could not be told to the server at first; else one that no other pod has."""
+        usable = _ADDRESSES.num_addresses - 2
+        while uid not in self._held:
+            if len(self._taken) == usable:
+                raise RuntimeError("every address for simulated pods is held")
+            place = next(self._addresses) % usable + 1
             address = str(_ADDRESSES.network_address + place)
-            if address not in self._held:
-                self._held[address] = uid
-                return address
-        raise RuntimeError("every address for simulated pods is held")
+            if address not in self._taken:
+                self._hold(uid, address)
+        return self._held[uid]
 
     def _pod_changed(self, old: PodRecord, new: PodRecord) -> None:
         self._note_address(new)
@@ -161,8 +181,7 @@ class SimulatedNodes:
 
     def _pod_removed(self, pod: PodRecord) -> None:
         self._began.pop(pod.uid, None)
-        if self._held.get(pod.address) == pod.uid:
-            del self._held[pod.address]
+        self._free(pod.uid)
 
     def _consider(self, pod: PodRecord) -> None:
         if not pod.node or pod.node not in self._nodes.items:
@@ -242,7 +261,7 @@ class SimulatedNodes:
         if act is Act.RUN:
             if pod.phase != "Pending":
                 return
-            change = running_status(pod.containers, now, self._free_address(pod.uid))
+            change = running_status(pod.containers, now, self._address(pod.uid))
             self._began[pod.uid] = now
         else:
             began = self._began.get(pod.uid, now)
@@ -265,12 +284,15 @@ class SimulatedNodes:
         ring: deque[str] = deque()
         owed = 0.0
         while True:
-            while self._refresh:
+            for _ in range(len(self._refresh)):
                 name = self._refresh.popleft()
                 node = self._nodes.items.get(name)
-                if node is not None:
-                    await self._attend(self._greet(node), name)
+                if node is None:
+                    continue
+                if await self._attend(self._greet(node), name):
                     ring.append(name)
+                else:
+                    self._refresh.append(name)
             owed += len(ring) * _TICK_SECONDS / LEASE_PERIOD_SECONDS
             for _ in range(min(int(owed), len(ring))):
                 owed -= 1.0
@@ -281,11 +303,14 @@ class SimulatedNodes:
                 await self._attend(renew_lease(self._client, name, self._clock.now(), LEASE_SECONDS), name)
             await self._clock.sleep(_TICK_SECONDS)
 
-    async def _attend(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    async def _attend(self, work: Coroutine[Any, Any, None], name: str) -> bool:
+        """Whether the server took it."""
         try:
             await work
         except (StatusError, Unreachable) as error:
             _log.warning("simulated node %s: %s", name, error)
+            return False
+        return True
 
     async def _greet(self, node: SimulatedNode) -> None:
         if not node.has_conditions:
