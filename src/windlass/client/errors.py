@@ -6,6 +6,7 @@ An answer of the server that says no is an :class:`windlass.api.errors.StatusErr
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Sequence
 
 from windlass.api.errors import WindlassError
@@ -19,6 +20,7 @@ PROTOCOL = "WL-SERVER-505"
 KUBECONFIG = "WL-KUBECONFIG-422"
 KUBECONFIG_MISSING = "WL-KUBECONFIG-404"
 CREDENTIALS = "WL-CREDENTIALS-401"
+_LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
 
 
 class Unreachable(WindlassError):
@@ -46,10 +48,6 @@ class Unreachable(WindlassError):
 def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
     """Why a connection to ``where`` could not be made, in words, with what to do about it."""
     evidence = f"{where}: {error.strerror or error}"
-    remedies = (
-        "windlass up",
-        "windlass status",
-    )
     number = error.errno
     if unix and number in (errno.ENOENT, errno.ECONNREFUSED):
         what = "there is no socket" if number == errno.ENOENT else "nobody listens on the socket"
@@ -57,7 +55,7 @@ def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
             NOT_RUNNING,
             f"the control plane is not running: {what} {where}",
             evidence=evidence,
-            remedies=remedies,
+            remedies=("windlass up", "windlass status"),
             refused=True,
         )
     if unix and number in (errno.EACCES, errno.EPERM):
@@ -72,7 +70,10 @@ def connect_failed(error: OSError, where: str, *, unix: bool) -> Unreachable:
             UNREACHABLE,
             f"connection refused: no server listens on {where}",
             evidence=evidence,
-            remedies=(*remedies, "check the server address: kubectl config view --minify"),
+            remedies=(
+                "check the server address: kubectl config view --minify",
+                *(("windlass up, if it is this box's own",) if _LOOPBACK.search(where) else ()),
+            ),
             refused=True,
         )
     return Unreachable(
