@@ -99,6 +99,20 @@ def test_the_engine_places_every_pod_where_the_method_does(seed: int):
     assert 0 < len(placed) < len(coming)
 
 
+def test_packing_prefers_cards_in_use_then_nodes_in_use_by_the_published_points():
+    cards = Cards(Box("tight", 2), Box("loose", 2), Box("used", 2), Box("idle", 2), Box("large", 8))
+    cards.put("tight", part(650), 0)
+    cards.put("loose", part(640), 0)
+    cards.put("used", part(900), 0)
+    score = GpuPacking().score(part(350), cards.view)
+    assert score is not None
+    # 350 and 360 milli free are three tenths; 100 milli are too few, so a free card of a node in use it is.
+    assert score.tolist() == [97.0, 97.0, 49.0, 31.0, 25.0]
+    two = GpuPacking().score(whole(2), cards.view)
+    assert two is not None
+    assert two.tolist()[3:] == [31.0, 25.0]
+
+
 def test_published_policies_pack_better_than_chance():
     totals: dict[str, float] = {}
     for seed in range(4):

@@ -5,8 +5,8 @@ the first node by name wins. ``FIT`` chooses the card: the fullest that takes th
 
 * ``DotProd``: ``⌊100·(1 − (c·C/Cmax² + g·G/Gmax²)/2)⌋``, lower-case what is asked for, upper-case what is free.
 * ``BestFit``: ``⌊100·(1 − (C'/Cmax + G'/Gmax)/2)⌋``, of what is left afterwards.
-* ``GpuPacking``: a part on a card that is in use: up to 100, the less is free there the more; a free card of a
-  node in use: 50 less the free cards taken; an idle node: ``max(33 − n, n)``, ``n`` being its cards.
+* ``GpuPacking``: a part on a card that is in use: 100 less the tenths of it that are free; a free card of a node
+  in use: 50 less the free cards taken; an idle node: ``max(33 − n, n)``, ``n`` being its cards.
 * ``GpuClustering``: a node with pods of this kind alone (parts, or 1, 2, 4, 8 cards) 75, among others 50, without
   any 25, of other kinds alone 0; and up to 25 for cards in use.
 * ``Random``: any node, any card.
@@ -99,7 +99,7 @@ class GpuPacking(_RowScore):
         milli = asked_milli(need, cards)
         opened = (free >= milli) & (free < WHOLE)
         left = np.where(opened, free, WHOLE).min(axis=1, initial=WHOLE)
-        return np.where(opened.any(axis=1), 100 - left // 20, fresh).astype(np.float64)
+        return np.where(opened.any(axis=1), 100 - left // (WHOLE // 10), fresh).astype(np.float64)
 
 
 class GpuClustering(Onlooker):
