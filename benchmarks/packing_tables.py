@@ -134,8 +134,8 @@ def tables(
     names = list(dict.fromkeys(name for (_, name), some in found.items() if some))
     some_lack = any(len(found[variant, name]) < len(seeds) for variant in most for name in names)
     lines = [
-        f"Means of the seeds {', '.join(map(str, seeds))}. In brackets: the published mean of ten seeds."
-        + (" A small number: of so many of the seeds." if some_lack else "")
+        f"Means of {len(seeds)} seeds ({seeds[0]} to {seeds[-1]}). In brackets: the published mean of ten."
+        + (" A small number: the mean of the first so many of them." if some_lack else "")
     ]
     for percent in (100, 130):
         lines += _allocated(found, most, table, names, percent, len(seeds))
@@ -176,15 +176,19 @@ def _allocated(
         if both:
             gain = _gain(found, variant, percent)
             gains += [] if gain is None else [gain]
-            row.append("–" if gain is None else f"{gain:+.2f}")
+            row.append("–" if gain is None else _signed(gain))
         row += [f"{most[variant]:.2f}"] if percent == 130 else []
         yield "| " + " | ".join(row) + " |"
     if gains:
-        yield from ("", f"Mean of windlass − fgd over the variants: {fmean(gains):+.2f}.")
+        yield from ("", f"Mean of windlass − fgd over the variants: {_signed(fmean(gains))}.")
     if off:
         furthest = {name: max(some, key=lambda one: abs(one[0])) for name, some in off.items()}
-        words = [f"{name} {by:+.2f} ({variant})" for name, (by, variant) in furthest.items()]
+        words = [f"{name} {_signed(by)} ({variant})" for name, (by, variant) in furthest.items()]
         yield from ("", f"Furthest from what is published: {', '.join(words)}.")
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.2f}".replace("-", "−")
 
 
 def _mean(values: Sequence[float], whole: int) -> str:
