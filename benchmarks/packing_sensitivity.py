@@ -1,0 +1,70 @@
+"""How much the constants of the learned packing score matter: each halved and doubled, beside FGD.
+
+    python -m benchmarks.packing_sensitivity ../shared/traces/openb [SEED]
+
+Five variants of OpenB, one seed (42), through the engine; a table in Markdown, of differences to FGD in points of
+GPUs allocated.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import fmean
+
+from windlass.cli.packing import read_cluster
+from windlass.kits.clock import SystemClock
+from windlass.plugins.binpack import Binpack
+from windlass.plugins.fgd import SHORT, STEP, Fgd
+from windlass.plugins.scarcity import Scarcity
+from windlass.sim.packing import POINTS, Cluster, Packed, pack
+from windlass.sim.packpolicies import ALL, PACK_POLICIES, PackPolicy
+
+VARIANTS = ("default", "cpu200", "gpushare40", "gpuspec20", "multigpu30")
+
+
+def tuned(short: int, step: int) -> PackPolicy:
+    """The default policy with other constants."""
+
+    def make(*_: object) -> list[object]:
+        fgd = Fgd(dialects=ALL, short=short, step=step)
+        return [Binpack(dialects=ALL, yields_to=fgd), fgd, Scarcity(dialects=ALL)]
+
+    return PackPolicy(f"{short} | {step}", "", make, learns=True)
+
+
+def line(policy: PackPolicy, clusters: dict[str, Cluster], fgd: dict[str, Packed], seed: int) -> str:
+    """One row of the table."""
+    found = {name: pack(cluster, policy, seed, SystemClock()) for name, cluster in clusters.items()}
+    gains = {
+        percent: [
+            run.allocation_percent[percent] - fgd[name].allocation_percent[percent]
+            for name, run in found.items()
+        ]
+        for percent in POINTS
+    }
+    cells = [f"{fmean(gains[percent]):+.2f}" for percent in POINTS]
+    cells += [f"{min(gains[POINTS[-1]]):+.2f}", f"{found[VARIANTS[0]].fragmented_percent[95]:.2f}"]
+    return f"| {policy.name} | " + " | ".join(cells) + " |"
+
+
+def main(folder: str, seed: int = 42) -> None:
+    clusters = {
+        name: read_cluster(f"{folder}/openb_nodes.csv.gz", str(Path(folder) / f"pods_{name}.csv.gz"), 1.3)
+        for name in VARIANTS
+    }
+    fgd = {
+        name: pack(cluster, PACK_POLICIES["fgd"], seed, SystemClock()) for name, cluster in clusters.items()
+    }
+    points = " | ".join(f"{percent} %" for percent in POINTS)
+    print(
+        f"| shortage counts | milli a point | {points} | worst variant at 130 % | fragmented at 95 %, default |"
+    )
+    print("|---" * (len(POINTS) + 4) + "|")
+    rows = [(SHORT, STEP), (SHORT // 2, STEP), (SHORT * 2, STEP), (SHORT, STEP // 2), (SHORT, STEP * 2)]
+    for short, step in rows:
+        print(line(tuned(short, step), clusters, fgd, seed), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:3]))
