@@ -6,7 +6,9 @@ import ipaddress
 from pathlib import Path
 
 import pytest
+from nodebox import NODE, pod, serving
 
+from windlass.api import annotations
 from windlass.node.network import (
     NO_ISOLATION,
     POD_POOLS,
@@ -16,6 +18,7 @@ from windlass.node.network import (
     busy_ranges,
     choose_range,
 )
+from windlass.node.options import AgentOptions
 from windlass.node.outbound import nat_commands
 
 ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
@@ -85,3 +88,17 @@ def test_nat_rules_name_the_range_and_spare_the_box() -> None:
     assert check[3] == "-C"
     assert add[1:] == ["-t", "nat", "-A", *check[4:]]
     assert [argv[argv.index("FORWARD") + 1] for argv in forward] == ["-i", "-o"]
+
+
+async def test_a_gang_that_outnumbers_the_addresses_does_not_end_the_agent(tmp_path: Path) -> None:
+    marks = {"metadata": {"annotations": {annotations.GROUP_NAME: "g"}}}
+    async with serving(tmp_path, AgentOptions(node_name=NODE, gpus="none", isolation="none")) as box:
+        assert box.agent is not None
+        assert box.agent.host is not None
+        box.agent.host.network._range = ipaddress.IPv4Network("127.77.0.0/27")
+        for number in range(20):
+            waiting = pod(f"elsewhere-{number}", "true", **marks)
+            del waiting["spec"]["nodeName"]
+            await box.create(waiting)
+        await box.create(pod("here", "true", **marks))
+        await box.phase("here", "Succeeded")

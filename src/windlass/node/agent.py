@@ -408,12 +408,16 @@ class NodeAgent:
         assert self.host is not None
         if not record.group and not record.subdomain:
             return
-        for other in self._pods.items.values():
-            same = (record.group and other.group == record.group) or (
-                record.subdomain and other.subdomain == record.subdomain
-            )
-            if same and other.namespace == record.namespace and not other.node and not other.is_over:
-                self.host.rename(other.uid, self._named(other))
+        try:
+            self.host.network.address(record.uid)  # its own before those of others
+            for other in self._pods.items.values():
+                same = (record.group and other.group == record.group) or (
+                    record.subdomain and other.subdomain == record.subdomain
+                )
+                if same and other.namespace == record.namespace and not other.node and not other.is_over:
+                    self.host.rename(other.uid, self._named(other))
+        except NetworkError as error:
+            _log.warning("not all members of the gang of %s have an address here: %s", record.key, error)
 
     def _named(self, record: PodRecord) -> NamedPod:
         assert self.host is not None

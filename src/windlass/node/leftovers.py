@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,19 +47,19 @@ def _end_all(paths: NodePaths, grace_seconds: float) -> list[int]:
     for folder, record in shims:
         with contextlib.suppress(OSError):  # a full disk: it has as long as we wait here
             write_atomic(folder / records.STOP, f"{grace_seconds:.3f}", durable=False)
-        _signal(record, signal.SIGTERM)
+        records.signal(record, signal.SIGTERM)
     _wait([record for _, record in shims], grace_seconds + _SLACK_SECONDS)
     ended = [record["pid"] for _, record in shims]
     for folder, record in shims:
-        _signal(record, signal.SIGKILL)
-        _signal(records.read(str(folder), records.PROCESS), signal.SIGKILL)
+        records.signal(record, signal.SIGKILL)
+        records.signal(records.read(str(folder), records.PROCESS), signal.SIGKILL)
     for folder, name in _holders(paths):
         record = records.read(str(folder), name)
         unlink_if_there(folder / name)  # it leaves by itself when its record is gone
         if record is not None and records.is_running(record):
             ended.append(record["pid"])
             _wait([record], _LOOK_SECONDS)
-            _signal(record, signal.SIGKILL)
+            records.signal(record, signal.SIGKILL)
             _wait([record], _SLACK_SECONDS)
     _end_translation(paths.root)
     _remove_slices(paths)
@@ -108,15 +107,6 @@ def _folders(parent: Path) -> list[Path]:
         return sorted(entry for entry in parent.iterdir() if entry.is_dir())
     except FileNotFoundError:
         return []
-
-
-def _signal(record: dict[str, Any] | None, number: int) -> None:
-    if record is None or not records.is_running(record):
-        return
-    try:
-        os.kill(record["pid"], number)
-    except ProcessLookupError:
-        return
 
 
 def _wait(found: list[dict[str, Any]], seconds: float) -> None:

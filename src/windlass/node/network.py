@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import ipaddress
 import json
-import os
+import signal
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -233,8 +233,7 @@ class Network:
             outbound.remove_nat(self._range, self.uplink)
         record = records.read(str(self._folder), box.RECORD) or self._box  # the folder may have been removed
         unlink_if_there(self._folder / box.RECORD)
-        if record is not None and records.is_running(record):
-            os.kill(record["pid"], 9)
+        if record is not None and records.signal(record, signal.SIGKILL):
             await wait_exit(record["pid"], record["start_time"])
         self._box = None
 

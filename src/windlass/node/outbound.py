@@ -156,6 +156,9 @@ async def _start_slirp(
             setsid=True,
             setsigmask=(),
         )
+    except OSError as error:
+        os.close(ready_read)
+        return f"it cannot be started: {error}"
     finally:
         os.close(ready_write)
         os.close(holder_gone)
@@ -215,6 +218,5 @@ async def stop(folder: Path) -> None:
     """End the helper that leads out, if there is one of ours."""
     record = records.read(str(folder), RECORD)
     unlink_if_there(folder / RECORD)
-    if record is not None and records.is_running(record):
-        os.kill(record["pid"], signal.SIGTERM)
+    if record is not None and records.signal(record, signal.SIGTERM):
         await wait_exit(record["pid"], record["start_time"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -102,6 +101,5 @@ class PodSandbox:
         """Kill the holder; with the last process of the pod its namespaces go."""
         record = records.read(str(self._folder), sandbox.RECORD) or self._held
         unlink_if_there(self._folder / sandbox.RECORD)
-        if record is not None and records.is_running(record):
-            os.kill(record["pid"], signal.SIGKILL)
+        if record is not None and records.signal(record, signal.SIGKILL):
             await wait_exit(record["pid"], record["start_time"])

@@ -93,3 +93,14 @@ def is_running(record: dict[str, Any] | None) -> bool:
     if record is None or record.get("boot_id") != linux.boot_id():
         return False
     return linux.is_alive(int(record["pid"]), int(record["start_time"]))
+
+
+def signal(record: dict[str, Any] | None, number: int) -> bool:
+    """Send a signal to the process of an :func:`identity` record; False when it is gone."""
+    if record is None or not is_running(record):
+        return False
+    try:
+        os.kill(int(record["pid"]), number)
+    except ProcessLookupError:  # it ended in between, and was collected
+        return False
+    return True

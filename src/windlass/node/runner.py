@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,8 +127,7 @@ class ProcessHandle:
     def _end_leftovers(self) -> None:
         """The shim was killed: its init dies with it, unless the machine lacks parent-death signals."""
         init = records.read(self._folder, records.PROCESS)
-        if records.is_running(init) and init is not None:
-            os.kill(init["pid"], signal.SIGKILL)
+        records.signal(init, signal.SIGKILL)
         spec = records.read(self._folder, records.SPEC) or {}
         mark = (spec.get("env") or {}).get(ATTEMPT_MARK)
         if mark and not spec.get("pid_namespace"):  # no namespace died with init
@@ -139,8 +137,7 @@ class ProcessHandle:
         # The folder was removed, the disk is full: the shim goes by its own grace.
         with contextlib.suppress(OSError):
             write_atomic(Path(self._folder) / records.STOP, f"{grace_seconds:.3f}", durable=False)
-        if records.is_running(self._shim):
-            os.kill(self._shim["pid"], signal.SIGTERM)
+        records.signal(self._shim, signal.SIGTERM)
 
 
 def exit_of(record: Mapping[str, Any], started_at: float, spec: Mapping[str, Any]) -> Exit:
