@@ -240,7 +240,8 @@ def test_nobody_there(tmp_path: Path) -> None:
         client.get(PODS, "p", "ns")
     assert caught.value.refused
     assert caught.value.remedies[1] == "windlass up, if it is this box's own"
-    elsewhere = errors.connect_failed(ConnectionRefusedError(errno.ECONNREFUSED, "no"), "https://10.0.0.1:6443", unix=False)
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "no")
+    elsewhere = errors.connect_failed(refused, "https://10.0.0.1:6443", unix=False)
     assert elsewhere.remedies == ("check the server address: kubectl config view --minify",)
     with pytest.raises(Unreachable, match="there is no socket") as caught:
         BlockingClient(over_socket(tmp_path / "s")).get(PODS, "p", "ns")

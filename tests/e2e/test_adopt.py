@@ -47,7 +47,8 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
     assert "allocate" in report
     assert not scene.handed("r1")
 
-    scene.say("install", "--adopt", scene.kind)  # beside: nobody's queue changes hands
+    image = "registry.example/windlass:1"  # said once, and kept by every step after
+    scene.say("install", "--adopt", scene.kind, "--image", image)  # beside: nobody's queue changes hands
     scene.start_windlass()
     for word in ("install", "uninstall"):  # both would decide everything, or nobody what was handed over
         alone = windlass(scene.kube, word)
@@ -125,6 +126,9 @@ def test_all_queues_and_the_end_of_the_other_and_back_again(scene: Scene) -> Non
     assert f"{scene.title} decides nothing any more" in ended()
     (container,) = scene.api.get(SCHEDULER).ok()["spec"]["template"]["spec"]["containers"]
     assert not [word for word in container["args"] if word.startswith("--beside")]
+    assert container["image"] == "registry.example/windlass:1"
+    again = scene.say("install")  # what is served now is served on
+    assert {line.rpartition(" ")[2] for line in again.splitlines()} == {"unchanged"}, again
     scene.start_windlass()  # the Deployments have changed
     eventually(lambda: not scene.handed("r1"))
     scene.gang("r4", "research", 2)

@@ -38,7 +38,8 @@ PATIENCE_SECONDS = 120
 def report_text(report: Report) -> str:
     """The report for people."""
     rows = [[finding.level, finding.subject, finding.words] for finding in report.findings]
-    return tables.render(["", "WHAT", "HOW IT STANDS"], rows) + "\n" + queues_text(report)
+    found = tables.render(["", "WHAT", "HOW IT STANDS"], rows)
+    return f"{found}\n{queues_text(report)}" if report.queues else found
 
 
 def queues_text(report: Report) -> str:
