@@ -169,6 +169,7 @@ async def test_what_shares_cards_and_other_shards_stay_with_kai() -> None:
     assert await writes() == {"a": True, "b": False, "c": False}
     await api.delete(PODS, "c-0", "default")
     assert await writes() == {"a": True, "b": False, "c": True}
+    assert not controller._sharing  # nothing is kept of groups whose pods are gone
 
 
 async def test_marks_that_kai_has_left_are_taken_off_once() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fakeapi import FakeApi
 
 from windlass.api import validation, views
 from windlass.api.defaults import apply
-from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
-from windlass.controllers.deviceclaims.controller import _claims_of
+from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from windlass.controllers.deviceclaims.controller import DeviceClaimController, _claims_of
 from windlass.controllers.deviceclaims.step import claim_name, claim_step, class_step, pod_step
 from windlass.controllers.effects import NOTHING, Create, Delete, Patch
 
@@ -165,3 +166,22 @@ def test_which_claims_a_pod_uses() -> None:
     )
     view = views.decode_pod(views.encode(subject))
     assert list(_claims_of(view)) == ["default/made", "default/shared"]
+
+
+async def test_the_controller_looks_at_the_claims_and_pods_of_one_namespace() -> None:
+    api = FakeApi()
+    controller = DeviceClaimController(api, api)  # type: ignore[arg-type]
+    api.put(PODS, pod(OWN))
+    api.put(PODS, {**pod(OWN, phase="Succeeded"), "metadata": {"name": "q", "uid": "uid-q"}})
+    reserved = [{"resource": "pods", "name": name, "uid": f"uid-{name}"} for name in ("p", "q", "gone")]
+    api.put(
+        RESOURCE_CLAIMS,
+        {"metadata": {"name": "c"}, "status": {"allocation": {"devices": {}}, "reservedFor": reserved}},
+    )
+    (patch,) = (await controller.look("claim:default/c")).patches
+    assert [one["name"] for one in patch.patch["status"]["reservedFor"]] == ["p"]
+    elsewhere = {**TEMPLATE, "metadata": {"name": "t", "namespace": "elsewhere"}}
+    api.put(RESOURCE_CLAIM_TEMPLATES, elsewhere)
+    assert (await controller.look("pod:default/p")).creates == []
+    api.put(RESOURCE_CLAIM_TEMPLATES, TEMPLATE)
+    assert len((await controller.look("pod:default/p")).creates) == 1

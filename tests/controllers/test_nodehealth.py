@@ -202,6 +202,30 @@ def test_a_node_that_comes_back_keeps_its_pods() -> None:
     assert site.look("pod:default/p").stages == ()
 
 
+def test_a_node_that_goes_twice_is_waited_for_twice() -> None:
+    site = Site("a", "b")
+    site.pod("p", "a")
+    node = site.api.object(NODES, "a")
+    assert node is not None
+    site.api.remove(NODES, "a")
+    site.look("pod:default/p")
+    site.api.clock.jump(30)
+    site.api.put(NODES, node)  # nobody has a reason to look at its pods now
+    site.api.clock.jump(3600)
+    site.api.remove(NODES, "a")
+    effects = site.look("pod:default/p")
+    assert (effects.stages, effects.requeue_after) == ((), 40)
+
+
+def test_nodes_that_no_pod_is_bound_to_any_more_are_forgotten() -> None:
+    site = Site("b")
+    for number in range(20):
+        site.pod("p", f"gone-{number}")
+        site.look("pod:default/p")
+        site.api.remove(PODS, "default/p")
+    assert len(site.controller._missing) == 1
+
+
 def test_who_is_looked_at() -> None:
     site = Site("a", "b")
     site.pod("p", "a")

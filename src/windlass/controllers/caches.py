@@ -7,7 +7,7 @@ what it wrote, else it would do it twice or take its own new pod for one that so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -140,6 +140,26 @@ class Index(Generic[T]):
     def _update(self, old: T, new: T) -> None:
         self._remove(old)
         self._add(new)
+
+
+class Within(Mapping[str, T]):
+    """The objects of one namespace by name: a view on a cache, without a copy."""
+
+    __slots__ = ("_items", "_prefix")
+
+    def __init__(self, items: Mapping[str, T], namespace: str) -> None:
+        self._items = items
+        self._prefix = f"{namespace}/"
+
+    def __getitem__(self, name: str) -> T:
+        return self._items[f"{self._prefix}{name}"]
+
+    def __iter__(self) -> Iterator[str]:
+        prefix = self._prefix
+        return (key[len(prefix) :] for key in self._items if key.startswith(prefix))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True, slots=True)

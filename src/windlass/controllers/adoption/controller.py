@@ -82,6 +82,8 @@ class AdoptionController:
         for pod, by in ((old, -1), (new, 1)):
             if pod is not None:
                 self._sharing[pod.group] += by
+                if not self._sharing[pod.group]:
+                    del self._sharing[pod.group]
 
     def watches(self) -> Iterable[Watch]:
         for side, _ in self._sides.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from windlass.api.resources import (
@@ -15,7 +15,7 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, decode_pod
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index
+from windlass.controllers.caches import Index, Within
 from windlass.controllers.deviceclaims.step import GPU_CLASS, claim_step, class_step, pod_step
 from windlass.controllers.effects import NOTHING, Effects
 from windlass.controllers.runner import Watch
@@ -39,6 +39,7 @@ class DeviceClaimController:
         self._templates: Informer[Json] = informers.informer(RESOURCE_CLAIM_TEMPLATES)
         self._classes: Informer[Json] = informers.informer(DEVICE_CLASSES)
         self._users = Index(self._pods, _claims_of, _pod_key)
+        self._by_uid = Index(self._pods, lambda pod: (pod.uid,), _pod_key)
 
     def watches(self) -> Iterable[Watch]:
         return (
@@ -58,19 +59,19 @@ class DeviceClaimController:
         namespace, _, name = place.partition("/")
         if kind == "claim":
             claim = self._claims.items.get(place)
-            return claim_step(claim, self._living(namespace)) if claim is not None else NOTHING
+            return claim_step(claim, self._living(claim)) if claim is not None else NOTHING
         if place not in self._pods.items:
             return NOTHING
         pod = await self._client.find(PODS, name, namespace)  # the cache does not hold whole pods
         if pod is None:
             return NOTHING
-        return pod_step(
-            pod, _within(namespace, self._templates.items), _within(namespace, self._claims.items)
-        )
+        return pod_step(pod, Within(self._templates.items, namespace), Within(self._claims.items, namespace))
 
-    def _living(self, namespace: str) -> dict[str, bool]:
-        prefix = f"{namespace}/"
-        return {pod.uid: not pod.finished for key, pod in self._pods.items.items() if key.startswith(prefix)}
+    def _living(self, claim: Json) -> dict[str, bool]:
+        """Of the pods that a claim is reserved for: whether they have not ended; those that are gone are not in it."""
+        reserved = (claim.get("status") or {}).get("reservedFor") or ()
+        users = (pod for one in reserved for pod in self._by_uid.get(one.get("uid", "")).values())
+        return {pod.uid: not pod.finished for pod in users}
 
     def _of_pod(self, pod: Pod) -> Iterable[str]:
         if pod.shape.claims:
@@ -89,11 +90,6 @@ class DeviceClaimController:
         for key, pod in self._pods.items.items():
             if key.startswith(prefix) and any(one.template == _name(template) for one in pod.shape.claims):
                 yield f"pod:{key}"
-
-
-def _within(namespace: str, items: Mapping[str, Json]) -> dict[str, Json]:
-    prefix = f"{namespace}/"
-    return {_name(item): item for key, item in items.items() if key.startswith(prefix)}
 
 
 def _name(obj: Json) -> str:

@@ -141,8 +141,8 @@ def _given_back(pod: Json, claims: Mapping[str, Json]) -> Iterable[Delete]:
 
 def claim_step(claim: Json, living: Mapping[str, bool]) -> Effects:
     """Take pods that use it no more off a claim; one that nobody uses is neither allocated nor kept from being
-    deleted. ``living``: the pods of its namespace by UID, and whether they
-    have not ended; whose UID is not there is gone."""
+    deleted. ``living``: of the pods that it is reserved for, by UID, whether
+    they have not ended; whose UID is not there is gone."""
     status = claim.get("status") or {}
     metadata = claim["metadata"]
     reserved = status.get("reservedFor") or []

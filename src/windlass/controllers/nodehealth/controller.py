@@ -107,8 +107,9 @@ class NodeHealthController:
         self._pods_on = Index(self._pods, lambda pod: (pod.node_name,) if pod.node_name else (), _pod_key)
         self._heard: dict[str, tuple[tuple[str, str], float]] = {}
         self._missing: dict[str, float] = {}
+        """Nodes that do not exist though pods are bound to them: since when (monotonic seconds)."""
         self._ready: set[str] = set()
-        self._beats.add_handler(self._note_ready, lambda _, new: self._note_ready(new), self._forget)
+        self._beats.add_handler(self._came, lambda _, new: self._note_ready(new), self._forget)
 
     def watches(self) -> Iterable[Watch]:
         return (
@@ -122,6 +123,10 @@ class NodeHealthController:
         return ()
 
     # Which nodes are ready, kept up as they report.
+
+    def _came(self, beat: Heartbeat) -> None:
+        self._missing.pop(beat.name, None)
+        self._note_ready(beat)
 
     def _note_ready(self, beat: Heartbeat) -> None:
         if beat.ready == READY:
@@ -195,14 +200,22 @@ class NodeHealthController:
             return NOTHING
         node = self._nodes.items.get(pod.node_name)
         if node is not None:
-            self._missing.pop(pod.node_name, None)
             return step_pod(pod, PodObserved(node, 0.0, self._clock.now()))
-        since = self._missing.setdefault(pod.node_name, self._clock.monotonic())
-        missing = self._clock.monotonic() - since
+        missing = self._missing_seconds(pod.node_name)
         effects = step_pod(pod, PodObserved(None, missing, self._clock.now()))
         if effects.stages and await self._client.find(NODES, pod.node_name) is not None:
             return NOTHING
         return effects
+
+    def _missing_seconds(self, name: str) -> float:
+        """How long a node has been missing, as far as was seen."""
+        now = self._clock.monotonic()
+        if (
+            name not in self._missing
+        ):  # seldom: a good moment to forget nodes that no pod is bound to any more
+            self._missing = {node: at for node, at in self._missing.items() if self._pods_on.get(node)}
+            self._missing[name] = now
+        return now - self._missing[name]
 
 
 def _pod_key(pod: Pod) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -22,7 +22,7 @@ from windlass.api.resources import (
 from windlass.api.views import Pod, PriorityClass, decode_pod, decode_priority_class
 from windlass.client.client import Client
 from windlass.client.informers import Informer
-from windlass.controllers.caches import Index, Stored, decode_stored
+from windlass.controllers.caches import Index, Stored, Within, decode_stored
 from windlass.controllers.effects import Delete, Effects, controller_of
 from windlass.controllers.runner import Watch
 from windlass.controllers.vcjob import status as statuses
@@ -126,7 +126,7 @@ class JobController:
             pods=pods,
             group=group.object if group is not None else None,
             objects=objects,
-            claims=_Names(self._claims.items, namespace),
+            claims=Within(self._claims.items, namespace),
             commands=commands,
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
@@ -149,19 +149,6 @@ class JobController:
         there = {pod.metadata.name for pod in found.items if _controlled_by(pod, spec.uid)}
         gone = {spec.pod_name(task.name, index) for task, index in missing(spec, state, pods)}
         return bool(there & gone)
-
-
-class _Names:
-    """The names of one namespace's objects, as a container."""
-
-    __slots__ = ("_items", "_namespace")
-
-    def __init__(self, items: Mapping[str, Any], namespace: str) -> None:
-        self._items = items
-        self._namespace = namespace
-
-    def __contains__(self, name: object) -> bool:
-        return f"{self._namespace}/{name}" in self._items
 
 
 class _Owner(msgspec.Struct):
