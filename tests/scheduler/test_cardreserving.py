@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -11,7 +12,9 @@ from plugkubelet import PlugKubelet, cards_asked
 from schedapi import Running, SchedulerApi
 
 from windlass.api import errors
+from windlass.api.deviceasks import GPU
 from windlass.api.resources import NODES, PODS
+from windlass.engine.decision import Bind, DeviceShare
 from windlass.kits.clock import FakeClock
 from windlass.model.reservedcards import NAMESPACE
 from windlass.scheduler.cardpods import CardPodOptions, name_of
@@ -430,3 +433,74 @@ def check(api: SchedulerApi, kubelet: PlugKubelet) -> None:
                 whole[card] = name
     assert not set(whole) & set(parts), (whole, parts)
     assert all(part <= 1.0 + 1e-9 for part in parts.values()), parts
+
+
+async def test_a_card_that_turns_out_to_be_another_is_taken_from_its_sharers(api: SchedulerApi) -> None:
+    """A node that lost its memory gave the same pod another card."""
+    api.add(plugged("n1", 2), sharer("a"))
+    kubelet = kubelet_for(api)
+    async with Running(api, card_pods=OPTIONS) as running:
+        await running.settle(1.0)
+        play(api, kubelet)
+        await running.settle(3.0)
+        assert told(api, "a") == "GPU-n1-1"
+        ended = {"terminated": {"exitCode": 0, "message": "GPU-n1-0"}}
+        statuses = [{"name": "tell", "restartCount": 1, "state": ended}]
+        api.change(PODS, f"{NAMESPACE}/{name_of('n1', 0)}", status={"initContainerStatuses": statuses})
+        await running.settle(1.0)
+        assert api.conditions(PODS, "default/a")["DisruptionTarget"]["reason"] == "CardReservationLost"
+
+
+@pytest.mark.parametrize("loss", ["deleted", "failed", "gone", "silent"])
+async def test_no_bind_is_sent_to_a_card_that_is_not_held(api: SchedulerApi, loss: str) -> None:
+    api.add(plugged("n1", 1), sharer("a"))
+    kubelet = kubelet_for(api)
+    async with Running(api, card_pods=OPTIONS) as running:
+        await running.settle(1.0)
+        play(api, kubelet)
+        await running.settle(3.0)
+        obj = api.object(PODS, "default/a")
+        assert obj is not None
+        bind = Bind("default/a", obj["metadata"]["uid"], "", "n1", (DeviceShare(0, GPU, 500),))
+        assert running.service._objection(bind) == ""
+        key = f"{NAMESPACE}/{name_of('n1', 0)}"
+        if loss == "deleted":
+            delete(api, key)
+        elif loss == "failed":
+            api.change(PODS, key, status={"phase": "Failed"})
+        elif loss == "silent":
+            api.change(PODS, key, status={"initContainerStatuses": []})
+        else:
+            api.remove(PODS, key)
+        assert running.service._objection(bind) == "card 0 of node n1 is not held any more"
+
+
+async def test_who_comes_while_a_card_is_let_go_waits_for_the_next(api: SchedulerApi) -> None:
+    """The deletion is on its way, and nobody sees it yet."""
+    api.add(plugged("n1", 1), sharer("a"))
+    kubelet = kubelet_for(api)
+    gate = asyncio.Event()
+    remove = api.delete
+
+    async def slow(resource: Any, name: str, *args: Any, **rest: Any) -> Any:
+        await gate.wait()
+        return await remove(resource, name, *args, **rest)
+
+    async with Running(api, card_pods=OPTIONS) as running:
+        await running.settle(1.0)
+        play(api, kubelet)
+        await running.settle(3.0)
+        first = (api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}") or {})["metadata"]["uid"]
+        api.delete = slow  # type: ignore[method-assign]
+        api.end("a")
+        await running.settle(1.0)
+        api.add(sharer("b"))
+        await running.settle(3.0)
+        assert api.node_of("b") == ""
+        gate.set()
+        for _ in range(4):
+            await running.settle(2.0)
+            play(api, kubelet)
+        assert told(api, "b") == "GPU-n1-0"
+        assert (api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}") or {})["metadata"]["uid"] != first
+        assert api.conditions(PODS, "default/b").get("DisruptionTarget") is None
