@@ -48,6 +48,28 @@ async def test_another_program_that_locks_the_file(tmp_path: Path, fake_clock: F
     await Store.open(path, clock=fake_clock).close()
 
 
+async def test_an_error_that_nobody_foresaw_ends_writing_too(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open(":memory:", clock=fake_clock)
+    told: list[WindlassError] = []
+    store.on_failure = told.append
+
+    def exhausted(*_: object) -> None:
+        raise MemoryError("no more")
+
+    async with asyncio.timeout(10):
+        with pytest.raises(MemoryError):
+            await store.on_database(exhausted)
+        await store.create("pods", "d", "a", pod("a"))
+        monkeypatch.setattr(store._database, "write", exhausted)
+        with pytest.raises(WindlassError, match=":memory: failed"):
+            await store.create("pods", "d", "b", pod("b"))
+    assert told == [store.failure]
+    assert store.get("pods", "d", "b") is None
+    await store.close()
+
+
 def test_a_file_that_is_no_database(tmp_path: Path, fake_clock: FakeClock) -> None:
     path = tmp_path / "w.db"
     path.write_bytes(b"this is not a database at all" * 1000)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -108,7 +107,7 @@ class Writer:
         if self._failure is None:
             try:
                 self._database.write(_batches(writes))
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # whatever it is: nobody must wait for a thread that has died
                 self._failure = error
         self._post(self._committed, writes, self._failure)
 
@@ -117,7 +116,7 @@ class Writer:
         if failure is None:
             try:
                 result = task.run(self._database)
-            except (sqlite3.Error, OSError) as error:
+            except Exception as error:  # its asker's
                 failure = error
         self._post(_settle, task.future, result, failure)
 
