@@ -103,23 +103,26 @@ def _opens(seat: Seat) -> int:
 
 
 def count(
-    memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], free: Callable[[], dict[str, int]]
+    memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], row: int, free: Callable[[], dict[str, int]]
 ) -> int | None:
-    """How many pods the row's cards take; ``None`` if a closer look is needed. ``free``: by resource, what is
-    available in the planes; asked if whole cards would be opened."""
+    """How many pods the cards of a row take; ``None`` if a closer look is needed. ``cells``: of all rows;
+    ``free``: by resource, what is available in the planes; asked if whole cards would be opened."""
     total, states = 0, found.states
-    opened: dict[str, int] = {}
+    opened: dict[str, int] | None = None
     for slot, resource, known in memo.places:
         place = known.get(states[slot])
         if place is None:
-            place = memo.place(found, slot, cells, known)
-        if place.capacity:
-            total += place.capacity
-            if place.opens:
-                if place.opens < 0:
+            place = memo.place(found, slot, cells[row], known)
+        capacity, opens, _, _ = place
+        if capacity:
+            total += capacity
+            if opens:
+                if opens < 0:
                     return None
+                if opened is None:
+                    opened = {}
                 opened[resource] = opened.get(resource, 0) + WHOLE
-    if opened:
+    if opened is not None:
         left = free()
         for resource, units in opened.items():
             if left.get(resource, 0) < units:

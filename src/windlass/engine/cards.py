@@ -232,7 +232,7 @@ class CardTable:
         for device in more:
             known.setdefault((device.resource, device.index), (device, False))
         order = sorted(known)
-        kit = self._kit(tuple((replace(known[at][0], uuid=""), known[at][1]) for at in order))
+        kit = self._kit(tuple([(_nameless(known[at][0]), known[at][1]) for at in order]))
         if len(self.cells) < self._table.capacity or self.cells.shape[1] < max(1, len(order)):
             self._shape(self._table.capacity, max(1, len(order), self.cells.shape[1]))
         found = RowCards(kit, tuple(known[at][0].uuid for at in order), {}, [FREE] * len(order))
@@ -397,6 +397,10 @@ class CardTable:
             found = self._states[key] = self._next_state
             self._next_state += 1
         return found
+
+
+def _nameless(device: Device) -> Device:
+    return replace(device, uuid="") if device.uuid else device
 
 
 def charges(cells: Sequence[int]) -> tuple[int, int, int]:

@@ -9,7 +9,7 @@ from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.groups import GroupEntry, promised
 from windlass.engine.parking import Bucket, ParkingLot, Signature, line_of
 from windlass.engine.queues import QueueEntry
-from windlass.engine.steps import Shortage, Step, next_step
+from windlass.engine.steps import Step, next_step
 from windlass.engine.turns import Turns
 from windlass.engine.world import World
 from windlass.spi.objects import QueueState
@@ -174,10 +174,22 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
-    standing = (group.queue.name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
-    runs = step.runs
-    if step.alone and not (group.shares or group.promises or group.near):
-        return (*standing, runs[0].cls.number)
+    name, runs = group.queue.name, step.runs
+    if step.alone and not (group.promises or group.near):
+        number = runs[0].cls.number
+        if group.shares:
+            return (
+                name,
+                spec.priority,
+                spec.preemptible,
+                spec.min_member,
+                step.extra,
+                step.members,
+                "shares",
+                number,
+            )
+        return (name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members, number)
+    standing = (name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
     if group.shares:
         standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import Cells, RowCells
+from windlass.engine.cells import PlainScores, RowCells
 from windlass.engine.judge import Judge
 from windlass.engine.openrows import OpenRows
 from windlass.engine.policies import Policies
@@ -323,7 +323,7 @@ class NodeFit:
         if len(rows) > _FEW:
             rows = self._clear_full(np.array(rows, dtype=np.int64))
         full: list[int] = []
-        opened: list[tuple[int, Cells]] = []
+        opened: list[int] = []
         for row in rows:
             if not static[row]:
                 continue
@@ -337,14 +337,28 @@ class NodeFit:
                         full.append(row)
                     break
             else:
-                opened.append((row, cells))
+                opened.append(row)
                 if len(opened) > self._most_open:
                     return False
         if full:
             self._close(full)
-        for row, cells in opened:
-            self._set_row(row, *judge.one(row, cells, scores))
+        self._rank_rows(opened, scores)
         return True
+
+    def _rank_rows(self, rows: Sequence[int], scores: PlainScores) -> None:
+        """As :meth:`_refresh_rows`, row by row in plain integers."""
+        static, scored, ranked = self.static, self._static_score.item, self.judge.ranked
+        cells_of, stamps = self._shared.cells, self._table.amounts.stamps
+        known, counts, keys = cells_of.known(), self.count, self.key
+        for row in rows:
+            if not static[row]:
+                continue
+            cells = known.get(row)
+            if cells is None or cells[0] != stamps[row]:
+                cells = cells_of.read(row, stamps[row])
+            counts[row], keys[row] = _, key = ranked(row, cells, scored(row), scores)
+            if key > self._top_key:
+                self._top, self._top_key = row, key
 
     def _refresh_few(self, rows: Collection[int]) -> None:
         """As :meth:`_refresh_rows`, by what is remembered about rows in the same state."""
@@ -469,9 +483,6 @@ class NodeFit:
         rows = opened.since(seen) if seen >= opened.floor else None
         if rows is None or len(rows) > self._most_open:
             return None
-        static, cells, stamps = self.static, self._shared.cells, table.amounts.stamps
-        for row in rows:
-            if static[row]:
-                self._set_row(row, *judge.one(row, cells.of(row, stamps[row]), scores))
+        self._rank_rows(rows, scores)
         self._seen_open = self._asked_at = mark
         return opened.shut

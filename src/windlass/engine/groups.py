@@ -40,6 +40,11 @@ OCCUPYING = ACTIVE | {TERMINATING, STUCK}
 """States in which a task holds resources of its node."""
 
 
+_NO_ROLES: dict[str, int] = {}
+_NO_NEEDS: dict[str, TopologyNeed] = {}
+"""Shared by the groups that have none, which are most; nobody writes to them."""
+
+
 class TaskEntry:
     """A task as the engine holds it. ``state`` may be ahead of ``task.state``: assumed binds, evictions."""
 
@@ -151,8 +156,8 @@ class GroupEntry:
         self.releasing = 0
         self.promises = 0
         """Pending tasks that room is promised to."""
-        self.roles_enforced: dict[str, int] = {}
-        self.active_roles: dict[str, int] = {}
+        self.roles_enforced: dict[str, int] = _NO_ROLES
+        self.active_roles: dict[str, int] = _NO_ROLES
         """Role → active and succeeded tasks; kept only where role minima are enforced."""
         self.parts: PartTree | None = None
         self.tallies = False
@@ -163,7 +168,7 @@ class GroupEntry:
         """Pending tasks that ask for nothing."""
         self.near = False
         """Whether it, or a part of it, asks how near to one another its tasks are."""
-        self.near_parts: dict[str, TopologyNeed] = {}
+        self.near_parts: dict[str, TopologyNeed] = _NO_NEEDS
         """Part → what it asks for in that respect."""
         self.stale_since: float | None = None
         """Since when it has held something, but less than its minimum; kept by ``stalegangeviction``."""
@@ -337,16 +342,17 @@ class GroupEntry:
 
     def drop_pending_run(self, entries: Sequence[TaskEntry], cls: TaskClass) -> None:
         """:meth:`drop_pending` for several tasks of one class."""
-        pending = self.pending
+        pending, classes = self.pending, self.pending_classes
         for entry in entries:
             del pending[entry.key]
         if cls.asks_nothing:
             self.asking_nothing -= len(entries)
-        left = self.pending_classes[cls] - len(entries)
-        if left:
-            self.pending_classes[cls] = left
+        if not pending:
+            classes.clear()
+        elif left := classes[cls] - len(entries):
+            classes[cls] = left
         else:
-            del self.pending_classes[cls]
+            del classes[cls]
 
     def waiting(self) -> Iterator[TaskEntry]:
         """The pending tasks in task order. Do not change the group meanwhile."""

@@ -166,6 +166,32 @@ class Judge:
 
     # ------------------------------------------------------------------ one row
 
+    def ranked(self, row: int, cells: Cells, static: float, scores: PlainScores) -> tuple[int, int]:
+        """:meth:`counts` and :meth:`keys` of one row; ``static``: its static score, ``scores``: :attr:`plain`."""
+        _, free, allocatable, used, releasing = cells
+        count = UNLIMITED
+        for column, units in self.plain_asked:
+            left = free[column] // units
+            if left < count:
+                count = left
+                if left <= 0:
+                    return 0, -1
+        if self.needs.devices:
+            left = self._seats.count_at(row, self.needs)
+            if left < count:
+                count = left
+                if left <= 0:
+                    return 0, -1
+        score, cards = 0.0, None
+        for weight, by_amounts, by_cards in scores:
+            if by_amounts is not None:
+                score += weight * by_amounts(allocatable, used, releasing)
+            elif by_cards is not None:
+                cards = cards or self._seats.cards_of(row)
+                score += weight * by_cards(free, used, cards)
+        points = round((static + score) / self.scores.weight * SCORE_UNITS)
+        return count, (points << TIE_BITS) | self._table.ranking.tie.item(row)
+
     def key(self, row: int, score: float) -> int:
         """:meth:`keys` of one row; ``score``: both together."""
         ranked = round(score / self.scores.weight * SCORE_UNITS)

@@ -308,7 +308,9 @@ class QueueTree:
         self.stamp = leaf.touched = self.stamp + 1
         changed, demanding = self.changed, self.demanding
         for entry in leaf.path:
-            count_up(entry.pending, items, count)
+            pending = entry.pending
+            for name, units in items:
+                pending[name] = pending.get(name, 0) + units * count
             changed[entry.name] = demanding[entry.name] = entry
 
     def hold_foreign(self, items: Items, count: int) -> None:

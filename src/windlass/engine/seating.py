@@ -167,7 +167,7 @@ class Seats:
         if memo is None:
             return None
         cards = self._cards
-        return count(memo, cards.row(row), cards.cells[row], lambda: self.rows.available(row, need))
+        return count(memo, cards.row(row), cards.cells, row, lambda: self.rows.available(row, need))
 
     def look_all(self, rows: Sequence[int], needs: Needs, *, empty: bool = False) -> list[list[Glance]]:
         """:meth:`look` at many rows. Remembered: what a class is told is mostly told of the same rows again."""
