@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -292,6 +293,43 @@ def test_conservative_backfill_keeps_room_for_the_first_sixteen() -> None:
     for _ in range(20):
         c.cycle(0.1)
     assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(16)]
+
+
+def conservative_pair() -> Cluster:
+    """Two full nodes until 100 s, and two gangs of eight with room kept for them from then on."""
+    c = cluster("conservative", nodes=2)
+    for name in ("left", "right"):
+        submit(c, name, 8, 100)
+    run(c)
+    for name in ("one", "two"):
+        submit(c, name, 8, 50)
+    run(c)
+    assert sorted(c.engine.reservations.slots) == ["ns/one", "ns/two"]
+    return c
+
+
+def test_who_has_a_reservation_keeps_it_when_another_joins() -> None:
+    c = conservative_pair()
+    before = dict(c.engine.reservations.slots)
+    submit(c, "three", 4, 50)
+    run(c)
+    after = c.engine.reservations.slots
+    assert all(after[key] is kept for key, kept in before.items())
+    assert after["ns/three"].start == pytest.approx(before["ns/one"].start + 50)
+
+
+def test_a_reservation_that_cannot_be_is_planned_anew_when_another_joins() -> None:
+    c = conservative_pair()
+    (row,) = c.engine.reservations.slots["ns/one"].rows
+    node = c.engine.world.table.nodes[row]
+    assert node is not None
+    c.nodes(replace(node, unschedulable=True))
+    submit(c, "three", 4, 50)
+    run(c)
+    starts = {key: kept.start for key, kept in c.engine.reservations.slots.items()}
+    assert sorted(starts) == ["ns/one", "ns/three", "ns/two"]
+    assert starts["ns/two"] == pytest.approx(starts["ns/one"] + 50)
+    assert all(row not in kept.rows for kept in c.engine.reservations.slots.values())
 
 
 @pytest.mark.parametrize("action", ["consolidation", "reclaim", "preempt"])

@@ -9,9 +9,11 @@ new comes first, and nobody behind is let pass.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
+
+import numpy as np
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.cards import Cuts
@@ -43,6 +45,15 @@ class Forecast:
     """Row → what they would have of cards there."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept for a group of one class without parts of cards. ``rows``: row → for how many of its tasks;
+    together as many as its step has."""
+
+    start: float
+    rows: Mapping[int, int]
+
+
 class Forecaster:
     """``allocation``: the code that places. A forecast leaves the statement as it was."""
 
@@ -52,16 +63,50 @@ class Forecaster:
 
     def plan(self, statement: Statement, groups: Sequence[GroupEntry], now: float) -> dict[str, Forecast]:
         """The starts of ``groups``, which wait, in the order given; up to the first of which nothing is known."""
+        return self.beside(statement, groups, now, {})[1]
+
+    def beside(
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+    ) -> tuple[list[str], dict[str, Forecast]]:
+        """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
+        :meth:`plan` for the others beside them."""
         mark = statement.checkpoint()
         planning = _Planning(statement, self._world.ledger.ends.at(now), now)
-        found: dict[str, Forecast] = {}
+        first: list[str] = []
         for group in groups:
+            known = kept.get(group.key)
+            if known is None or not self._keep(planning, group, known):
+                break
+            first.append(group.key)
+        found: dict[str, Forecast] = {}
+        for group in groups[len(first) :]:
             forecast = self._next(planning, group)
             if forecast is None:
                 break
             found[group.key] = forecast
         statement.rollback(mark)
-        return found
+        return first, found
+
+    def _keep(self, planning: _Planning, group: GroupEntry, kept: Kept) -> bool:
+        """Give a group the room that is kept for it, when it is; if that is a moment at which something ends, and
+        there is room then. Else the plan is as it was."""
+        state, step = planning.state(), group.step
+        if step is None or not planning.let_go_until(kept.start):
+            planning.restore(state)
+            return False
+        (run,) = step.runs
+        waiting = iter(run.entries)
+        rows = np.fromiter(kept.rows, dtype=np.int64, count=len(kept.rows))
+        if any(room < n for room, n in zip(run.cls.future_count(rows), kept.rows.values(), strict=True)):
+            planning.restore(state)
+            return False
+        placements: list[tuple[TaskEntry, int]] = []
+        for row, n in kept.rows.items():
+            for entry in islice(waiting, n):
+                planning.statement.pipeline(entry, row)
+                placements.append((entry, row))
+        planning.note(group, placements)
+        return True
 
     def _next(self, planning: _Planning, group: GroupEntry) -> Forecast | None:
         """Let time pass until the group fits: by doubled strides, then by bisection of the last."""
@@ -121,6 +166,12 @@ class _Planning:
         self._past = 0
         self._own: list[_Own] = []
         self._numbers = count()
+
+    def let_go_until(self, start: float) -> bool:
+        """Let time pass up to a moment; whether something ends at it, or did when the plan came to it."""
+        while (moment := self._next()) is not None and moment <= start:
+            self.let_go(1)
+        return self.now == start
 
     def let_go(self, n: int) -> bool:
         """Let the next ``n`` moments pass at which something ends; false if there is none left at all."""

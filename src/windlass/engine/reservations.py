@@ -29,7 +29,7 @@ from windlass.engine.cards import KEPT, Cut, Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
 from windlass.engine.ends import end_of
-from windlass.engine.forecast import Forecaster
+from windlass.engine.forecast import Forecast, Forecaster, Kept
 from windlass.engine.groups import GroupEntry, TaskEntry, passing_time
 from windlass.engine.keptcards import CardKeeper
 from windlass.engine.statement import Statement
@@ -193,7 +193,7 @@ class Reservations:
         if group not in ranked:
             return
         self._unbook(self.slots.values())
-        self._plan(statement, ranked, now)
+        self._plan(statement, ranked, now, keep=True)
         if group.key not in self.slots and len(ranked) <= len(kept):
             self._plan(statement, kept, now)
         self._book(self.slots.values(), now)
@@ -245,20 +245,29 @@ class Reservations:
 
     # ------------------------------------------------------------------ parts
 
-    def _plan(self, statement: Statement, groups: list[GroupEntry], now: float) -> None:
+    def _plan(
+        self, statement: Statement, groups: list[GroupEntry], now: float, *, keep: bool = False
+    ) -> None:
         """Make the reservations anew for these groups: as far as their starts can be told, and for one
-        more that has waited for too long."""
+        more that has waited for too long. ``keep``: those that come before all who have none stay as they are,
+        where they can."""
         self._plans += 1
         before, self.slots = self.slots, {}
         ranked = sorted(groups, key=_rank)
-        forecasts = self._forecaster.plan(statement, ranked, now) if self._world.timed else {}
+        forecasts: dict[str, Forecast] = {}
+        first: list[str] = []
+        if self._world.timed:
+            kept = {key: told for key, r in before.items() if (told := _told(r)) is not None} if keep else {}
+            first, forecasts = self._forecaster.beside(statement, ranked, now, kept)
+        self.slots.update((key, before[key]) for key in first)
         for key, forecast in forecasts.items():
             if forecast.start > now:
                 self.slots[key] = self._reservation(
                     key, forecast.start, by_row(forecast.placements), forecast.parts
                 )
         aged = {group.key for group in self.aging.due(now)}
-        waiting = next((one for one in ranked if one.key in aged and one.key not in forecasts), None)
+        known = forecasts.keys() | self.slots.keys()
+        waiting = next((one for one in ranked if one.key in aged and one.key not in known), None)
         if waiting is not None:
             self._empty(statement, waiting, before.get(waiting.key))
         freed = {row for key, r in before.items() if not r.same(self.slots.get(key)) for row in r.rows}
@@ -386,6 +395,25 @@ def _vector(cls: TaskClass, known: dict[TaskClass, list[int]]) -> list[int]:
         cls.fit_vector()
         found = known[cls] = cls.vector.tolist()
     return found
+
+
+def _told(reservation: Reservation) -> Kept | None:
+    """What a reservation keeps, if that can be told without trying: for whole steps of one class that need no
+    parts of cards."""
+    group, step = reservation.group, reservation.group.step
+    if step is None or len(step.runs) != 1 or step.extra or group.promises or reservation.start >= UNKNOWN:
+        return None
+    cls = step.runs[0].cls
+    if cls.needs.devices or step.root is not None or step.options:
+        return None
+    cls.fit_vector()
+    each = [(column, units) for column, units in enumerate(cls.vector.tolist()) if units]
+    rows: dict[int, int] = {}
+    for row, asked in reservation.asked.items():
+        n = rows[row] = asked[0][1] // each[0][1]
+        if asked != [(column, units * n) for column, units in each]:
+            return None
+    return Kept(reservation.start, rows) if sum(rows.values()) == step.members else None
 
 
 def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:
