@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kaiobjects import kai_group, kai_pod, kai_queue
 from kubeobjects import node, pod, queue
 
-from windlass.cli import planning
+from windlass.cli import livecluster, planning
 from windlass.model import scheduler_config
 from windlass.model.cluster import ClusterModel
 from windlass.model.ledger import Ledger
-from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
+from windlass.model.snapshot import EVERY_SCHEDULER, KINDS, Counted, load
 
 GPU = "nvidia.com/gpu"
 
@@ -287,3 +287,12 @@ def test_no_card_is_given_beyond_what_it_has(
             assert ledger.overflow(one, model.nodes[one.node_name]) is None
     waiting = {name for entry in found["pending"] for name in entry["pods"]}
     assert len(waiting) + len(found["binds"]) == len(pods)
+
+
+def test_a_plan_of_a_running_cluster_reads_what_the_scheduler_reads() -> None:
+    """Storage classes, drivers and pools too; other versions of a kind and Workload are read from dumps alone."""
+    read = {f"{kind.api_version}/{kind.kind}" for kind in livecluster.read_kinds()}
+    versions = {f"scheduling.k8s.io/{version}/PodGroup" for version in ("v1alpha2", "v1alpha3")}
+    topologies = {f"topology.node.k8s.io/{v}/NodeResourceTopology" for v in ("v1alpha1", "v1alpha2")}
+    assert set(KINDS) - read < versions | topologies | {"scheduling.k8s.io/v1alpha1/Workload"}
+    assert len(read & versions) == len(read & topologies) == 1

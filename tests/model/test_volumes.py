@@ -77,6 +77,22 @@ def test_where_nobody_provides_storage_claims_say_nothing() -> None:
     assert needs(claim(), others)[0].problem == "claim default/data is not bound to a volume yet"
 
 
+def test_where_the_server_has_classes_a_claim_that_nobody_binds_holds_its_pod_back() -> None:
+    """As kube-scheduler does, also in a cluster that has no class and no claim at all."""
+    for objects, problem in (
+        ((), "claim default/data does not exist"),
+        ((claim(),), "claim default/data is not bound to a volume yet"),
+        ((claim(storageClassName="gone"), volume("v1")), "claim default/data is not bound to a volume yet"),
+    ):
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+        model = from_objects([pod("a", volumes=volumes), pod("b"), *objects]).model
+        model.storage_is_served()
+        (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]  # that of the one pod
+        assert [need.problem for need in task.needs.volumes] == [problem]
+        model.storage_is_served()
+        assert model.take() == []
+
+
 def test_a_bound_claim_is_where_its_volume_is() -> None:
     (need,) = needs(claim(volumeName="v1"), volume("v1", nodeAffinity=on("n1", "n2")))
     assert need == VolumeNeed("default/data", terms=(on_term("n1", "n2"),))

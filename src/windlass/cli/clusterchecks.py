@@ -163,7 +163,13 @@ def _rights(invocation: Invocation) -> Iterator[Finding]:
             "an administrator binds the cluster role edit there",
         ),
         ("list", QUEUES, "", "see queues", "an administrator sets rbac.queueReaders of the chart"),
-        ("list", NODES, "", "see nodes (node ls, gpu ls, plan, what-if)", "an administrator grants it: get, list nodes"),
+        (
+            "list",
+            NODES,
+            "",
+            "see nodes (node ls, gpu ls, plan, what-if)",
+            "an administrator grants it: get, list nodes",
+        ),
     )
     for verb, resource, namespace, words, remedy in needs:
         asked = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}

@@ -13,6 +13,8 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import (
     ALL,
     CONFIG_MAPS,
+    CSI_DRIVERS,
+    CSI_NODES,
     KAI_POD_GROUPS,
     KAI_QUEUES,
     NATIVE_POD_GROUPS,
@@ -20,6 +22,8 @@ from windlass.api.resources import (
     POD_GROUPS,
     PODS,
     QUEUES,
+    STORAGE_CAPACITIES,
+    STORAGE_CLASSES,
     Resource,
 )
 from windlass.cli.installing import NAMESPACE
@@ -30,18 +34,21 @@ Tell = Callable[[str], None]
 CONFIG_KEY = "windlass.conf"
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _NEEDED = (NODES, PODS)
+_STORAGE = (STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, STORAGE_CAPACITIES)
 _GANGS = (QUEUES, POD_GROUPS, KAI_QUEUES, KAI_POD_GROUPS)
 
 
 def read_kinds() -> tuple[Resource, ...]:
     """The kinds that say something to a scheduler, as a server lists them."""
-    served = dict.fromkeys((*_NEEDED, *ALL, NATIVE_POD_GROUPS))
+    served = dict.fromkeys((*_NEEDED, *ALL, *_STORAGE, NATIVE_POD_GROUPS))
     return tuple(kind for kind in served if f"{kind.api_version}/{kind.kind}" in KINDS)
 
 
-def objects(client: BlockingClient, tell: Tell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each object of the cluster with the words for its place. Raises ``StatusError`` where nodes or pods may not be
-    read, ``Unreachable``."""
+def objects(
+    client: BlockingClient, tell: Tell, read: set[Resource] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each object of the cluster with the words for its place; ``read`` gets the kinds that there are. Raises
+    ``StatusError`` where nodes or pods may not be read, ``Unreachable``."""
     absent: list[Resource] = []
     for resource in read_kinds():
         try:
@@ -54,6 +61,8 @@ def objects(client: BlockingClient, tell: Tell) -> Iterator[tuple[str, dict[str,
             else:
                 tell(f"{resource.qualified} may not be read, so the plan knows none of them: {error.message}")
             continue
+        if read is not None:
+            read.add(resource)
         for obj in found:
             named = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
             yield resource.qualified, named

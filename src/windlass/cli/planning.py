@@ -18,6 +18,7 @@ from windlass.api import annotations as names
 from windlass.api import yaml_text
 from windlass.api.errors import WindlassError
 from windlass.api.quantities import QuantityError
+from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES, Resource
 from windlass.cli import livecluster, manifests
 from windlass.client.blocking import BlockingClient
 from windlass.engine.config import EngineConfig
@@ -87,7 +88,10 @@ def loaded_live(client: BlockingClient, request: Request, warn: Warn) -> Loaded:
         parsed = configuration.parse(text, "ConfigMap windlass-scheduler")
     model = _model(request.scheduler_names or LIVE_SCHEDULERS, parsed)
     counted = Counted()
-    load(model, livecluster.objects(client, warn), counted=counted)
+    read: set[Resource] = set()
+    load(model, livecluster.objects(client, warn, read), counted=counted)
+    if {STORAGE_CLASSES, PERSISTENT_VOLUME_CLAIMS} <= read:
+        model.storage_is_served()
     return Loaded(model, parsed, counted)
 
 

@@ -192,6 +192,12 @@ class Observed:
         if self.storage.remove(item):
             self._touch_storage(item)
 
+    def storage_is_served(self) -> None:
+        """The server has claims and classes of them: from now on a claim that is not known does not exist."""
+        if not self.storage.served:
+            self.storage.serve()
+            self._dirty_pods.update(self._claimers)
+
     def _touch_storage(self, item: StorageItem) -> None:
         if isinstance(item, views.CsiNode):
             self._dirty_nodes[item.name] = None

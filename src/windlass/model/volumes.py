@@ -1,8 +1,8 @@
 """Which nodes a pod's volumes allow: claims, volumes and storage classes → :class:`VolumeNeed`.
 
-Where nobody provides storage (no class, and no volume that a claim has, as in a box, whose node makes a
-folder of each claim) unbound claims say nothing. Nor do any as long as not a single claim is known: the
-cluster does not let them be read.
+Where nobody provides storage (no class, and no volume that a claim has, as in a box, whose node makes a folder of each
+claim) unbound claims say nothing. Nor do any as long as not a single claim is known: the cluster does not let them be
+read. Neither holds once the server is known to serve classes and claims (:attr:`VolumeBook.served`).
 """
 
 from __future__ import annotations
@@ -63,9 +63,15 @@ class VolumeBook:
         self.counting: dict[str, bool] = {}
         """CSI driver → whether it makes a volume only where one of its pools suffices."""
         self.pools: dict[str, views.StorageCapacity] = {}
+        self.served = False
+        """Whether the server has claims and classes of them and lets them be read: what is not there does not exist."""
         self._provides: bool | None = None
         self._given: dict[str, str] = {}
         """Volume → the claim that it was given to, until the volume itself shows it."""
+
+    def serve(self) -> None:
+        """See :attr:`served`."""
+        self.served, self._provides = True, None
 
     def upsert(self, item: Item) -> bool:
         """Take in an object as it is now; whether anything changed that matters."""
@@ -108,7 +114,7 @@ class VolumeBook:
 
     def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
         """What the claims of a pod, by name, say about nodes."""
-        if not self.claims:
+        if not self.claims and not self.served:
             return ()
         found = (self._need(f"{namespace}/{name}") for name in dict.fromkeys(claims))
         return tuple(need for need in found if need is not None)
@@ -207,7 +213,9 @@ class VolumeBook:
     def _provided(self) -> bool:
         """Whether somebody makes volumes for claims, or binds them."""
         if self._provides is None:
-            self._provides = bool(self.classes) or any(volume.claim for volume in self.volumes.values())
+            self._provides = (
+                self.served or bool(self.classes) or any(volume.claim for volume in self.volumes.values())
+            )
         return self._provides
 
     def _bound(self, claim: views.Claim, exclusive: bool) -> VolumeNeed | None:

@@ -68,6 +68,8 @@ class Feed:
             if there:
                 self._opened.add(resource)
                 self._follow(resource, self._optional[resource])
+        if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._opened:
+            self._model.storage_is_served()
 
     async def _is_served(self, resource: resources.Resource) -> bool:
         try:
