@@ -115,6 +115,7 @@ async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Pa
     created = await batch.create(api)
     await books.until(batch, PATIENCE_SECONDS)
     bound_cpu = usage(part.pid)[0] - cpu
+    until_bound = each(asked, await requests(api), batch.pods)
     server_bound = server_cpu(kube) - server_before
     ended = max(books.bound[name] for name in batch.created)
     waits = [books.bound[name] - at for name, at in batch.created.items()]
@@ -133,6 +134,7 @@ async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Pa
         "peak_mib": peak,
         "server_cpu_seconds_until_bound": round(server_bound, 2),
         "server_cpu_seconds": round(server_after - server_before, 2),
+        "requests_per_pod_until_bound": until_bound,
         "requests_per_pod": each(asked, await requests(api), batch.pods),
         "told_after_seconds": round(settled, 2),
         "scheduled_events": events - 1,
@@ -326,9 +328,11 @@ async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books:
     filled = time.monotonic() - filling
     batch = Batch("late", 1, 20, "windlass")
     await batch.create(api)
-    begun = time.monotonic()
+    begun, server_before = time.monotonic(), server_cpu(kube)
     part = WindlassPart(kube, "scheduler", name="scheduler-restart")
     try:
+        await books.until(batch, 2 * PATIENCE_SECONDS, first=True)
+        server = server_cpu(kube) - server_before
         await books.until(batch, 2 * PATIENCE_SECONDS)
         cpu, peak = usage(part.pid)
     except SystemExit:
@@ -341,6 +345,7 @@ async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books:
         "pods": shape.restart,
         "seconds_to_first_bind": round(first - begun, 2),
         "cpu_seconds": round(cpu, 2),
+        "server_cpu_seconds": round(server, 2),
         "peak_mib": peak,
         "filled_in_seconds": round(filled, 1),
         "server_peak_mib": {name: usage(kube.pid(name))[1] for name in REQUIRED[:2]},

@@ -117,7 +117,7 @@ async def test_a_gang_whose_pods_still_come_is_not_told_to_lack_some(api: Schedu
     api.add(node("n1", gpus=24), *parts[:2])
     async with Running(api) as running:
         for part in parts[2:11]:  # slower than a wait has to be for being told
-            await running.settle(0.4)
+            await running.settle(0.38)
             api.add(part)
         await running.settle(0.2)
         assert running.reasons("g") == []
@@ -604,3 +604,30 @@ async def test_a_gang_that_has_begun_is_finished_before_the_next(api: SchedulerA
         runs = [one for one, before in zip(order, ["", *order], strict=False) if one != before]
         assert len(order) == 18
         assert len(runs) <= 4, order  # two are under way at once, so two gangs may be
+
+
+async def test_a_group_whose_pods_come_unasked_is_not_told_to_be_let_in(api: SchedulerApi) -> None:
+    """It costs the API server as much as three binds, and is another thing in a moment."""
+    parts = gang("g", 6)
+    api.add(node("n1", gpus=8), *parts[:2])
+    async with Running(api) as running:
+        for part in parts[2:]:
+            await running.settle(0.2)
+            api.add(part)
+        await running.settle(2.0)
+        assert api.phase("g") == "Running"
+        assert api.writes("podgroups") == [("patch", "default/g")] * 2  # its reservation, and that it runs
+
+
+async def test_a_group_without_pods_is_told_to_be_let_in_at_once_where_its_owner_waits_for_that(
+    api: SchedulerApi,
+) -> None:
+    owned = group("job", 2)
+    owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "job", "uid": "j"}
+    owned["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
+    api.add(node("n1", gpus=8), owned, group("bare", 2))
+    async with Running(api) as running:
+        await running.settle(0.05)
+        assert (api.phase("job"), api.phase("bare")) == ("Inqueue", "")
+        await running.settle(0.5)
+        assert api.phase("bare") == "Inqueue"

@@ -43,6 +43,10 @@ from windlass.scheduler.writes import WriteQueue
 COUNTS_SECONDS = 1.0
 BINDING_SECONDS = 30.0
 """For so long a gang whose binds are under way need not be told to be admitted: it is running in a moment."""
+FIRST_SECONDS = 0.25
+"""So long is looked whether pods come to a new group unasked."""
+_WAIT_TO_BE_LET_IN = "batch.volcano.sh/"
+"""Owners of groups who make pods only once the group is let in."""
 RUNNING_SECONDS, LOOK_SECONDS = 10.0, 0.5
 """So long at most gives the news that a gang runs way to binds, and so often is looked whether there still are any: a
 patch of a PodGroup costs the API server as much as three binds."""
@@ -104,6 +108,8 @@ class Publisher:
         self._busy = busy
         self._ran: dict[str, float] = {}
         """Groups that run and are not told to yet, since when."""
+        self._new: dict[str, float] = {}
+        """Groups that are let in and not told so, since when."""
         self._model = model
         self._recorder = recorder
         self._metrics = metrics
@@ -193,14 +199,28 @@ class Publisher:
         else:
             self._ran.pop(key, None)
         if phase != view.phase:
-            soon = phase == "Inqueue" and any(p.key in self._model.assumed for p in self._model.pods_of(key))
-            self._queue.wish(f"group {key}", BINDING_SECONDS if soon else 0.0)
-        elif (members.running, members.succeeded, members.failed) != (
+            self._queue.wish(f"group {key}", self._hush(view, members) if phase == "Inqueue" else 0.0)
+            return
+        self._new.pop(key, None)
+        if (members.running, members.succeeded, members.failed) != (
             view.running,
             view.succeeded,
             view.failed,
         ):
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
+
+    def _hush(self, view: views.PodGroup, members: Members) -> float:
+        """For so many seconds yet need not be told that a group is let in: that is for those who make its pods only
+        then. One whose pods come unasked is running in a moment, or told with the reason for which it is not."""
+        if any(owner.api_version.startswith(_WAIT_TO_BE_LET_IN) for owner in view.owners):
+            return 0.0
+        now, wait = self._clock.monotonic(), self._waits.get(view.key)
+        since = self._new.setdefault(view.key, now)
+        if any(pod.key in self._model.assumed for pod in self._model.pods_of(view.key)):
+            return since + BINDING_SECONDS - now
+        if wait is not None and members.total:
+            return wait.due - now if wait.told is None else 0.0
+        return since + FIRST_SECONDS - now
 
     def waits(self, key: str) -> bool:
         """Whether a group is known to wait."""
@@ -277,6 +297,7 @@ class Publisher:
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
         self._ran.pop(key, None)
+        self._new.pop(key, None)
         self._blocked.discard(key)
         self._queue.drop(f"group {key}")
 
@@ -396,9 +417,12 @@ class Publisher:
         if self._gives_way(key):
             self._queue.wish(f"group {key}", LOOK_SECONDS)
             return
+        view = self._model.groups.get(key)
+        if view is not None and (rest := self._rest(view)) > 0:
+            self._queue.wish(f"group {key}", rest)
+            return
         told = self._tell(key)
         self._tell_pods(key, told)
-        view = self._model.groups.get(key)
         if view is None:
             await self._write_kai_group(key, told)
             return
@@ -418,6 +442,11 @@ class Publisher:
         await self._annotate(
             resources.POD_GROUPS, view.namespace, view.name, view.annotations, _record(told), notes
         )
+
+    def _rest(self, view: views.PodGroup) -> float:
+        """For so many seconds nothing is written on a group yet."""
+        members = self._model.members(view.key)
+        return self._hush(view, members) if self._phase(view, members) == "Inqueue" != view.phase else 0.0
 
     def _hypernode_note(self, view: views.PodGroup) -> dict[str, str | None]:
         hypernode = self._model.hypernode_of(view.key) if view.topology is not None else ""
