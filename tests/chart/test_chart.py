@@ -13,12 +13,16 @@ import pytest
 import yaml
 from cryptography import x509
 
+from windlass.api import views
 from windlass.api.errors import WindlassError
 from windlass.app import settings
+from windlass.app.companions import card_pods_of
 from windlass.app.options import parser, remote_options
 from windlass.cli import guarding, installing
 from windlass.controllers.priorityclasses.controller import SHIPPED
+from windlass.model.reservedcards import NAMESPACE
 from windlass.model.scheduler_config import parse
+from windlass.scheduler.cardpods import CardPodOptions, card_pod
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "chart"))
@@ -26,6 +30,7 @@ import render  # noqa: E402
 
 Json = dict[str, Any]
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+NODE = views.decode_node(b'{"metadata":{"name":"n1","uid":"u1"}}')
 needs_helm = pytest.mark.skipif(
     render.helm() is None, reason="no helm: build it with tools/kubernetes/build.sh"
 )
@@ -74,6 +79,8 @@ def test_helm_has_nothing_to_say() -> None:
         ("scheduler.names={default-scheduler}", "/scheduler/names/0"),
         ("metrics.port=80", "/metrics/port"),
         ("image.digest=sha256:abc", "/image/digest"),
+        ("gpuSharing.deviceNames=index", "/gpuSharing/deviceNames"),
+        ("settings.scheduler.reservationImage=x", "'reservationImage' not allowed"),
         ("settings.log.level=loud", "/settings/log/level"),
         ("settings.controllers.workers=0", "/settings/controllers/workers"),
         ("settings.scheduler.gangSecond=3", "'gangSecond' not allowed"),
@@ -345,3 +352,30 @@ def test_no_rule_is_wide() -> None:
             for rule in role["rules"]:
                 words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
                 assert not words & {"*", "secrets", "escalate", "bind", "impersonate", "nodes/proxy"}, rule
+
+
+@pytest.mark.real
+@needs_helm
+def test_shared_cards_are_held_as_the_values_say() -> None:
+    assert not [obj for obj in shipped() if "reservations" in json.dumps(obj["metadata"])]
+    sharing = "gpuSharing.enabled=true,gpuSharing.deviceNames=cdi,gpuSharing.runtimeClassName="
+    objects = render.template("--set", sharing, "--set", "imagePullSecrets={pull}", "--set", "image.tag=v7")
+    text = of_kind(objects, "ConfigMap")["windlass-settings"]["data"]["settings.yaml"]
+    values = {**settings.defaults(), **settings.read(text, "settings.yaml")}
+    assert card_pods_of(values) == CardPodOptions(
+        "windlass:v7", pull_secrets=("pull",), runtime_class="", seconds=60.0, cdi=True
+    )
+    assert card_pods_of(settings.defaults()) is None
+    kinds = {obj["kind"] for obj in objects}
+    assert "MutatingAdmissionPolicy" in kinds
+    without = render.template("--set", "gpuSharing.enabled=true,gpuSharing.injectEnvironment=false")
+    assert "MutatingAdmissionPolicy" not in {obj["kind"] for obj in without}
+    (space,) = of_kind(objects, "Namespace").values()
+    assert space["metadata"]["name"] == NAMESPACE
+    made = card_pod(NODE, 0, CardPodOptions("windlass:v7"))
+    (budget,) = [
+        obj
+        for obj in objects
+        if obj["kind"] == "PodDisruptionBudget" and obj["metadata"]["namespace"] == NAMESPACE
+    ]
+    assert budget["spec"]["selector"]["matchLabels"].items() <= made["metadata"]["labels"].items()

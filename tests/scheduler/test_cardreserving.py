@@ -504,3 +504,4 @@ async def test_who_comes_while_a_card_is_let_go_waits_for_the_next(api: Schedule
         assert told(api, "b") == "GPU-n1-0"
         assert (api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}") or {})["metadata"]["uid"] != first
         assert api.conditions(PODS, "default/b").get("DisruptionTarget") is None
+        assert "FailedScheduling" not in running.reasons("b")
