@@ -9,7 +9,7 @@ import pytest
 
 from windlass.api.errors import WindlassError
 from windlass.observe import metrics
-from windlass.observe.endpoint import Endpoint, parse_address
+from windlass.observe.endpoint import Endpoint, not_ready, parse_address
 from windlass.observe.scheduling import SchedulerMetrics
 
 
@@ -17,7 +17,8 @@ class Served:
     def __init__(self) -> None:
         self.registry = metrics.registry()
         self.ready = False
-        self.endpoint = Endpoint(self.registry, lambda: self.ready)
+        self.unknown = ["queues", "podgroups"]
+        self.endpoint = Endpoint(self.registry, lambda: not_ready(self.ready, self.unknown))
         self.port = 0
 
     async def get(self, path: str, method: str = "GET") -> tuple[int, str]:
@@ -43,7 +44,9 @@ async def test_paths(served: Served) -> None:
     assert status == 200
     assert "process_cpu_seconds_total" in body
     assert await served.get("/healthz") == (200, "ok\n")
-    assert (await served.get("/readyz"))[0] == 503
+    assert await served.get("/readyz") == (503, "not ready: not known yet: queues, podgroups\n")
+    served.unknown = []
+    assert "has not read of late who does" in (await served.get("/readyz"))[1]
     served.ready = True
     assert await served.get("/readyz?verbose") == (200, "ok\n")
     assert (await served.get("/secret"))[0] == 404
@@ -67,7 +70,7 @@ async def test_reasons_and_queues_that_are_over_read_zero(served: Served) -> Non
 
 
 async def test_an_address_in_use_is_said(served: Served) -> None:
-    other = Endpoint(served.registry, lambda: True)
+    other = Endpoint(served.registry, lambda: "")
     with pytest.raises(WindlassError, match="cannot listen on"):
         await other.start("127.0.0.1", served.port)
 

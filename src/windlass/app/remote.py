@@ -97,7 +97,7 @@ async def _control(options: RemoteOptions) -> None:
     from windlass.kits import rng as chance
     from windlass.kits.clock import SystemClock
     from windlass.observe import metrics, tracing
-    from windlass.observe.endpoint import Endpoint, parse_address
+    from windlass.observe.endpoint import Endpoint, not_ready, parse_address
     from windlass.scheduler.leasethread import LeaseThread
 
     clock, rng = SystemClock(), chance.system()
@@ -122,7 +122,9 @@ async def _control(options: RemoteOptions) -> None:
     election = LeaseThread(
         connection, identity, user_agent="windlass-controllers", clock=clock, options=lease
     )
-    endpoint = Endpoint(registry, lambda: manager.synced or election.standing_by)
+    endpoint = Endpoint(
+        registry, lambda: not_ready(manager.synced or election.standing_by, manager.informers.unsynced())
+    )
     if options.metrics:
         await endpoint.start(*parse_address(options.metrics))
 

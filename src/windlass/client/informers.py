@@ -444,6 +444,10 @@ class SharedInformers:
         """Whether every informer made so far is synced."""
         return all(informer.synced for informer in self._informers)
 
+    def unsynced(self) -> list[str]:
+        """The kinds that are not known completely yet."""
+        return [informer.resource.qualified for informer in self._informers if not informer.synced]
+
     async def wait_synced(self) -> None:
         """Return when every informer made so far is synced."""
         for informer in list(self._informers):

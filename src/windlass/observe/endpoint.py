@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
 
@@ -27,12 +27,22 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class Endpoint:
-    """``ready()`` answers ``/readyz``; the process answers ``/healthz`` as long as its event loop turns."""
+def not_ready(ready: bool, unknown: Sequence[str]) -> str:
+    """Why an instance is not ready, empty if it is. ``unknown``: kinds that it has not read completely yet."""
+    if ready:
+        return ""
+    if unknown:
+        return f"not known yet: {', '.join(unknown)}"
+    return "it does not lead, and has not read of late who does"
 
-    def __init__(self, source: CollectorRegistry, ready: Callable[[], bool]) -> None:
+
+class Endpoint:
+    """``waits()`` answers ``/readyz``: why this process is not ready, empty if it is. It answers ``/healthz`` as long
+    as its event loop turns."""
+
+    def __init__(self, source: CollectorRegistry, waits: Callable[[], str]) -> None:
         self._source = source
-        self._ready = ready
+        self._waits = waits
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -76,9 +86,9 @@ class Endpoint:
             case "/healthz" | "/livez":
                 return _response("200 OK", _TEXT, b"ok\n")
             case "/readyz":
-                if self._ready():
+                if not (words := self._waits()):
                     return _response("200 OK", _TEXT, b"ok\n")
-                return _response("503 Service Unavailable", _TEXT, b"not ready: the first lists are not in\n")
+                return _response("503 Service Unavailable", _TEXT, f"not ready: {words}\n".encode())
         return _response("404 Not Found", _TEXT, b"not found\n")
 
 

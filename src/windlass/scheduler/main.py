@@ -26,7 +26,7 @@ from windlass.kits import rng as randomness
 from windlass.kits.clock import Clock, SystemClock
 from windlass.kits.rng import Random
 from windlass.observe import logs, metrics, tracing
-from windlass.observe.endpoint import Endpoint, parse_address
+from windlass.observe.endpoint import Endpoint, not_ready, parse_address
 from windlass.scheduler.configuration import ConfigFile
 from windlass.scheduler.fieldmetrics import FieldMetrics
 from windlass.scheduler.guardserver import GuardServer, Mark
@@ -127,7 +127,9 @@ async def serve(options: ProcessOptions) -> None:
     )
     beside = [companion(aboard) for companion in options.companions]
     FieldMetrics(registry, service.metrics, service.model)
-    endpoint = Endpoint(registry, lambda: service.ready.is_set() or election.standing_by)
+    endpoint = Endpoint(
+        registry, lambda: not_ready(service.ready.is_set() or election.standing_by, informers.unsynced())
+    )
     if options.metrics_bind:
         await endpoint.start(*parse_address(options.metrics_bind))
     mark = Mark(client, options.own_pod, options.lease.namespace)
