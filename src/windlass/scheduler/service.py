@@ -183,15 +183,7 @@ class SchedulerService:
         )
         self._guard = BindGuard(model, self._ledger) if options.bind_guard else None
         self._courtesy.off = self._guarded
-        self._cards = CardReservations(
-            client,
-            model,
-            options.card_pods,
-            clock=clock,
-            start=self._keeper.start,
-            evict=lambda order: self._evictor.submit(order),
-            wake=self._wake.set,
-        )
+        self._cards = self._card_holders(client)
         self._reserver = Reserver(
             model,
             self._ledger,
@@ -237,6 +229,17 @@ class SchedulerService:
             changed=lambda key: self._showing.group(key, clock.monotonic()),
         )
         return self._crew_made()
+
+    def _card_holders(self, client: Client) -> CardReservations:
+        return CardReservations(
+            client,
+            self.model,
+            self.options.card_pods,
+            clock=self._clock,
+            start=self._keeper.start,
+            evict=lambda order: self._evictor.submit(order),
+            wake=self._wake.set,
+        )
 
     def _crew_made(self) -> Crew:
         return Crew(

@@ -253,14 +253,8 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         if status.resource_claim_statuses
         else (),
         nominated_node=intern(status.nominated_node_name or ""),
-        images=_shared_names(
-            tuple(
-                [one.image for one in (*(spec.init_containers or ()), *(spec.containers or ())) if one.image]
-            )
-        ),
-        told_cards=_told_cards(split(raw).spec)
-        if (notes or shape.devices) and _VISIBLE_DEVICES in bytes(raw)
-        else (),
+        images=_images(spec),
+        told_cards=_told_cards(raw) if notes or shape.devices else (),
         report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
     )
 
@@ -277,8 +271,15 @@ def _parts(raw: bytes | msgspec.Raw, problems: list[FieldError]) -> tuple[MetaWi
     return found.metadata, found.spec, found.status
 
 
-def _told_cards(spec: bytes | msgspec.Raw) -> tuple[str, ...]:
-    told = part(_environments_decoder, spec, "spec", _EnvironmentsWire, [])
+def _images(spec: PodSpecWire) -> tuple[str, ...]:
+    everyone = (*(spec.init_containers or ()), *(spec.containers or ()))
+    return _shared_names(tuple([one.image for one in everyone if one.image]))
+
+
+def _told_cards(raw: bytes | msgspec.Raw) -> tuple[str, ...]:
+    if _VISIBLE_DEVICES not in bytes(raw):
+        return ()
+    told = part(_environments_decoder, split(raw).spec, "spec", _EnvironmentsWire, [])
     everyone = (*(told.init_containers or ()), *(told.containers or ()))
     return _shared_names(tuple(one.name for one in everyone if _VISIBLE_DEVICES in bytes(one.env)))
 
