@@ -476,12 +476,9 @@ class NodeFit:
             or not self.built
         ):
             return None
-        opened, seen = (
-            self._shared.open_rows(judge.plain_asked[0][0]),
-            max(self._seen_open, self._seen_amounts),
-        )
-        rows = opened.since(seen) if seen >= opened.floor else None
-        if rows is None or len(rows) > self._most_open:
+        opened = self._shared.open_rows(judge.plain_asked[0][0])
+        rows = opened.since(max(self._seen_open, self._seen_amounts), self._most_open)
+        if rows is None:
             return None
         self._rank_rows(rows, scores)
         self._seen_open = self._asked_at = mark

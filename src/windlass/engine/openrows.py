@@ -42,10 +42,10 @@ class OpenRows:
             return
         changed = log.since(self._mark)
         if len(self.shut) != table.capacity:
-            self._look_at_all()
+            self.shut = np.zeros(table.capacity, dtype=np.int64)
+            self._begin(np.arange(table.capacity, dtype=np.int64))
         elif len(changed) > _MANY:
-            self.shut = self.shut[:0]  # made anew when somebody asks again
-            self.floor = log.mark
+            self._begin(np.array(changed, dtype=np.int64))
         else:
             stamps, latest, shut, item = self._stamps, log.stamps, self.shut, table.planes.item
             column = self._column
@@ -58,18 +58,24 @@ class OpenRows:
                     shut[row] = -1
         self._mark = log.mark
 
-    def _look_at_all(self) -> None:
-        planes = self._table.planes
-        left = planes[:, ALLOCATABLE, self._column] > planes[:, USED, self._column]
-        self.shut = left.astype(np.int64) - 1
+    def _begin(self, rows: NDArray[np.int64]) -> None:
+        """Begin a new log once rows have changed."""
+        planes, column = self._table.planes, self._column
+        left = planes[rows, ALLOCATABLE, column] > planes[rows, USED, column]
+        self.shut[rows] = left.astype(np.int64) - 1
         self.floor = self._table.amounts.mark
         self._stamps = {}
 
-    def since(self, mark: int) -> list[int]:
-        """The rows that changed after ``mark``, not below :attr:`floor`, and have some left, the latest first."""
+    def since(self, mark: int, most: int) -> list[int] | None:
+        """The rows that changed after ``mark`` and have some left, the latest first. ``None`` if these are more than
+        ``most``, or the log does not reach back so far."""
+        if mark < self.floor:
+            return None
         found: list[int] = []
         for row, stamp in reversed(self._stamps.items()):
             if stamp <= mark:
                 break
             found.append(row)
+            if len(found) > most:
+                return None
         return found
