@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from kubeobjects import group, node, pod, queue
 from prometheus_client import CollectorRegistry
@@ -66,3 +69,24 @@ async def test_the_names_of_the_field(api: SchedulerApi) -> None:
         assert value(bucket, le="+Inf") == value("windlass_scheduler_cycle_duration_seconds_count")
         assert {"kueue_pending_workloads", "kai_queue_fair_share_gpu", "volcano_queue_share"} <= families
         assert text.count("# TYPE volcano_queue_share ") == 1
+        shown = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+        assert [name for name in told() if name not in shown] == []
+        assert value("volcano_total_preemption_attempts") == 0
+        assert not [name for name in shown if name.endswith("_created")]
+
+
+def told() -> list[str]:
+    """The names that the page has, written out: ``a_{b,c}`` are two."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "operations" / "metrics.md"
+    rows = re.findall(r"^\| (`[^|]+`) \|", page.read_text(), re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert len(names) > 20
+    return [written for name in names for written in _written_out(name)]
+
+
+def _written_out(name: str) -> list[str]:
+    head, brace, rest = name.partition("{")
+    if not brace:
+        return [name]
+    choices, _, tail = rest.partition("}")
+    return [f"{head}{choice}{after}" for choice in choices.split(",") for after in _written_out(tail)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -21,7 +21,9 @@ SLOW = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0,
 
 
 def registry() -> CollectorRegistry:
-    """A registry with the process's own figures: CPU, memory, descriptors, garbage collection."""
+    """A registry with the process's own figures: CPU, memory, descriptors, garbage collection. No series says when a
+    counter began: that is what ``process_start_time_seconds`` says for all."""
+    disable_created_metrics()
     made = CollectorRegistry()
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)

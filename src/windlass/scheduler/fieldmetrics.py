@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, UnknownMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
@@ -112,8 +112,9 @@ class FieldMetrics(Collector):
         victims = _total(self._own.evictions, result="done")
         yield _gauge("volcano_pod_preemption_victims", "Pods evicted", (), [((), victims)])
         kind = _total(self._own.decisions, kind="eviction")
-        yield CounterMetricFamily("volcano_total_preemption_attempts", "Evictions decided", value=kind)
-        yield CounterMetricFamily("kai_total_preemption_attempts", "Evictions decided", value=kind)
+        for name in ("volcano_total_preemption_attempts", "kai_total_preemption_attempts"):
+            # Counted, but without the ending that the exposition gives to a counter.
+            yield UnknownMetricFamily(name, "Evictions decided", value=kind)
         waiting = sum(self._own.reasons.values())
         yield _gauge("volcano_unschedule_job_count", "Groups that wait", (), [((), waiting)])
         pending = sum(
