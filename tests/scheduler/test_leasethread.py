@@ -160,3 +160,32 @@ async def test_the_loss_is_told_to_whoever_works(server: Server, config: str) ->
         await holding
     await one.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "lease"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_work_is_done_while_the_lease_is_held(server: Server, config: str, lost: bool) -> None:
+    """Whether the work is ended from outside or the lease is lost: no thread stays."""
+    one = LeaseThread(kubeconfig.load(config), "one", user_agent="t", clock=SystemClock(), options=OPTIONS)
+    at_work = asyncio.Event()
+
+    async def work() -> None:
+        at_work.set()
+        await asyncio.Event().wait()
+
+    leading = asyncio.create_task(one.lead(work, "work"))
+    await at_work.wait()
+    assert lease_of(server)["holderIdentity"] == "one"
+    if lost:
+        with server.lock:
+            server.keep(
+                {"metadata": {"name": "l"}, "spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}}
+            )
+        with pytest.raises(LeaderLost, match="another instance"):
+            await leading
+        assert lease_of(server)["holderIdentity"] == "thief"
+    else:
+        leading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leading
+        assert lease_of(server)["holderIdentity"] == ""
+    assert not [thread for thread in threading.enumerate() if thread.name == "lease"]

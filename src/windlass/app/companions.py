@@ -4,10 +4,8 @@ two of them at work."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Coroutine
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +19,7 @@ from windlass.controllers.manager import ControllerManager
 from windlass.kits.clock import Clock
 from windlass.observe import logs
 from windlass.scheduler.cardpods import CardPodOptions
-from windlass.scheduler.leader import LeaderLost, LeaseOptions
+from windlass.scheduler.leader import LeaseOptions
 from windlass.scheduler.leasethread import LeaseThread
 from windlass.scheduler.main import Aboard, Companion
 
@@ -173,17 +171,6 @@ def _controllers(options: RemoteOptions, aboard: Aboard, riders: _Riders) -> Cor
         await aboard.leads.wait()
         if not options.leader_elect:
             return await manager.run()
-        await election.acquire()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(manager.run(), name="controllers")
-                group.create_task(election.hold(), name="controllers' lease")
-        except* LeaderLost as lost:
-            raise lost.exceptions[0] from None
-        finally:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await election.release()
-            await election.close()
+        await election.lead(manager.run, "controllers")
 
     return run()

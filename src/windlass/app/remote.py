@@ -6,16 +6,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
 
 from windlass.api.codes import exit_status_of
 from windlass.api.errors import WindlassError
 from windlass.app.options import RemoteOptions
 from windlass.app.reporting import tell
-
-if TYPE_CHECKING:
-    from windlass.controllers.manager import ControllerManager
-    from windlass.scheduler.leasethread import LeaseThread
 
 
 def run_remote(options: RemoteOptions) -> int:
@@ -130,7 +125,7 @@ async def _control(options: RemoteOptions) -> None:
 
     follow = companions.controllers_follower(options, manager, election, clock, registry)
 
-    work = _lead(manager, election) if options.leader_elect else manager.run()
+    work = election.lead(manager.run, "controllers") if options.leader_elect else manager.run()
     try:
         await until_signal(beside(follow, work))
     finally:
@@ -138,19 +133,3 @@ async def _control(options: RemoteOptions) -> None:
         await client.close()
         if exporter is not None:
             await asyncio.to_thread(exporter.close)
-
-
-async def _lead(manager: ControllerManager, election: LeaseThread) -> None:
-    """Stand by, then control as long as the lease is held."""
-    from windlass.scheduler.leader import LeaderLost
-
-    await election.acquire()
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(manager.run(), name="controllers")
-            group.create_task(election.hold(), name="lease")
-    except* LeaderLost as lost:
-        raise lost.exceptions[0] from None
-    finally:
-        await election.release()
-        await election.close()

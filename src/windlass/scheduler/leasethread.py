@@ -1,6 +1,6 @@
 """An election on a thread with an event loop and connections of its own.
 
-What a scheduler does in one piece (the first cycle over 150 000 pods takes seconds) must not cost it the lease, nor
+What a scheduler does in one piece (a cycle over 150 000 pods may take seconds) must not cost it the lease, nor
 may lease requests queue behind binds and lists for the connections that they share. The election itself is
 :class:`~windlass.scheduler.leader.Election`, unchanged; here its methods are called from the loop of the work.
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from windlass.client.client import Client
@@ -21,9 +22,10 @@ from windlass.client.connection import Connection
 from windlass.client.http import HttpOptions, HttpTransport
 from windlass.kits import rng as randomness
 from windlass.kits.clock import Clock
-from windlass.scheduler.leader import Election, LeaseOptions
+from windlass.scheduler.leader import Election, LeaderLost, LeaseOptions
 
 CONNECTIONS = 2
+LEAVE_SECONDS = 5.0
 
 
 class LeaseThread:
@@ -71,6 +73,27 @@ class LeaseThread:
     async def release(self) -> None:
         """Give the lease back, so that the next one need not wait."""
         await self._there(self._election.release())
+
+    async def leave(self) -> None:
+        """Give the lease back and end the thread. A server that does not answer is not waited for long: the lease ends
+        by itself."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.release()
+        await self.close()
+
+    async def lead(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Stand by, then do ``work`` as long as the lease is held, and leave. Raises what the work raises, and
+        :class:`~windlass.scheduler.leader.LeaderLost`."""
+        try:
+            await self.acquire()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(work(), name=name)
+                group.create_task(self.hold(), name=f"lease of the {name}")
+        except* LeaderLost as lost:
+            raise lost.exceptions[0] from None
+        finally:
+            await self.leave()
 
     async def close(self) -> None:
         """End the thread, and what still runs on it."""

@@ -9,7 +9,6 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -150,10 +149,7 @@ async def serve(options: ProcessOptions) -> None:
         if guard is not None:
             await guard.stop()
         if options.leader_elect:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await election.release()
-            await election.close()
+            await election.leave()
         await client.close()
         if exporter is not None:
             await asyncio.to_thread(exporter.close)
