@@ -35,7 +35,7 @@ SHORT: dict[Reason, str] = {
     Reason.BEHIND_IN_QUEUE: "behind others",
     Reason.WAITING_FOR_VICTIMS: "room being vacated",
     Reason.DISRUPTION_BUDGETS: "disruption budgets",
-    Reason.RESERVING_CARD: "a shared card is being held for it",
+    Reason.RESERVING_CARD: "shared card being held",
     Reason.BIND_FAILED: "start failed, retrying",
     Reason.PENDING_EVALUATION: "not looked at yet",
     Reason.NODE_SELECTOR_MISMATCH: "no node has the labels",
