@@ -376,7 +376,9 @@ class Evicting:
     def _made(self, ctx: CycleContext, group: GroupEntry) -> tuple[Claim, Terms, Step] | Outcome:
         """A group's claim and what it may do, or that it has none."""
         m, step = self._machinery, group.step
-        if step is None or group.queue is None or is_promised(group, step) or self._hopeless(step):
+        if step is None or group.queue is None or self._hopeless(step):
+            return Outcome()
+        if group.promises and is_promised(group, step):
             return Outcome()
         view = whole_step(group, step)
         request = pinned_by(step, view.request, m.world.queues.flavors)
@@ -438,8 +440,8 @@ def _lines(buckets: list[Bucket]) -> dict[str, _Line]:
 
 
 def _first_members(bucket: Bucket) -> Iterator[GroupEntry]:
-    """The first groups of a bucket, in order."""
-    return (bucket.members[key] for key in [*islice(bucket.line, MEMBERS)])
+    """The first groups of a bucket, in order. Nothing of it is to change meanwhile, but for the last."""
+    return (bucket.members[key] for key in islice(bucket.line, MEMBERS))
 
 
 def keep_waiting(m: Machinery, ctx: CycleContext, group: GroupEntry) -> None:
