@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from kubeobjects import group, node, pod, queue
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from schedapi import Running, SchedulerApi
 
 from windlass.kits.clock import FakeClock
+from windlass.observe import metrics
 from windlass.observe.metrics import exposition
 from windlass.scheduler.fieldmetrics import FieldMetrics
 
@@ -26,7 +26,7 @@ def api(fake_clock: FakeClock) -> SchedulerApi:
 
 
 async def test_the_names_of_the_field(api: SchedulerApi) -> None:
-    registry = CollectorRegistry()
+    registry = metrics.registry()
     async with Running(api, registry=registry) as running:
         FieldMetrics(registry, running.service.metrics, running.service.model)
         await running.settle(2.0)
