@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import ends, job, of, play, started
 
 from windlass.engine.invariants import check
+from windlass.model.engines import make_engine
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.outcome import Outcome
-from windlass.sim.policies import POLICIES
+from windlass.sim.policies import POLICIES, Made, Policy
 from windlass.sim.progress import Effort, RestartCost
-from windlass.sim.replay import Options, Replay
+from windlass.sim.replay import Options, Replay, replay
+from windlass.spi.configuration import SchedulerConfig
+from windlass.spi.objects import Group
 
 GANGS = ("fifo", "fifo-backfill", "easy", "conservative", "sjf", "volcano-like", "kai-like")
 
@@ -240,3 +245,25 @@ def _nobody_has_more_than_there_is(outcome: Outcome, each: int = 8) -> None:
     for _, _, node, change in sorted(changes):
         held[node] = held.get(node, 0) + change
         assert held[node] <= 8
+
+
+def test_nobody_is_evicted_for_room_that_the_evicting_group_may_not_have() -> None:
+    """The head, of 16 GPUs, starts when the urgent job on the other node has ended; until then the low one may run. An
+    urgent job that would run longer may not have that room: were the low one evicted for it, the low one would take it
+    again, being short, and be evicted again, at the same moment and for ever."""
+    jobs = [
+        job(0, 400, 8, "low"),
+        job(1, 1000, 8, "busy", priority=10),
+        job(2, 500, 16, "head", priority=10),
+        job(3, 5000, 4, "long", priority=10),
+    ]
+    policy = Policy(
+        "installed", "", lambda _: Made(make_engine(SchedulerConfig()), confirms=True, dress=_stated)
+    )
+    outcome = replay(jobs, make_nodes(parse("2x8")), policy, Options(time_share=False))
+    assert of(outcome, "low").preemptions == 0
+    assert started(outcome) == {"low": 0.0, "busy": 1.0, "head": 1001.0, "long": 1501.0}
+
+
+def _stated(group: Group, job: TraceJob) -> Group:
+    return replace(group, run_estimate=job.duration_seconds)

@@ -8,8 +8,8 @@ reservation (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", JSSPP 
 ``conservative`` up to :data:`DEPTH`. Without run times there is no reservation, and everybody passes, until
 a group has waited for so long that nodes are emptied for it (:mod:`windlass.engine.aging`).
 
-Kept room is booked as promised while ``allocate`` runs, and only then: actions that evict judge the
-nodes as they are.
+Kept room is booked as promised while ``allocate`` runs, less what will have left by then. For a group that may not
+pass, actions that evict leave alone all of it.
 """
 
 from __future__ import annotations
@@ -154,12 +154,14 @@ class Reservations:
 
     @contextmanager
     def kept_from(self, group: GroupEntry, now: float) -> Iterator[None]:
-        """Outside the action: whatever is looked for meanwhile leaves alone what is kept from the group."""
+        """Outside the action: whatever is looked for meanwhile leaves alone what is kept from the group. What will
+        have ended by then covers nothing of that: it may be whom the group has evicted. He would take the room that
+        the group may not have, be evicted again, and so on without end."""
         kept = [r for r in self.slots.values() if not self._may_pass(group, r, now) and self._stands(r)]
         if not kept:
             yield
             return
-        self._book(kept, now)
+        self._book(kept, now, covered=False)
         try:
             yield
         finally:
@@ -306,9 +308,10 @@ class Reservations:
     def _first_kept(self, passed: Sequence[Reservation]) -> str:
         return next(key for key, r in self.slots.items() if r not in passed)
 
-    def _book(self, reservations: Iterable[Reservation], now: float) -> None:
-        """Book what has to be kept. What leaves a node covers what is kept there only once."""
-        covered: dict[int, dict[int, int]] = {}
+    def _book(self, reservations: Iterable[Reservation], now: float, *, covered: bool = True) -> None:
+        """Book what has to be kept. What leaves a node covers what is kept there only once, and not at all unless it is
+        to be ``covered``."""
+        taken_of: dict[int, dict[int, int]] = {}
         keeper = CardKeeper(self._world.table)
         ends: dict[int, list[tuple[float, TaskEntry]]] = {}
         vectors: dict[TaskClass, list[int]] = {}
@@ -319,12 +322,12 @@ class Reservations:
                 known = ends.get(row)
                 if known is None:
                     known = ends[row] = self._ends(row, now)
-                ending = [entry for end, entry in known if end <= start]
+                ending = [entry for end, entry in known if covered and end <= start]
                 vacated: dict[int, int] = {}
                 if row in reservation.parts or any(entry.cuts for entry in ending):
                     vacated = self._keep_cards(keeper, reservation, row, ending)
                 leaving = [_vector(entry.cls, vectors) for entry in ending]
-                before = covered.setdefault(row, {})
+                before = taken_of.setdefault(row, {})
                 kept = []
                 for column, units in asked:
                     left, taken = vacated.get(column, 0), before.get(column, 0)
