@@ -167,4 +167,10 @@ def test_a_pod_that_waits_for_somebody_else_says_for_whom(
     held["spec"] = {**pod()["spec"], "schedulerName": "default-scheduler"}
     cluster.add(PODS, held)
     assert windlass("ps").out.rstrip().endswith("not looked at yet by default-scheduler")
-    assert "PendingEvaluation: default-scheduler has not looked at it yet" in windlass("explain", "p").out
+    told = windlass("--context", "gpu", "explain", "p").out
+    assert "PendingEvaluation: default-scheduler has not looked at it yet" in told
+    assert "what helps" not in told
+    held["spec"] = {**pod()["spec"], "schedulerName": "windlass"}
+    cluster.add(PODS, held)
+    told = windlass("--context", "gpu", "explain", "p").out
+    assert "what helps:  windlass --context gpu doctor says whether anybody decides\n" in told

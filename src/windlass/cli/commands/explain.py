@@ -9,6 +9,7 @@ import click
 from windlass.api.reasons import Explanation, NearMiss, Reason
 from windlass.api.zones import placement_of
 from windlass.cli import amounts
+from windlass.cli.failures import aimed_remedy
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
 from windlass.cli.options import job_argument, standard
@@ -45,7 +46,9 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     if record is not None:
         out.write(waiting_text(found, record))
     elif found.waiting:
-        out.write(_unexplained(found))
+        late = invocation.clock.now() - found.created > UNSEEN_SECONDS
+        doctor = aimed_remedy("windlass doctor", invocation.surroundings.aim)
+        out.write(_unexplained(found, f"{doctor} says whether anybody decides" if late else ""))
     elif found.finished:
         out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
     else:
@@ -148,13 +151,19 @@ def waiting_text(job: Job, record: Explanation) -> str:
     )
 
 
-def _unexplained(job: Job) -> str:
+UNSEEN_SECONDS = 30.0
+"""So long may it take until a scheduler that runs has looked at a job."""
+
+
+def _unexplained(job: Job, late: str) -> str:
+    """``late``: what to do where nobody has looked at it for long."""
     unseen = f"PendingEvaluation: {job.scheduler or 'the scheduler'} has not looked at it yet"
     gates = f"scheduling gates ({joined(job.gates)}): whoever set them takes them away" if job.gates else ""
     return pairs(
         [
             ("why", job.condition_message or unseen),
             ("held by", gates),
+            ("what helps", "" if job.condition_message or gates or job.scheduler else late),
             ("phase", job.phase),
             ("pods", f"{len(job.pods)} of {job.members} exist, {job.bound} have a node"),
         ],
