@@ -61,8 +61,7 @@ class Intake:
         alike: dict[str, Task] = {}
         last: Task | None = None
         for delta in deltas:
-            kind = type(delta)
-            task = delta.task if kind is d.TaskUpserted else None
+            task = delta.task if isinstance(delta, d.TaskUpserted) else None
             if last is not None:
                 if (
                     task is not None
@@ -79,7 +78,7 @@ class Intake:
             if task is not None and task.key not in tasks and _waits(task):
                 alike[task.key] = last = task
                 continue
-            handler = handlers.get(kind)
+            handler = handlers.get(type(delta))
             if handler is None:
                 raise TypeError(f"not a delta: {delta!r}")
             handler(delta)
