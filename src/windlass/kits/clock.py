@@ -76,6 +76,10 @@ class FakeClock:
         self._now += seconds
         self._monotonic += seconds
 
+    def left(self) -> float | None:
+        """In how many seconds the next sleeper wakes; ``None``: nobody sleeps."""
+        return max(0.0, self._sleepers[0][0] - self._monotonic) if self._sleepers else None
+
     async def sleep(self, seconds: float) -> None:
         import asyncio
 
