@@ -229,12 +229,14 @@ def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster)
         (("--set-quota", "default.tpu=4"), 'resource "tpu" does not exist'),
         (("--set-quota", "default.gpu"), "is not QUEUE.RESOURCE=AMOUNT"),
         (("--set-quota", "default.gpu=lots"), "lots"),
+        (("--set-quota", "default.gpu=-4"), "less than nothing"),
+        (("--add", "1x8", "--horizon", "0s"), "0s is no time"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),
         (("--remove-job", "default/x"), 'job "default/x" does not exist'),
         (("--remove-job", "default/bb"), "did you mean default/b?"),
         (("--drain", "n11"), "did you mean n1?"),
         (("--add", "many"), "not COUNTxGPUS"),
-        (("--drain", "n1", "--run-time", "0s"), "no time to run"),
+        (("--drain", "n1", "--run-time", "0s"), "0s is no time"),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(

@@ -40,6 +40,7 @@ def chosen(given: Sequence[str]) -> list[Experiment]:
                 "WL-USE-400",
                 f'there is no experiment "{name}"',
                 evidence="experiments: " + ", ".join(EXPERIMENTS),
+                remedies=("windlass sim claims --only E2,E5",),
             )
     return [tried for key, tried in EXPERIMENTS.items() if not names or key in names]
 

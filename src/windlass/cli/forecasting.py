@@ -201,7 +201,9 @@ def _seconds(text: str) -> float:
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
     if seconds <= 0:
-        raise WindlassError("WL-USE-400", f"{text} is no time to run", remedies=("windlass what-if --help",))
+        raise WindlassError(
+            "WL-USE-400", f"{text} is no time: more than 0s is needed", remedies=("windlass what-if --help",)
+        )
     return seconds
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
+from windlass.cli.failures import nearest
 from windlass.cli.tracefiles import INPUT_ERROR, read_table
+from windlass.cli.words import plural
 from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes
 from windlass.kits.rng import seeded
@@ -93,9 +95,14 @@ def read_cluster(nodes: str, pods: str, tune: float) -> Cluster:
     machines = read_table(nodes, openb.read_nodes, remedy)
     work = read_table(pods, openb.read_pods, remedy)
     if not sum(node.gpus for node in machines):
-        raise WindlassError(INPUT_ERROR, f"{nodes} has no node with GPUs", evidence=f"{len(machines)} nodes")
+        raise WindlassError(
+            INPUT_ERROR,
+            f"{nodes} has no node with GPUs",
+            evidence=plural(len(machines), "node"),
+            remedies=(remedy,),
+        )
     if not work:
-        raise WindlassError(INPUT_ERROR, f"{pods} has no pods", evidence="only a header")
+        raise WindlassError(INPUT_ERROR, f"{pods} has no pods", evidence="only a header", remedies=(remedy,))
     return Cluster(tuple(machines), tuple(work), tune)
 
 
@@ -111,9 +118,18 @@ def chosen(given: Sequence[str]) -> list[PackPolicy]:
                 "WL-USE-400",
                 f'there is no packing policy "{name}"',
                 evidence="policies: " + ", ".join(names()),
+                remedies=(
+                    *[f"did you mean {one}?" for one in nearest(name, names(), 1)],
+                    "windlass sim policies",
+                ),
             )
     if not found:
-        raise WindlassError("WL-USE-400", "--policy names none", evidence="policies: " + ", ".join(names()))
+        raise WindlassError(
+            "WL-USE-400",
+            "--policy names none",
+            evidence="policies: " + ", ".join(names()),
+            remedies=("windlass sim policies",),
+        )
     return list(found.values())
 
 

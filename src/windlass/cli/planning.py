@@ -222,7 +222,10 @@ def _text(name: str) -> str:
         return Path(name).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise WindlassError(
-            "WL-USE-400", f"{name} does not exist", evidence=f"looked in {Path.cwd()}"
+            "WL-USE-400",
+            f"{name} does not exist",
+            evidence=f"looked in {Path.cwd()}",
+            remedies=(f"ls {Path(name).parent}",),
         ) from None
     except UnicodeDecodeError as error:
         raise WindlassError(INPUT_ERROR, f"{name} is not text in UTF-8", evidence=str(error)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from windlass.api.quantities import QuantityError
 from windlass.model.groups import shown_key
 from windlass.model.queues import shown
 from windlass.sim import cluster
@@ -85,7 +86,10 @@ def set_quota(text: str) -> Change:
         if field not in LIMITS or not named:
             field, named = ("deserved" if queue.dialect is Dialect.KAI else "capability"), rest
         resource = _resource(state, named)
-        limits = {**getattr(queue, field), resource: to_units(resource, amount)}
+        units = to_units(resource, amount)
+        if units < 0:
+            raise QuantityError(f"{amount!r} is less than nothing: a limit is 0 or more")
+        limits = {**getattr(queue, field), resource: units}
         unlimited = tuple([r for r in queue.unlimited if r != resource or field != "deserved"])
         state.queues[queue.name] = replace(queue, unlimited=unlimited, **{field: limits})
 

@@ -227,6 +227,7 @@ def pack(
     """Fill a cluster with pods that never leave, and compare how much each policy allocates."""
     from windlass.cli import packing, simtables
     from windlass.cli.progress import progress
+    from windlass.cli.words import plural
 
     chosen, numbers = packing.chosen(policies), packing.chosen_seeds(seeds)
     cluster = packing.read_cluster(nodes, pods, tune)
@@ -246,7 +247,8 @@ def pack(
     elif invocation.output in ("", "table"):
         gpus = cluster.capacity // 1000
         invocation.out.line(
-            f"{len(cluster.nodes)} nodes, {gpus} GPUs, {len(cluster.pods)} pods; percent of the GPUs, mean of the seeds"
+            f"{plural(len(cluster.nodes), 'node')}, {plural(gpus, 'GPU')}, {plural(len(cluster.pods), 'pod')};"
+            " percent of the GPUs, mean of the seeds"
         )
         invocation.out.write(packing.as_table(results, most, kept))
     else:
