@@ -171,6 +171,19 @@ def test_of_many_policies_no_two_look_alike_and_the_legend_covers_nothing() -> N
             assert now.height > 0.9 * was.height
 
 
+def test_what_there_is_of_gpus_is_in_the_picture_and_nobody_waits_in_parts() -> None:
+    """One GPU of a hundred in use, and nobody waits."""
+    outcome = Outcome(
+        [Ended(job(0), 0.0, 10.0)],
+        [Span(0, 0.0, 10.0, 1, ("n",))],
+        [Moment(0.0, 1, 0, 0)],
+        capacity_gpus=100,
+    )
+    drawn = {one.name: one.draw() for one in charts.pictures([of(outcome)])}
+    assert drawn["utilisation"].axes[0].get_ylim()[1] >= 100
+    assert all(axes.get_ylim() == (0.0, 1.0) for axes in drawn["waiting"].axes)
+
+
 def test_long_names_are_shortened_in_pictures() -> None:
     (picture,) = [one for one in charts.pictures(named(["a" * 40 + "b" * 40])) if one.name == "utilisation"]
     drawn = picture.render("svg").decode()

@@ -167,7 +167,7 @@ def _lines(axes: Axes, studies: Sequence[Study], values: Callable[[Study], Any],
     for at, study in enumerate(studies):
         axes.plot(study.hours / scale, values(study), linewidth=1, label=study.policy, **_look_of(at))
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(axes.get_ylim()[1], 1.0))
 
 
 def _utilisation(studies: Sequence[Study]) -> Figure:
@@ -175,6 +175,7 @@ def _utilisation(studies: Sequence[Study]) -> Figure:
     _lines(axes, studies, lambda study: study.used_gpus, "GPUs in use")
     most = max((study.capacity_gpus for study in studies), default=0)
     axes.axhline(most, color=INK, linewidth=0.8, linestyle=":", label="all GPUs")
+    axes.set_ylim(0, max(axes.get_ylim()[1], 1.05 * most))
     _over_time(axes, studies)
     _legend(figure, axes)
     return figure
