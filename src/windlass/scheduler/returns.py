@@ -70,7 +70,7 @@ class Returns:
             return
         if assumed is None or not ours or not assumed.shown_by(new):
             crew.contest.seen(new, crew.clock.monotonic())
-        crew.publisher.bound(new)
+        crew.publisher.pods.bound(new)
 
     def _check_room(self, pod: views.Pod) -> None:
         """Our bind came through; did another scheduler's come first and take the room?"""

@@ -492,7 +492,7 @@ class SchedulerService:
     def _take_over(self, changes: list[deltas.Delta]) -> list[deltas.Delta]:
         """What the world is told to the engine for the first time: what was begun by somebody else stands."""
         self._crew.takes_over = False
-        self._publisher.review_pods()
+        self._publisher.pods.review()
         resumed = self._reserver.resumed(self._time())
         if resumed:
             changes = self.model.resume(resumed, changes)

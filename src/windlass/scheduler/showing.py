@@ -82,13 +82,13 @@ class Showing:
             )
 
     def _nominate(self, decision: Decision) -> None:
-        publisher, tasks = self._crew.publisher, self._engine().world.tasks
+        pods, tasks = self._crew.publisher.pods, self._engine().world.tasks
         for nomination in decision.nominations:
-            publisher.nominate(nomination.task, nomination.node)
-        for task in list(publisher.nominated) if publisher.nominated else ():
+            pods.nominate(nomination.task, nomination.node)
+        for task in list(pods.nominated) if pods.nominated else ():
             entry = tasks.get(task)
             if entry is None or entry.promised < 0:
-                publisher.withdraw(task)
+                pods.withdraw(task)
 
     def group(self, key: str, now: float) -> None:
         crew = self._crew
@@ -109,7 +109,7 @@ class Showing:
         if explanation is not None:
             explanation = crew.starts.told(key, explanation)
             explanation = model.readable().explanation(explanation)
-        elif not crew.publisher.waits(key) and self._is_plain(key):
+        elif key not in crew.publisher.waits and self._is_plain(key):
             return
         blocked = explanation is not None and model.blocked(key)
         members = model.members(key)
@@ -156,6 +156,6 @@ class Showing:
         ):
             if decided:
                 metrics.decisions.labels(kind).inc(len(decided))
-        metrics.waiting(crew.publisher.reasons)
+        metrics.waiting(crew.publisher.waits.reasons)
         metrics.assumed.set(len(crew.model.assumed))
         metrics.bind_limit.set(crew.binder.limit.limit)

@@ -1,0 +1,65 @@
+"""What they share who write on the API server what is neither a bind nor an eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from windlass.api import annotations as names
+from windlass.api import resources
+from windlass.api.reasons import Explanation
+from windlass.client.client import Client
+from windlass.client.recorder import EventRecorder
+from windlass.kits.clock import Clock
+from windlass.model.cluster import ClusterModel
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.options import SchedulerOptions
+
+COUNTS_SECONDS = 1.0
+ECHO_SECONDS = 10.0
+"""For so long a written status is not written again while the informers do not show it yet."""
+NOTHING: Mapping[str, str | None] = {}
+
+
+class Wish(Protocol):
+    def __call__(self, key: str, seconds: float = 0.0) -> None: ...
+
+
+@dataclass(slots=True)
+class Desk:
+    """``explain(group)`` gives the detailed record. ``wish`` and ``drop``: those of the queue of writes."""
+
+    client: Client
+    model: ClusterModel
+    recorder: EventRecorder
+    metrics: SchedulerMetrics
+    options: SchedulerOptions
+    explain: Callable[[str], Explanation | None]
+    clock: Clock
+    wish: Wish
+    drop: Callable[[str], None]
+
+    async def annotate(
+        self,
+        resource: resources.Resource,
+        namespace: str,
+        name: str,
+        written: Mapping[str, str],
+        text: str | None,
+        more: Mapping[str, str | None] = NOTHING,
+    ) -> None:
+        """Write the explanation where it is another, and ``more`` annotations along with it."""
+        change = dict(more)
+        if written.get(names.EXPLANATION) != text:
+            change[names.EXPLANATION] = text
+            self.metrics.writes.labels("explanation").inc()
+        if change:
+            await self.client.patch(resource, name, {"metadata": {"annotations": change}}, namespace)
+
+
+def record(told: Explanation | None) -> str | None:
+    """The Explanation as one JSON text, the same for the same record."""
+    return None if told is None else msgspec.json.encode(told.as_dict(), order="sorted").decode()

@@ -1,0 +1,142 @@
+"""What is said on pods: that they wait and why, where room is being made for them, and that neither is true any more.
+Keys of the writes are ``pod NS/NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from windlass.api import annotations as names
+from windlass.api import resources, views
+from windlass.api.reasons import Explanation
+from windlass.client.recorder import ObjectRef
+from windlass.kits.timestamps import rfc3339
+from windlass.model.groups import is_implicit
+from windlass.model.kubewords import pod_reason, with_summary
+from windlass.scheduler.desk import ECHO_SECONDS, Desk, record
+from windlass.scheduler.waits import Wait, Waits
+
+NOMINATE_SECONDS = 0.25
+
+
+class PodWords:
+    """Of the pods of groups that wait (``waits``), and of those that room is vacated for."""
+
+    def __init__(self, desk: Desk, waits: Waits) -> None:
+        self._desk = desk
+        self._waits = waits
+        self._nominated: dict[str, str] = {}
+
+    def nominate(self, task: str, node: str) -> None:
+        """Room on a node is being vacated for a pod."""
+        if self._nominated.get(task) != node:
+            self._nominated[task] = node
+            self._desk.wish(f"pod {task}", NOMINATE_SECONDS)
+
+    @property
+    def nominated(self) -> Mapping[str, str]:
+        """Pod → the node on which room is being vacated for it."""
+        return self._nominated
+
+    def withdraw(self, task: str) -> None:
+        """The pod is bound, or room is no longer kept for it."""
+        if self._nominated.pop(task, None) is not None:
+            self._desk.wish(f"pod {task}", NOMINATE_SECONDS)
+
+    def review(self) -> None:
+        """Take back in a moment what somebody else has said of pods, unless it is said anew."""
+        for key, pod in self._desk.model.pods.items():
+            if not self._desk.model.manages(pod):
+                continue
+            if pod.node_name:
+                self.bound(pod)
+            elif pod.nominated_node:
+                self._desk.wish(f"pod {key}", ECHO_SECONDS)
+
+    def bound(self, pod: views.Pod) -> None:
+        """A pod is on its node: what was said about its waiting is no longer true."""
+        self._nominated.pop(pod.key, None)
+        if names.EXPLANATION in pod.annotations:
+            self._desk.wish(f"pod {pod.key}")
+
+    def tell(self, key: str, told: Explanation | None) -> None:
+        """Wish the writing of the group's waiting pods where their words are old."""
+        if told is None:
+            return
+        wait = self._waits.of(key)
+        if wait is None:
+            return
+        now = self._desk.clock.monotonic()
+        calm = self._desk.options.pod_rewrite_seconds
+        reason = pod_reason(told)
+        if told.code is wait.pods_code and reason == wait.pods_reason:
+            self._tell_newcomers(key, wait)
+            if told.message == wait.pods_message and now - wait.pods_at < calm:
+                return
+            if now - wait.pods_at < calm:
+                self._desk.wish(f"group {key}", wait.pods_at + calm - now)
+                return
+        elif wait.pods_code is not None and reason != wait.pods_reason:
+            # whether more nodes would help: what grows clusters must not see that go to and fro
+            steady = wait.pods_at + self._desk.options.rewrite_seconds
+            if now < steady:
+                self._desk.wish(f"group {key}", steady - now)
+                return
+        wait.pods_code, wait.pods_message, wait.pods_at = told.code, told.message, now
+        wait.pods_reason, wait.pods_number = reason, self._desk.model.members(key).pending
+        for pod in self._waiting(key):
+            self._desk.wish(f"pod {pod.key}")
+
+    def _tell_newcomers(self, key: str, wait: Wait) -> None:
+        """Pods that came after the others were told: what grows clusters waits for their word, too."""
+        number = self._desk.model.members(key).pending
+        if number > wait.pods_number:
+            for pod in self._waiting(key):
+                if not pod.waiting_reason:
+                    self._desk.wish(f"pod {pod.key}")
+        wait.pods_number = number
+
+    def _waiting(self, key: str) -> Iterator[views.Pod]:
+        for pod in self._desk.model.pods_of(key):
+            if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
+                yield pod
+
+    async def write(self, key: str) -> None:
+        pod = self._desk.model.pods.get(key)
+        group = self._desk.model.group_of(key)
+        if pod is None or group is None:
+            return
+        wait = self._waits.of(group)
+        waits = not (pod.node_name or pod.finished or pod.deleted or key in self._desk.model.assumed)
+        told = wait.told if wait is not None and waits else None
+        await self._write_status(pod, told, self._nominated.get(key, "") if waits else pod.nominated_node)
+        if is_implicit(group):
+            await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, record(told))
+
+    async def _write_status(self, pod: views.Pod, told: Explanation | None, nominated: str) -> None:
+        """That it waits and why, and where room is being made for it, in one patch."""
+        status: dict[str, Any] = {}
+        message = with_summary(told) if told is not None else ""
+        reason = pod_reason(told) if told is not None else ""
+        says = told is not None and not pod.shape.gates
+        if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": rfc3339(self._desk.clock.now()),
+            }
+            status["conditions"] = [condition]
+        if nominated != pod.nominated_node:
+            status["nominatedNodeName"] = nominated or None
+        if not status:
+            return
+        patch = {"metadata": {"uid": pod.uid}, "status": status}
+        await self._desk.client.patch(
+            resources.PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
+        )
+        self._desk.metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
+        if "conditions" in status:
+            ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
+            self._desk.recorder.event(ref, "Warning", "FailedScheduling", message)
