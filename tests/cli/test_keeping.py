@@ -45,14 +45,14 @@ def test_everything_that_was_said_is_found_again() -> None:
     assert found.parts == {name: Part("r/w:2", 3) for name in installing.DEPLOYED}
     again = installing.objects(keeping.keep(Wishes(), found))
     assert again == installing.objects(said)
-    assert keeping.kept_words(Wishes(), found) == (
+    assert keeping.kept_words(Wishes(), found, guard=True) == (
         "image r/w:2; instances 3; scheduler names windlass, volcano; scheduler configuration; settings; bind guard"
     )
 
 
 def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
     found = Installed(Wishes()).read()
-    assert keeping.kept_words(Wishes(), found) == ""
+    assert keeping.kept_words(Wishes(), found, guard=True) == ""
     assert found.parts["windlass-scheduler"].image == ""  # of a newer version it will be that one's
     told = Wishes(image="r/w:3", replicas=1, scheduler_names=("a",), configuration="actions: backfill\n")
     kept = keeping.keep(told, Installed(Wishes(image="r/w:2", replicas=3, scheduler_names=("b",))).read())
@@ -66,7 +66,7 @@ def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
     assert [word for word in container["args"] if word.startswith("--scheduler-name")] == [
         "--scheduler-name=a"
     ]
-    assert keeping.kept_words(told, found) == ""
+    assert keeping.kept_words(told, found, guard=True) == ""
 
 
 def test_a_default_image_goes_along_with_the_version() -> None:
@@ -78,7 +78,7 @@ def test_a_default_image_goes_along_with_the_version() -> None:
             obj["spec"]["replicas"] = 0  # somebody has stopped it
     found = old.read()
     assert installing.objects(keeping.keep(Wishes(replicas=2), found)) == installing.objects(Wishes())
-    assert keeping.kept_words(Wishes(), found) == "instances 0"
+    assert keeping.kept_words(Wishes(), found, guard=True) == "instances 0"
 
 
 class Refusing:

@@ -281,7 +281,9 @@ def test_the_commands_work_as_on_a_laptop(
         if helper is not None:
             helper.join()
         words = f"windlass {line}\n{done.out}\n{done.err}\n{[one.text()[-800:] for one in installed]}"
-        assert done.code == (failures.FAILED if line == "doctor" else failures.OK), words  # no kubelet, no instance
+        assert done.code == (failures.FAILED if line == "doctor" else failures.OK), (
+            words
+        )  # no kubelet, no instance
         assert re.search(said, done.out + done.err), words
         if line == STEPS[7][0]:
             eventually(lambda: _bound(api, "batch") == 1)

@@ -72,8 +72,9 @@ def keep(told: Wishes, there: Wishes) -> Wishes:
     )
 
 
-def kept_words(told: Wishes, there: Wishes) -> str:
-    """What differs from the defaults and was not named, for people; empty where nothing does."""
+def kept_words(told: Wishes, there: Wishes, *, guard: bool) -> str:
+    """What differs from the defaults and was not named, for people; empty where nothing does. ``guard``: the bind guard
+    was not named."""
     import yaml
 
     defaults = installing.defaults()
@@ -90,7 +91,7 @@ def kept_words(told: Wishes, there: Wishes) -> str:
         words.append("scheduler configuration")
     if there.settings and yaml.safe_load(there.settings) != yaml.safe_load(defaults.settings):
         words.append("settings")
-    if told.proof is None and there.proof is not None:
+    if guard and there.proof is not None:
         words.append("bind guard")
     return "; ".join(words)
 

@@ -86,7 +86,7 @@ def command(
     are made queues of Windlass, and Kueue admits nothing more to those named by -q. windlass uninstall --adopted goes
     back.
     """
-    from windlass.cli import adopting, deploying, installing, keeping
+    from windlass.cli import adopting, installing, keeping
 
     namespace = invocation.namespace or installing.NAMESPACE
     told = installing.Wishes(
@@ -102,9 +102,7 @@ def command(
     if adopt == "kueue":
         need_cluster(invocation)
         if finish:
-            raise WindlassError(
-                "WL-USE-400", "--adopt kueue stops nothing: Kueue has no part in placing pods"
-            )
+            raise WindlassError("WL-USE-400", "--adopt kueue stops nothing: Kueue places no pods")
         return _translate(invocation, queues, wait=wait, dry_run=dry_run)
     if invocation.structured:
         return _print(invocation, replace(told, proof=_proof(invocation, told) if bind_guard else None))
@@ -112,21 +110,30 @@ def command(
     installing.refuse_helms(invocation.client, told)
     there = keeping.as_installed(invocation.client, namespace)
     adopting.check_alone(there, adopt or "")
-    wishes = told if reset else keeping.keep(told, there)
-    guarded = wishes.proof is not None if bind_guard is None else bind_guard
-    wishes = replace(
-        wishes, proof=_proof(invocation, replace(wishes, proof=there.proof)) if guarded else None
-    )
-    if not reset and (words := keeping.kept_words(told, there)):
+    wishes = _guarded(invocation, told if reset else keeping.keep(told, there), there, bind_guard)
+    if not reset and (words := keeping.kept_words(told, there, guard=bind_guard is None)):
         invocation.note(f"kept as installed: {words} (--reset: the defaults)")
     run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
-    if adopt is not None:
-        return _take_over(run, adopt, wishes, queues, finish=finish)
+    return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+
+
+def _guarded(invocation: Invocation, wishes: Wishes, there: Wishes, asked: bool | None) -> Wishes:
+    """``wishes`` with a bind guard that lasts, or without one. ``asked``: None where nothing is said of it."""
+    if not (wishes.proof is not None if asked is None else asked):
+        return replace(wishes, proof=None)
+    return replace(wishes, proof=_proof(invocation, replace(wishes, proof=there.proof)))
+
+
+def _alone(run: Run, wishes: Wishes) -> int:
+    """Install, and take away a bind guard that is not wanted any more."""
+    from windlass.cli import deploying, installing
+
     run.put(installing.objects(wishes))
     if wishes.proof is None:
-        for title in deploying.remove_guard(invocation.client, namespace, dry_run=dry_run):
-            invocation.out.line(f"{title} deleted{run.suffix}")
-    run.until_ready(namespace)
+        client = run.invocation.client
+        for title in deploying.remove_guard(client, wishes.namespace, dry_run=run.dry_run):
+            run.invocation.out.line(f"{title} deleted{run.suffix}")
+    run.until_ready(wishes.namespace)
     return failures.OK
 
 
