@@ -402,8 +402,10 @@ def _vector(cls: TaskClass, known: dict[TaskClass, list[int]]) -> list[int]:
 
 def _told(reservation: Reservation) -> Kept | None:
     """What a reservation keeps, if that can be told without trying: for whole steps of one class that need no
-    parts of cards."""
+    parts of cards. Where run times are learned, others end otherwise than was reckoned with: all is planned anew."""
     group, step = reservation.group, reservation.group.step
+    if group.spec.learned:
+        return None
     if step is None or len(step.runs) != 1 or step.extra or group.promises or reservation.start >= UNKNOWN:
         return None
     cls = step.runs[0].cls
