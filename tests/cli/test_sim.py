@@ -166,12 +166,12 @@ def test_a_trace_may_come_by_a_pipe(windlass: Run, trace: str, monkeypatch: pyte
 def test_a_pipe_may_have_a_name(windlass: Run, trace: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_bytes, args=(Path(trace).read_bytes(),))
+    writer = threading.Thread(target=pipe.write_bytes, args=(Path(trace).read_bytes(),), daemon=True)
     writer.start()
     try:
         assert ran(windlass, str(pipe), "--policy", "fifo")["fifo"]["jobs"] == 3
     finally:
-        writer.join()
+        writer.join(10.0)
 
 
 def test_by_itself_it_is_windlass_that_is_played(windlass: Run, trace: str) -> None:
