@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.parts import PartTree
-from windlass.engine.units import extras_and_core, victim_units
+from windlass.engine.units import extras_and_core
 from windlass.spi.objects import Group, SubGroup, TaskState
 
 
 def units(c: Cluster, name: str = "g") -> list[list[str]]:
     group = c.engine.world.groups[f"{NAMESPACE}/{name}"]
-    return [
-        [entry.key.removeprefix(f"{NAMESPACE}/{name}-") for entry in unit] for unit in victim_units(group)
-    ]
+    extras, core = extras_and_core(group)
+    taken = [*extras, core] if core else extras
+    return [[entry.key.removeprefix(f"{NAMESPACE}/{name}-") for entry in unit] for unit in taken]
 
 
 def placed(n: int, minimum: int, **more) -> Cluster:

@@ -21,17 +21,9 @@ from windlass.node.podevents import (
     Stop,
     TearDown,
 )
-from windlass.node.podstate import (
-    CONTAINER_TABLE,
-    POD_TABLE,
-    Container,
-    Impossible,
-    PodMachine,
-    PodStep,
-    Step,
-    machine_of,
-)
+from windlass.node.podstate import Container, Impossible, PodMachine, machine_of
 from windlass.node.podstatus import phase, stamp_conditions, status
+from windlass.node.podtables import CONTAINER_TABLE, POD_TABLE, PodStep, Step
 
 POD_EVENTS = (
     Kind.PREPARED,

@@ -16,16 +16,10 @@ from windlass.engine.parts import PartEntry, PartTree
 Unit = list[TaskEntry]
 
 
-def victim_units(group: GroupEntry) -> list[Unit]:
-    """The group's tasks that hold something and do not terminate, in the order in which they would go:
-    extras one by one, then the core as one. A group below its minimum is all core."""
-    extras, core = extras_and_core(group)
-    return [*extras, core] if core else extras
-
-
 def extras_and_core(group: GroupEntry) -> tuple[list[Unit], Unit]:
-    """The units of :func:`victim_units`, the last one apart. A core may be empty: of a group without a
-    minimum, or of one whose ended members are the minimum."""
+    """The group's tasks that hold something and do not terminate: extras in the order in which they would go, one
+    by one, then the core, which goes as one. A group below its minimum is all core. A core may be empty: of a group
+    without a minimum, or of one whose ended members are the minimum."""
     active = sorted((entry for entry in group.tasks.values() if entry.state in ACTIVE), key=group.place_of)
     if not group.ready():
         return [], active[::-1]

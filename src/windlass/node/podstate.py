@@ -1,8 +1,8 @@
 """What happens to a pod on this machine: a pure state machine.
 
 Events go in, instructions come out (:mod:`windlass.node.podevents`); nothing here waits, reads or runs
-anything. Two tables say all there is: :data:`POD_TABLE` for the pod, :data:`CONTAINER_TABLE` for
-each of its containers. A pair that is not in a table cannot happen; it raises :class:`Impossible`.
+anything. Two tables (:mod:`windlass.node.podtables`) say all there is, one for the pod, one for each of its
+containers. A pair that is not in a table cannot happen; it raises :class:`Impossible`.
 Semantics are the kubelet's: init containers in order, restartable init containers (sidecars) stay,
 restarts by policy with back-off, a terminal phase only when no process is left.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from windlass.node.podevents import (
@@ -28,94 +27,12 @@ from windlass.node.podevents import (
     Stop,
     TearDown,
 )
-
-
-class PodStep(StrEnum):
-    SETUP = "Setup"
-    INITIALIZING = "Initializing"
-    RUNNING = "Running"
-    ENDING = "Ending"
-    TEARDOWN = "Teardown"
-    ENDED = "Ended"
-    GONE = "Gone"
-
-
-class Step(StrEnum):
-    WAITING = "Waiting"
-    STARTING = "Starting"
-    RUNNING = "Running"
-    STOPPING = "Stopping"
-    BACKOFF = "BackOff"
-    DONE = "Done"
+from windlass.node.podtables import CONTAINER_TABLE, POD_TABLE, PodStep, Step
 
 
 class Impossible(Exception):
     """An event that cannot come in this state: a bug, told with the pod's story."""
 
-
-POD_TABLE: Mapping[tuple[PodStep, Kind], str] = {
-    (PodStep.SETUP, Kind.PREPARED): "_prepared",
-    (PodStep.SETUP, Kind.NOT_PREPARED): "_not_prepared",
-    (PodStep.SETUP, Kind.RETRY): "_retry",
-    (PodStep.SETUP, Kind.RESUMED): "_retry",
-    (PodStep.SETUP, Kind.REJECTED): "_rejected",
-    (PodStep.SETUP, Kind.DELETE): "_delete",
-    (PodStep.SETUP, Kind.DEADLINE): "_deadline",
-    (PodStep.SETUP, Kind.EVICT): "_evict",
-    (PodStep.INITIALIZING, Kind.RESUMED): "_nothing",
-    (PodStep.INITIALIZING, Kind.DELETE): "_delete",
-    (PodStep.INITIALIZING, Kind.DEADLINE): "_deadline",
-    (PodStep.INITIALIZING, Kind.EVICT): "_evict",
-    (PodStep.RUNNING, Kind.RESUMED): "_nothing",
-    (PodStep.RUNNING, Kind.DELETE): "_delete",
-    (PodStep.RUNNING, Kind.DEADLINE): "_deadline",
-    (PodStep.RUNNING, Kind.EVICT): "_evict",
-    # Containers that were lost have ended all: the pod is past this before it is told that it was resumed.
-    (PodStep.ENDING, Kind.RESUMED): "_nothing",
-    (PodStep.TEARDOWN, Kind.RESUMED): "_nothing",
-    (PodStep.ENDING, Kind.DELETE): "_delete",
-    (PodStep.ENDING, Kind.DEADLINE): "_nothing",
-    (PodStep.ENDING, Kind.EVICT): "_delete_sooner",
-    (PodStep.TEARDOWN, Kind.DELETE): "_delete",
-    (PodStep.TEARDOWN, Kind.DEADLINE): "_nothing",
-    (PodStep.TEARDOWN, Kind.EVICT): "_nothing",
-    # The pod ended while it was being prepared; the worker tears down after that.
-    (PodStep.TEARDOWN, Kind.PREPARED): "_nothing",
-    (PodStep.TEARDOWN, Kind.NOT_PREPARED): "_nothing",
-    (PodStep.TEARDOWN, Kind.REJECTED): "_nothing",
-    (PodStep.TEARDOWN, Kind.RETRY): "_nothing",
-    (PodStep.TEARDOWN, Kind.TORN_DOWN): "_torn_down",
-    (PodStep.ENDED, Kind.RETRY): "_nothing",
-    (PodStep.ENDED, Kind.DEADLINE): "_nothing",
-    (PodStep.ENDED, Kind.EVICT): "_nothing",
-    (PodStep.ENDED, Kind.DELETE): "_delete_ended",
-    (PodStep.ENDED, Kind.REMOVED): "_gone",
-    (PodStep.GONE, Kind.RETRY): "_nothing",
-    (PodStep.GONE, Kind.DEADLINE): "_nothing",
-    (PodStep.GONE, Kind.EVICT): "_nothing",
-    (PodStep.GONE, Kind.DELETE): "_nothing",
-}
-"""``(step, event)`` → method of :class:`PodMachine`."""
-
-CONTAINER_TABLE: Mapping[tuple[Step, Kind], str] = {
-    (Step.WAITING, Kind.START): "_container_start",
-    (Step.WAITING, Kind.STOP): "_container_never_ran",
-    (Step.STARTING, Kind.STARTED): "_container_started",
-    (Step.STARTING, Kind.REFUSED): "_container_refused",
-    (Step.STARTING, Kind.EXITED): "_container_exited",
-    (Step.STARTING, Kind.STOP): "_container_stop",
-    (Step.RUNNING, Kind.EXITED): "_container_exited",
-    (Step.RUNNING, Kind.STOP): "_container_stop",
-    (Step.STOPPING, Kind.STARTED): "_container_started_too_late",
-    (Step.STOPPING, Kind.REFUSED): "_container_never_ran",
-    (Step.STOPPING, Kind.EXITED): "_container_exited",
-    (Step.STOPPING, Kind.STOP): "_container_stop_sooner",
-    (Step.BACKOFF, Kind.DUE): "_container_restart",
-    (Step.BACKOFF, Kind.STOP): "_container_give_up",
-    (Step.DONE, Kind.STOP): "_container_nothing",
-    (Step.DONE, Kind.DUE): "_container_nothing",
-}
-"""``(step, event)`` → method of :class:`PodMachine` for one container."""
 
 BACKOFF_FIRST_SECONDS = 10.0
 BACKOFF_CAP_SECONDS = 300.0
@@ -146,7 +63,6 @@ class Container:
     """Restarts in a row since the back-off began anew."""
     adopted: bool = False
     """Of an attempt that an earlier agent started, and told of."""
-    log_url: str = ""
 
     @property
     def succeeded(self) -> bool:

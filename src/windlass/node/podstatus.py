@@ -6,7 +6,8 @@ from typing import Any
 
 from windlass.kits.timestamps import rfc3339
 from windlass.node.podevents import Exit
-from windlass.node.podstate import Container, PodMachine, PodStep, Step
+from windlass.node.podstate import Container, PodMachine
+from windlass.node.podtables import PodStep, Step
 
 PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed"
 

@@ -46,8 +46,9 @@ from windlass.node.podevents import (
     Stop,
     TearDown,
 )
-from windlass.node.podstate import PodMachine, PodStep, machine_of
+from windlass.node.podstate import PodMachine, machine_of
 from windlass.node.podstatus import is_ready
+from windlass.node.podtables import PodStep
 from windlass.node.publisher import StatusPublisher
 from windlass.node.runner import UNKNOWN_MESSAGE, UNKNOWN_REASON, Handle, exit_of
 from windlass.node.slices import SliceBusy

@@ -11,8 +11,9 @@ from windlass.api.resources import PODS
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.kits.clock import Clock
-from windlass.node.podstate import PodMachine, PodStep
+from windlass.node.podstate import PodMachine
 from windlass.node.podstatus import stamp_conditions, status
+from windlass.node.podtables import PodStep
 
 _RETRY_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 _log = logging.getLogger("windlass.node")

@@ -41,7 +41,6 @@ class ServerOptions:
     """How long a read waits for a resourceVersion that does not exist yet."""
     chunk_objects: int = 500
     body_limit_bytes: int = 3 * 2**20
-    log_limit_seconds: float | None = None
 
 
 class Reviewed(Protocol):

@@ -25,7 +25,6 @@ from typing import Any
 from windlass.sim.jobs import WHOLE
 from windlass.sim.traces.openb import OpenbNode, OpenbPod
 
-EXTRA = "optimal"
 INSTALL = "pip install 'windlass[optimal]'"
 TINY = 1e-7
 ROUNDS = 2000

@@ -17,7 +17,6 @@ class Kind(IntEnum):
     GIVE_UP = 3
     ARRIVAL = 4
     COME_BACK = 5
-    WAKE = 6
 
 
 class Agenda:
