@@ -9,7 +9,7 @@ import pytest
 from fakeapi import FakeApi, reasons
 
 from windlass.api.resources import NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES
-from windlass.api.views import decode_pod_group, encode
+from windlass.api.views import decode_pod, decode_pod_group, encode
 from windlass.controllers.performer import Performer
 from windlass.controllers.podgroup.controller import PodGroupController
 from windlass.controllers.podgroup.step import Observed, class_missing, step, wants_group
@@ -123,6 +123,15 @@ def test_the_namespaces_queue() -> None:
 def test_who_gets_none(subject: Json) -> None:
     assert not wants_group(subject)
     assert step(subject, Observed(False)).stages == ()
+
+
+def test_an_empty_name_of_a_group_is_none() -> None:
+    """As the webhooks and Volcano read it."""
+    subject = pod(metadata={"annotations": {"scheduling.k8s.io/group-name": ""}})
+    assert wants_group(subject)
+    api = FakeApi()
+    pods = next(iter(PodGroupController(api, api).watches()))  # type: ignore[arg-type]
+    assert list(pods.keys(decode_pod(encode(subject)))) == ["pod:default/solo"]
 
 
 def test_end_to_end_in_a_fake_api() -> None:

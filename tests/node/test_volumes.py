@@ -98,6 +98,7 @@ def test_claims_are_folders_that_outlive_the_pod(tmp_path: Path) -> None:
     [
         ({"name": "v", "configMap": {"name": "no"}}, 'configmap "no" not found'),
         ({"name": "v", "secret": {"secretName": "no"}}, 'secret "no" not found'),
+        ({"name": "v", "persistentVolumeClaim": {"claimName": "x/../../up"}}, "not the name of a claim"),
         (
             {"name": "v", "configMap": {"name": "cm", "items": [{"key": "zz", "path": "x"}]}},
             "non-existent config key: zz",

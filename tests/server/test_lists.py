@@ -236,6 +236,15 @@ class TestVersions:
         answer = await api.get(MAPS, resourceVersion=then, resourceVersionMatch="Exact")
         assert (answer.status, answer.reason) == (410, "Expired")
 
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [("1e3", "invalid syntax"), ("9" * 20, "value out of range"), ("9" * 5000, "out of range")],
+    )
+    async def test_no_versions(self, api: Api, text: str, why: str) -> None:
+        answer = await api.get(MAPS, resourceVersion=text)
+        assert (answer.status, answer.reason) == (400, "BadRequest")
+        assert answer.message.endswith(why)
+
     async def test_a_version_to_come_is_waited_for(self, api: Api) -> None:
         wanted = str(api.store.rv + 1)
         waiting = asyncio.ensure_future(api.get(MAPS, resourceVersion=wanted))

@@ -92,8 +92,13 @@ def _volume(record: Mapping[str, Any], facts: Facts, lookup: Lookup, places: Pla
     if host := record.get("hostPath"):
         return Volume(name, host["path"], "hostPath", host_type=host.get("type") or "")
     if claim := record.get("persistentVolumeClaim"):
-        folder = f"{facts.pod['metadata']['namespace']}_{claim['claimName']}"
-        source = str(places.claims / folder)
+        wanted = claim["claimName"]
+        if "/" in wanted:  # else it led out of the folder of claims
+            raise ConfigError(
+                f'volume "{name}": persistentVolumeClaim.claimName "{wanted}" is not the name of a claim',
+                MOUNT_FAILED,
+            )
+        source = str(places.claims / f"{facts.pod['metadata']['namespace']}_{wanted}")
         return Volume(name, source, "claim", read_only=bool(claim.get("readOnly")))
     if "configMap" in record or "secret" in record or "downwardAPI" in record:
         kind = next(k for k in ("configMap", "secret", "downwardAPI") if k in record)

@@ -11,6 +11,8 @@ from windlass.api.selectors import EVERYTHING, FieldTerm, Selector, SelectorErro
 
 NOT_OLDER_THAN = "NotOlderThan"
 EXACT = "Exact"
+_VERSION_DIGITS = 19
+"""Of the greatest resourceVersion that the store can count to."""
 
 
 def parse_query(query: str) -> dict[str, str]:
@@ -53,12 +55,13 @@ def version(text: str) -> int | None:
     """A resourceVersion; ``None`` when unset. Raises 400."""
     if not text:
         return None
-    if not text.isascii() or not text.isdigit():
-        raise bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
-            f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
-    return int(text)
+    number = text.isascii() and text.isdigit()
+    if number and len(text) <= _VERSION_DIGITS:
+        return int(text)
+    raise bad_request(
+        f'invalid resource version: resourceVersion: Invalid value: "{text}": '
+        f'strconv.ParseUint: parsing "{text}": {"value out of range" if number else "invalid syntax"}'
+    )
 
 
 @dataclass(frozen=True, slots=True)

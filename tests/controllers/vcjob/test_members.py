@@ -10,6 +10,9 @@ def test_spans() -> None:
     assert spans([]) == ""
     assert spans([5, 0, 1, 2, 2]) == "0-2,5"
     assert parse_spans("0-2,5") == {0, 1, 2, 5}
+    assert parse_spans("0-99999999999,3,x,-1,,٣") == {3}, (
+        "whoever may write a status does not fill the memory"
+    )
     assert parse_spans("") == frozenset()
     assert parse_spans("x,1-y,3") == {3}
 

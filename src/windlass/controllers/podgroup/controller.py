@@ -72,7 +72,7 @@ class PodGroupController:
 
 
 def _pod_keys(pod: Pod) -> Iterable[str]:
-    grouped = names.GROUP_NAME in pod.annotations or names.GROUP_NAME_VOLCANO in pod.annotations
+    grouped = pod.annotations.get(names.GROUP_NAME) or pod.annotations.get(names.GROUP_NAME_VOLCANO)
     if pod.scheduler_name != SCHEDULER or grouped or pod.finished or pod.deleting:
         return ()
     return (f"pod:{pod.key}",)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from windlass.api import annotations as names
 from windlass.api.views import Pod
+
+_SPAN = re.compile(r"([0-9]{1,7})(?:-([0-9]{1,7}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,11 @@ def spans(indices: Iterable[int]) -> str:
 
 
 def parse_spans(text: str) -> frozenset[int]:
-    """The inverse of :func:`spans`; what is not a number is passed over."""
+    """The inverse of :func:`spans`; what is no number, or none that a job's replicas reach, is passed over."""
     found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
+    for part in text.split(","):
+        if span := _SPAN.fullmatch(part):
+            first, last = span.groups()
             found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
 
