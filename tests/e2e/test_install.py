@@ -258,7 +258,7 @@ def test_what_install_applies_is_in_the_cluster_as_it_was_sent(kube: RealKube, a
     from windlass.cli import installing
     from windlass.client import verbs
 
-    wishes = installing.Wishes()
+    wishes = installing.Wishes(namespace="default")  # one that is there
     for obj in installing.objects(wishes):
         metadata, resource = obj["metadata"], installing.KINDS[obj["kind"]]
         if resource is installing.CRD or obj["kind"] == "Namespace":
