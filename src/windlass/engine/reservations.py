@@ -9,7 +9,8 @@ reservation (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", JSSPP 
 a group has waited for so long that nodes are emptied for it (:mod:`windlass.engine.aging`).
 
 Kept room is booked as promised while ``allocate`` runs, less what will have left by then. For a group that may not
-pass, actions that evict leave alone all of it.
+pass, actions that evict leave alone all of it. With ``easy`` the room stays kept when its time has come, until the
+group has had its turn: a queue that comes before its own would take it otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from windlass.engine.devices import WHOLE
 from windlass.engine.ends import end_of
 from windlass.engine.forecast import Forecast, Forecaster, Kept
 from windlass.engine.groups import GroupEntry, TaskEntry, passing_time
-from windlass.engine.keptcards import CardKeeper
+from windlass.engine.keptcards import CardKeeper, parts_by_row
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
 from windlass.engine.table import PROMISED
@@ -41,6 +42,8 @@ from windlass.spi.objects import TaskState
 DEPTH = 16
 DEPTHS = {"strict": 0, "none": 0, "easy": 1, "conservative": DEPTH}
 _PLANS_PER_CYCLE = DEPTH + 4
+_TURNS = 2
+"""So many cycles have a turn for a group whose time has come: who is woken in one is tried in the next."""
 UNKNOWN = float(1 << 60)
 """The start of a reservation of which nobody knows when it will be."""
 Amounts = NDArray[np.int64]
@@ -64,6 +67,8 @@ class Reservation:
     """``rows`` as pairs of column and units, of what it will hold any of."""
     kept: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     kept_parts: dict[int, Cuts] = field(default_factory=dict)
+    turns: int = 0
+    """Cycles since its time has come."""
 
     def same(self, other: Reservation | None) -> bool:
         """Whether the other keeps the same, from the same moment on, so that nobody else may come for it."""
@@ -81,6 +86,9 @@ class Reservations:
         self._forecaster = Forecaster(world, allocation)
         self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
+        self._turns = _TURNS if self._depth == 1 else -1
+        """For so many cycles room is kept for a group whose time has come; several of them at once might be in one
+        another's way."""
         self._plans = 0
         self.slots: dict[str, Reservation] = {}
 
@@ -96,6 +104,8 @@ class Reservations:
         vacant = len(alive) != len(self.slots)
         aged = [group for group in self.aging.due(now) if group.key not in self.slots]
         others = self.aging.waiting() if vacant else aged
+        for r in late:
+            r.turns += served
         if late or aged or vacant:
             if not (aged or vacant) and self._came_true(statement, late, now):
                 return
@@ -106,24 +116,31 @@ class Reservations:
 
     def _came_true(self, statement: Statement, late: Sequence[Reservation], now: float) -> bool:
         """Whether those whose time has come have their room now, beside what is kept for the others: then these
-        stand as they are, and booked, since nobody starts later than was planned, and those need none any more."""
+        stand as they are, and booked, since nobody starts later than was planned, and those keep what they have now
+        until they have had their turn."""
         if not all(map(self._stands, late)):
             return False
         kept = [r for r in self.slots.values() if r not in late]
         self._book(kept, now)
-        mark = statement.checkpoint()
-        steps = ((r.group, r.group.step) for r in sorted(late, key=lambda r: r.group.rank))
-        start = all(
-            step is not None and self._allocation.attempt(statement, group, step, future=True).done
-            for group, step in steps
-        )
-        statement.rollback(mark)
-        if not start:
+        start, mark = statement.checkpoint(), 0
+        due: list[Reservation] = []
+        for r in sorted(late, key=lambda r: r.group.rank):
+            step, mark = r.group.step, statement.checkpoint()
+            if step is None or not self._allocation.attempt(statement, r.group, step, future=True).done:
+                break
+            rows, parts = by_row(statement.placements(mark)), parts_by_row(statement.seats(mark))
+            due.append(self._reservation(r.group.key, r.start, rows, parts, r.turns))
+        statement.rollback(start)
+        if len(due) < len(late):
             self._unbook(kept)
             return False
         for r in late:
             del self.slots[r.group.key]
-            self._world.table.improved |= r.rows.keys()
+            if r.turns == 1 or r.turns > self._turns:
+                self._world.table.improved |= r.rows.keys()
+        due = [r for r in due if r.turns <= self._turns]
+        self.slots.update((r.group.key, r) for r in due)
+        self._book(due, now)
         return True
 
     def close(self) -> None:
@@ -204,7 +221,7 @@ class Reservations:
         """When the first of them is to start, or the next group will have waited for too long."""
         if not self.slots and not self.aging.since:
             return None
-        moments = [r.start for r in self.slots.values() if r.start < UNKNOWN]
+        moments = [r.start for r in self.slots.values() if now < r.start < UNKNOWN]
         due = self.aging.next_due(now)
         if due is not None:
             moments.append(due)
@@ -263,10 +280,11 @@ class Reservations:
             first, forecasts = self._forecaster.beside(statement, ranked, now, kept)
         self.slots.update((key, before[key]) for key in first)
         for key, forecast in forecasts.items():
-            if forecast.start > now:
-                self.slots[key] = self._reservation(
-                    key, forecast.start, by_row(forecast.placements), forecast.parts
-                )
+            had, later = before.get(key), forecast.start > now
+            if later or (had is not None and had.turns <= self._turns):
+                turns = 0 if later or had is None else had.turns
+                rows = by_row(forecast.placements)
+                self.slots[key] = self._reservation(key, forecast.start, rows, forecast.parts, turns)
         aged = {group.key for group in self.aging.due(now)}
         known = forecasts.keys() | self.slots.keys()
         waiting = next((one for one in ranked if one.key in aged and one.key not in known), None)
@@ -286,14 +304,14 @@ class Reservations:
             self.slots[group.key] = self._reservation(group.key, UNKNOWN, *held)
 
     def _reservation(
-        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts]
+        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts], turns: int = 0
     ) -> Reservation:
         nodes = {row: self._world.table.names[row] for row in rows}
         asked = {
             row: [(column, units) for column, units in enumerate(amounts.tolist()) if units]
             for row, amounts in rows.items()
         }
-        return Reservation(self._world.groups[key], start, rows, nodes, parts, asked)
+        return Reservation(self._world.groups[key], start, rows, nodes, parts, asked, turns=turns)
 
     def _stands(self, reservation: Reservation) -> bool:
         rows = self._world.table.rows
@@ -322,7 +340,7 @@ class Reservations:
                 known = ends.get(row)
                 if known is None:
                     known = ends[row] = self._ends(row, now)
-                ending = [entry for end, entry in known if covered and end <= start]
+                ending = [entry for end, entry in known if covered and now < start and end <= start]
                 vacated: dict[int, int] = {}
                 if row in reservation.parts or any(entry.cuts for entry in ending):
                     vacated = self._keep_cards(keeper, reservation, row, ending)
