@@ -122,7 +122,7 @@ class Reservations:
             return False
         kept = [r for r in self.slots.values() if r not in late]
         self._book(kept, now)
-        start, mark = statement.checkpoint(), 0
+        begin = statement.checkpoint()
         due: list[Reservation] = []
         for r in sorted(late, key=lambda r: r.group.rank):
             step, mark = r.group.step, statement.checkpoint()
@@ -130,7 +130,7 @@ class Reservations:
                 break
             rows, parts = by_row(statement.placements(mark)), parts_by_row(statement.seats(mark))
             due.append(self._reservation(r.group.key, r.start, rows, parts, r.turns))
-        statement.rollback(start)
+        statement.rollback(begin)
         if len(due) < len(late):
             self._unbook(kept)
             return False
