@@ -88,6 +88,13 @@ def delete(api: SchedulerApi, key: str) -> None:
     api.change(PODS, key, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
 
 
+async def answered(running: Running, api: SchedulerApi, kubelet: PlugKubelet) -> None:
+    """The scheduler asks for cards, the kubelet plays its part, and the scheduler goes on."""
+    await running.settle(1.0)
+    play(api, kubelet)
+    await running.settle(3.0)
+
+
 async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
     api.add(plugged("n1", 2), sharer("a"), sharer("b"))
     kubelet = kubelet_for(api)
@@ -101,9 +108,7 @@ async def test_the_kubelet_says_which_card_is_shared(api: SchedulerApi) -> None:
         assert api.bound() == ["a", "b", name_of("n1", 0)]
         assert held(api) == ["n1/0"]
         api.add(sharer("c"))
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         assert held(api) == ["n1/0", "n1/1"]
         assert told(api, "c") == "GPU-n1-0"
         api.add(sharer("d", 1.0))
@@ -135,9 +140,7 @@ async def test_the_last_sharer_lets_the_card_go_and_only_then_is_it_had_whole(ap
     api.add(plugged("n1", 1), sharer("a", 0.3), sharer("b", 0.3))
     kubelet = kubelet_for(api)
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         play(api, kubelet)
         api.add(pod("whole"))
         delete(api, "default/a")
@@ -163,9 +166,7 @@ async def test_a_finished_sharer_uses_nothing(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         assert api.node_of("a") == "n1"
         api.end("a")
         await running.settle(1.0)
@@ -226,9 +227,7 @@ async def test_a_kubelet_that_refuses_the_card_is_left_alone_for_a_while(api: Sc
     kubelet = kubelet_for(api)
     kubelet.nodes["n1"] = []
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         assert api.node_of("a") == ""
         assert held(api) == []
         refused = [text for name, _, text in running.recorder.said if name == "a"]
@@ -266,9 +265,7 @@ async def test_sharers_of_a_card_that_is_not_held_any_more_go(api: SchedulerApi)
     api.add(plugged("n1", 1), sharer("a"), sharer("b"))
     kubelet = kubelet_for(api)
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         assert api.node_of("b") == "n1"
         api.remove(PODS, f"{NAMESPACE}/{name_of('n1', 0)}")
         await running.settle(1.0)
@@ -319,9 +316,7 @@ async def test_who_takes_over_finds_what_there_is(api: SchedulerApi) -> None:
     api.add(plugged("n1", 3), sharer("a", 0.9))
     kubelet = kubelet_for(api)
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         api.add(group("g", 2), *[sharer(f"g-{i}", 0.5, group="g") for i in range(2)])
         await running.settle(0.5)
         assert held(api) == ["n1/0", "n1/1"]
@@ -440,9 +435,7 @@ async def test_a_card_that_turns_out_to_be_another_is_taken_from_its_sharers(api
     api.add(plugged("n1", 2), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         assert told(api, "a") == "GPU-n1-1"
         ended = {"terminated": {"exitCode": 0, "message": "GPU-n1-0"}}
         statuses = [{"name": "tell", "restartCount": 1, "state": ended}]
@@ -456,9 +449,7 @@ async def test_no_bind_is_sent_to_a_card_that_is_not_held(api: SchedulerApi, los
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         obj = api.object(PODS, "default/a")
         assert obj is not None
         bind = Bind("default/a", obj["metadata"]["uid"], "", "n1", (DeviceShare(0, GPU, 500),))
@@ -487,9 +478,7 @@ async def test_who_comes_while_a_card_is_let_go_waits_for_the_next(api: Schedule
         return await remove(resource, name, *args, **rest)
 
     async with Running(api, card_pods=OPTIONS) as running:
-        await running.settle(1.0)
-        play(api, kubelet)
-        await running.settle(3.0)
+        await answered(running, api, kubelet)
         first = (api.object(PODS, f"{NAMESPACE}/{name_of('n1', 0)}") or {})["metadata"]["uid"]
         api.delete = slow  # type: ignore[method-assign]
         api.end("a")
