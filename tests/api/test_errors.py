@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from windlass.api import errors, resources
 from windlass.api.errors import FieldError, StatusError, WindlassError
+from windlass.client.errors import Unreachable
 
 
 def test_a_person_gets_what_why_and_try() -> None:
@@ -85,3 +88,17 @@ def test_a_status_of_another_server_is_read_leniently() -> None:
     assert (bare.code, bare.reason, bare.message, bare.details) == (500, "", "", {})
     assert bare.retry_after_seconds is None
     assert StatusError({"details": {"retryAfterSeconds": 3}}).retry_after_seconds == 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        WindlassError("WL-CLI-201", "No file", evidence="0 bytes", remedies=["ls"]),
+        Unreachable("WL-SERVER-503", "No answer", refused=True),
+        StatusError({"code": 404, "message": "pods a not found"}, {"Retry-After": "1"}),
+    ],
+)
+def test_what_a_process_of_a_pool_raises_arrives_whole(error: Exception) -> None:
+    arrived = pickle.loads(pickle.dumps(error))
+    assert type(arrived) is type(error)
+    assert (str(arrived), vars(arrived)) == (str(error), vars(error))

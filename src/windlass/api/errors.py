@@ -13,7 +13,19 @@ from typing import Any
 from windlass.api.resources import Resource
 
 
-class WindlassError(Exception):
+class _Told(Exception):
+    """An error that can be pickled whatever its constructor takes: what a process of a pool raises is told to the
+    one that waits for it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[_Told], args: tuple[Any, ...]) -> _Told:
+    return kind.__new__(kind, *args)  # its attributes come with the state
+
+
+class WindlassError(_Told):
     """``code`` is stable and documented (``windlass help CODE``); see :mod:`windlass.api.codes`."""
 
     def __init__(self, code: str, message: str, *, evidence: str = "", remedies: Sequence[str] = ()) -> None:
@@ -77,7 +89,7 @@ def _compact(value: object) -> str:
     return str(value)
 
 
-class StatusError(Exception):
+class StatusError(_Told):
     """An answer of the API server that is not success: HTTP code, reason, and the Status object."""
 
     def __init__(self, status: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
