@@ -565,11 +565,32 @@ def test_a_copy_pauses_as_long_as_the_original(monkeypatch: pytest.MonkeyPatch) 
     assert copy.claimants["preempt"].as_record() == original.claimants["preempt"].as_record()
     (record,) = copy.claimants["preempt"].as_record().buckets
     assert (record.group, record.in_vain) == ("ns/high", PATIENCE + 1)
-    assert record.pause == record.until > world.now
+    assert record.until is None
+    assert record.pause > world.now
     begun = world.now
     tried.clear()
-    assert copy.cycle(world.now + 0.1).wake_at == record.until
+    assert copy.cycle(world.now + 0.1).wake_at == record.pause
     assert tried == []
     world.engine = copy
-    world.cycle(record.until - begun)
+    world.cycle(record.pause - begun)
     assert len(tried) == 1
+
+
+def test_the_end_of_a_pause_is_no_reason_to_try_again_while_nothing_changes() -> None:
+    """Else a claim that never fits would be tried, and the engine woken, every few seconds for ever."""
+    config = EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=1.0)
+    world = Cluster(config, default_plugins())
+    a = Arena()
+    a.world = world
+    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
+    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    for number in range(PATIENCE + 4):
+        a.runs(f"small{number}", "q", "n1:1", priority=70)
+        world.cycle(0.25)
+        world.remove(f"small{number}")
+    ends: list[float] = []
+    while (wake := world.engine.cycle(ends[-1] if ends else world.now).wake_at) is not None:
+        ends.append(wake)
+        assert len(ends) < 4
+    (record,) = world.engine.claimants["preempt"].as_record().buckets
+    assert record.in_vain == PATIENCE + 2

@@ -197,3 +197,18 @@ def test_nothing_waits_nothing_is_played(nodes: str) -> None:
     found = state(nodes)
     work(found, "a", 8, 100.0, node="node-0000")
     assert play(found)["a"].started == NOW
+
+
+def test_a_claim_that_never_fits_is_not_tried_all_day() -> None:
+    """Its victims may go, but beside them runs what may not: time alone changes nothing."""
+    found = state("20x8")
+    for at in range(20):
+        node = f"node-{at:04}"
+        work(found, f"low{at}", 4, None, node=node, began=0.0)
+        ends = 1000.0 + 7.0 * at if at % 2 else None
+        work(found, f"firm{at}", 4, ends, node=node, began=0.0, preemptible=False, priority=100)
+    work(found, "high", 8, 100.0, pods=20, priority=10)
+    cycles = []
+    forward = Forward(found, engine(), lambda group, *_: group.run_estimate, pause=lambda: cycles.append(1))
+    assert forward.run()["ns/high"].started is None
+    assert len(cycles) < 100

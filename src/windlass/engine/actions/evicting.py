@@ -183,6 +183,10 @@ class Evicting:
         found: dict[Bucket, None] = {
             bucket: None for bucket in ctx.parked if self._lives(bucket) and not self._pausing(bucket, ctx)
         }
+        if self._pauses:
+            for bucket in ctx.parked:
+                if self._pausing(bucket, ctx):
+                    self._failed.pop(bucket, None)  # it is another matter now: to be tried after its pause
         if self._new:
             # What waits since before this action began has never been tried by it.
             self._new = False
@@ -197,6 +201,8 @@ class Evicting:
             moment, _, bucket = heapq.heappop(self._moments)
             if self._until.get(bucket) == moment:
                 del self._until[bucket]
+            elif self._failed.get(bucket) == self._affairs:
+                continue  # its pause is over, and all is as it was: it would get nothing again
             if self._lives(bucket):
                 found[bucket] = None
         again = self._again
@@ -229,7 +235,7 @@ class Evicting:
         if times > PATIENCE and first > 0:
             pause = first * min(2.0 ** min(times - PATIENCE - 1, 40), LONGEST_PAUSE)
             self._pauses[bucket] = ctx.now + pause
-            until = _sooner(until, ctx.now + pause)
+            self._push(ctx.now + pause, bucket)
         if len(self._in_vain) > CACHED:
             self._in_vain = {b: n for b, n in self._in_vain.items() if self._lives(b)}
             self._pauses = {b: moment for b, moment in self._pauses.items() if moment > ctx.now}
@@ -237,8 +243,11 @@ class Evicting:
         self._again.append((self._affairs, bucket))
         if until is not None and self._until.get(bucket) != until:
             self._until[bucket] = until
-            self._ticket += 1
-            heapq.heappush(self._moments, (until, self._ticket, bucket))
+            self._push(until, bucket)
+
+    def _push(self, moment: float, bucket: Bucket) -> None:
+        self._ticket += 1
+        heapq.heappush(self._moments, (moment, self._ticket, bucket))
 
     # ------------------------------------------------------------------ for ``dump``
 
@@ -281,13 +290,13 @@ class Evicting:
                 self._in_vain[bucket] = known.in_vain
             if known.pause:
                 self._pauses[bucket] = known.pause
+                self._push(known.pause, bucket)
             if known.failed is not None:
                 self._failed[bucket] = int(known.failed)
                 self._again.append((int(known.failed), bucket))
             if known.until is not None:
                 self._until[bucket] = known.until
-                self._ticket += 1
-                heapq.heappush(self._moments, (known.until, self._ticket, bucket))
+                self._push(known.until, bucket)
 
     def _fails(self, bucket: Bucket, affairs: int) -> bool:
         return self._failed.get(bucket) == affairs
