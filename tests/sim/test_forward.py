@@ -212,3 +212,13 @@ def test_a_claim_that_never_fits_is_not_tried_all_day() -> None:
     forward = Forward(found, engine(), lambda group, *_: group.run_estimate, pause=lambda: cycles.append(1))
     assert forward.run()["ns/high"].started is None
     assert len(cycles) < 100
+
+
+def test_what_came_on_top_later_does_not_begin_the_work_anew() -> None:
+    found = state("1x8")
+    work(found, "elastic", 2, 600.0, pods=4, node="node-0000", began=NOW - 400)
+    found.groups["ns/elastic"] = replace(found.groups["ns/elastic"], min_member=2)
+    late = found.tasks["ns/elastic-3"]
+    found.tasks[late.key] = replace(late, started=NOW - 10)
+    work(found, "b", 8, 10.0)
+    assert play(found)["b"].started == NOW + 200

@@ -246,8 +246,7 @@ class Forward:
         key = work.group.key
         if work.since is not None or work.placed() < work.least:
             return
-        begun = [t.started for t in work.tasks.values() if t.state in RUNS and t.started is not None]
-        work.since = (max(begun) if begun else now) - work.done
+        work.since = work.begun(now) - work.done
         course = self.courses[key]
         if course.started is None:
             course.started = now
@@ -289,6 +288,11 @@ class _Work:
 
     def placed(self) -> int:
         return sum(1 for task in self.tasks.values() if task.state in RUNS)
+
+    def begun(self, now: float) -> float:
+        """Since when as many run as it needs: those that came on top begin nothing."""
+        moments = [now if t.started is None else t.started for t in self.tasks.values() if t.state in RUNS]
+        return sorted(moments)[self.least - 1]
 
 
 def _anew(task: Task, number: int) -> Task:
