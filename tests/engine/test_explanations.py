@@ -409,7 +409,13 @@ def test_a_gang_without_pods_is_judged_by_its_least_resources() -> None:
     assert "Together its pods need at least 100000 nvidia.com/gpu (all nodes have 8)." in said.message
     assert "It has 0 of the 100000 pods" in said.message
     assert "Ask for less at once (minAvailable), or add nodes." in said.remedies
-    c.change_group("g", min_resources=dict(needs("gpu=8 cpu=4").request))
+    c.nodes("n3 gpu=8 cpu=8").cycle()
+    assert "(all nodes have 16)." in c.explain("g").message
+    c.remove_node("n3")
+    c.remove_node("n1")
+    c.cycle()
+    assert "(all nodes have 4)." in c.explain("g").message
+    c.change_group("g", min_resources=dict(needs("gpu=4 cpu=4").request))
     c.cycle()
     assert c.explain("g").code is Reason.WAITING_FOR_MEMBERS
 

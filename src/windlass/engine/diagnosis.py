@@ -83,6 +83,9 @@ class Diagnosis:
         self._version = -1
         self._lasting: _Verdicts = {}
         self._shape = -1
+        self._totals: dict[str, int] = {}
+        """What all nodes have, by resource, while they are ``_counted``."""
+        self._counted = -1
 
     def explain(self, group: GroupEntry, now: float, *, in_full: bool = False) -> Explanation | None:
         """The explanation of a group that waits; ``None`` if nothing of it does.
@@ -247,19 +250,29 @@ class Diagnosis:
     def _of_minimum(self, group: GroupEntry) -> list[Obstacle]:
         """A gang that still lacks members: what it says that it needs against all that the nodes have, so
         that it is known before its pods are made that they would wait for ever."""
-        spec, table = group.group, self._world.table
+        spec = group.group
         if spec is None or not spec.min_resources or group.active:
             return []
-        view = TableView(table, np.flatnonzero(table.live[: table.height]))
         short = []
         for name, units in sorted(spec.min_resources.items()):
-            there = int(view.allocatable(name).sum())
+            there = self._there(name)
             if units > there:
                 needed, available = from_units(name, units), from_units(name, there)
                 short.append(Blocker(Reason.EXCEEDS_CLUSTER, 0, name, needed, available))
         if not short:
             return []
         return [Obstacle(Reason.EXCEEDS_CLUSTER, wording.minimum(short), tuple(short))]
+
+    def _there(self, resource: str) -> int:
+        """What all nodes have of it, in units."""
+        table = self._world.table
+        if self._counted != table.shape:
+            self._totals.clear()
+            self._counted = table.shape
+        if resource not in self._totals:
+            view = TableView(table, np.flatnonzero(table.live[: table.height]))
+            self._totals[resource] = int(view.allocatable(resource).sum())
+        return self._totals[resource]
 
     # ------------------------------------------------------------------ the queue
 

@@ -1,7 +1,8 @@
 """Good news can wait a moment: events about successes give way to the binds that cause more of them.
 
-They are kept here until no bind has been under way for ``CALM_SECONDS``, at most ``MOST_SECONDS``, then
-handed to the recorder. A burst of work is thus not slowed down by the news of itself.
+They are kept here until nothing more important has been under way for ``CALM_SECONDS``, then handed to the recorder.
+A burst of work is thus not slowed down by the news of itself. What has waited for ``MOST_SECONDS`` is handed over
+anyway: in a rush that lasts, events come so much late, as fast as binds are made and no faster.
 
 Invariant: none is lost while the process lives, however many wait.
 """
@@ -18,9 +19,8 @@ from windlass.kits.clock import Clock
 MOST_SECONDS = 30.0
 CALM_SECONDS = 0.25
 _LOOK_SECONDS = 0.05
-_AT_ONCE = 256
-_AHEAD = 1024
-"""So many events may wait in the recorder, where they take more room than here."""
+_AHEAD = 256
+"""So many events may wait in the recorder: there they take more room than here, and wait for nothing any more."""
 
 
 class Announcer:
@@ -58,12 +58,13 @@ class Announcer:
                 if self._busy():
                     self._busy_at = now
                 calm = now - max(self._busy_at, self._news[-1][0]) >= CALM_SECONDS
-                if calm or self._hurried or now - self._news[0][0] > MOST_SECONDS:
-                    self._hand_over()
+                self._hand_over(now if calm or self._hurried else now - MOST_SECONDS)
                 await self._clock.sleep(_LOOK_SECONDS)
 
-    def _hand_over(self) -> None:
-        room = max(0, _AHEAD - self._recorder.waiting)
-        for _ in range(min(_AT_ONCE, len(self._news), room)):
+    def _hand_over(self, until: float) -> None:
+        """What was said until then."""
+        for _ in range(_AHEAD - self._recorder.waiting):
+            if not self._news or self._news[0][0] > until:
+                return
             _, ref, reason, message = self._news.popleft()
             self._recorder.event(ref, "Normal", reason, message, vital=True)

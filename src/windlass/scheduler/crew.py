@@ -23,6 +23,7 @@ from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.runtimes import RunTimes
+from windlass.scheduler.rush import Rush
 from windlass.scheduler.starts import StartEstimates
 from windlass.scheduler.waiting import Keeper
 
@@ -53,6 +54,7 @@ class Crew:
     evictor: Evictor
     announcer: Announcer
     publisher: Publisher
+    rush: Rush
     starts: StartEstimates
     takes_over: bool = True
     inbox: list[deltas.Delta] = field(default_factory=list)

@@ -101,6 +101,11 @@ class PodWords:
             if not pod.node_name and not pod.finished and not pod.deleted and not pod.shape.gates:
                 yield pod
 
+    def is_old(self, key: str) -> bool:
+        """Whether a pod waits no more, so that there is nothing to say but that."""
+        pod = self._desk.model.pods.get(key)
+        return pod is not None and bool(pod.node_name)
+
     async def write(self, key: str) -> None:
         pod = self._desk.model.pods.get(key)
         group = self._desk.model.group_of(key)

@@ -44,9 +44,9 @@ FIRST_SECONDS = 0.25
 """So long is looked whether pods come to a new group unasked."""
 _WAIT_TO_BE_LET_IN = "batch.volcano.sh/"
 """Owners of groups who make pods only once the group is let in."""
-RUNNING_SECONDS, LOOK_SECONDS = 10.0, 0.5
-"""So long at most gives the news that a gang runs way to binds, and so often is looked whether there still are any: a
-patch of a PodGroup costs the API server as much as three binds."""
+KEPT_SECONDS, LOOK_SECONDS = 10.0, 0.5
+"""So long at most is news kept in a rush, and so often is looked whether there still is one: the figures of a queue,
+that a gang runs, how many of it. Jobs go by their pods, not by these; ten seconds late they are still true."""
 NEWCOMERS_SECONDS = 0.5
 
 
@@ -57,8 +57,8 @@ class _Echo:
 
 
 class Publisher:
-    """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record; ``busy()`` says
-    whether binds are under way."""
+    """All writing that is not binding and not evicting. ``explain(group)`` gives the detailed record; ``rush()`` says
+    whether news has to wait (:mod:`.rush`)."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Publisher:
         *,
         clock: Clock,
         rng: Random,
-        busy: Callable[[], bool] = lambda: False,
+        rush: Callable[[], bool] = lambda: False,
     ) -> None:
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
         wish, drop = self._queue.wish, self._queue.drop
@@ -79,9 +79,9 @@ class Publisher:
         self.waits = Waits(self._desk)
         self.pods = PodWords(self._desk, self.waits)
         self._figures = QueueFigures(self._desk)
-        self._busy = busy
-        self._ran: dict[str, float] = {}
-        """Groups that run and are not told to yet, since when."""
+        self._rush = rush
+        self._kept: dict[str, float] = {}
+        """Keys of writes that wait for the end of a rush, since when."""
         self._new: dict[str, float] = {}
         """Groups that are let in and not told so, since when."""
         self._admitted: dict[str, bool] = {}
@@ -106,6 +106,11 @@ class Publisher:
     def idle(self) -> bool:
         return self._queue.idle
 
+    @property
+    def behind(self) -> bool:
+        """Whether news is kept, or something is being written."""
+        return bool(self._kept) or self._queue.writing
+
     # ------------------------------------------------------------------ what is to be shown
 
     def queue(self, usage: QueueUsage) -> None:
@@ -116,6 +121,8 @@ class Publisher:
 
     def queue_gone(self, name: str) -> None:
         self._figures.gone(name)
+        self._kept.pop(f"queue {name}", None)
+        self._kept.pop(f"share {name}", None)
 
     def cycle(self, number: int) -> None:
         """A new cycle: what conditions written from now on are stamped with."""
@@ -160,10 +167,6 @@ class Publisher:
             self._queue.wish(f"group {key}", COUNTS_SECONDS)
         # Conditions change only with the phase, or when something is told: that has its own wish.
         phase = self._phase(view, members)
-        if phase == "Running" != view.phase and key not in self.waits and self._busy():
-            self._ran.setdefault(key, self._desk.clock.monotonic())
-        else:
-            self._ran.pop(key, None)
         if phase != view.phase:
             self._queue.wish(f"group {key}", self._hush(view, members) if phase == "Inqueue" else 0.0)
             return
@@ -232,7 +235,7 @@ class Publisher:
         self._failed.pop(key, None)
         self._admitted.pop(key, None)
         self._echoes.pop(key, None)
-        self._ran.pop(key, None)
+        self._kept.pop(f"group {key}", None)
         self._new.pop(key, None)
         self._blocked.discard(key)
         self._queue.drop(f"group {key}")
@@ -257,7 +260,9 @@ class Publisher:
 
     async def _write(self, key: str) -> None:
         what, _, name = key.partition(" ")
-        if what == "group":
+        if self._keeps(key, what, name):
+            self._queue.wish(key, LOOK_SECONDS)
+        elif what == "group":
             await self._write_group(name)
         elif what == "pod":
             await self.pods.write(name)
@@ -269,9 +274,6 @@ class Publisher:
             await self._figures.write(name)
 
     async def _write_group(self, key: str) -> None:
-        if self._gives_way(key):
-            self._queue.wish(f"group {key}", LOOK_SECONDS)
-            return
         view = self._desk.model.groups.get(key)
         if view is not None and (rest := self._rest(view)) > 0:
             self._queue.wish(f"group {key}", rest)
@@ -342,15 +344,26 @@ class Publisher:
             self._desk.metrics.writes.labels("moment").inc()
         await self._desk.annotate(resources.KAI_POD_GROUPS, view.namespace, view.name, view.annotations, text)
 
-    def _gives_way(self, key: str) -> bool:
-        """Whether what there is to say of a group is only that it runs, and binds are under way."""
-        since = self._ran.get(key)
-        if since is None:
-            return False
-        if self._busy() and self._desk.clock.monotonic() - since < RUNNING_SECONDS:
-            return True
-        del self._ran[key]
+    def _keeps(self, key: str, what: str, name: str) -> bool:
+        """Whether a write waits for the end of a rush: it is news that nobody waits for."""
+        if self._rush() and self._is_news(what, name):
+            now = self._desk.clock.monotonic()
+            if now - self._kept.setdefault(key, now) < KEPT_SECONDS:
+                return True
+        self._kept.pop(key, None)
         return False
+
+    def _is_news(self, what: str, key: str) -> bool:
+        """Whether there is no more to say of a group than that it runs, and how many of it; of a pod, than that what
+        was said is true no more."""
+        if what == "pod":
+            return self.pods.is_old(key)
+        if what != "group":
+            return what in ("queue", "share")
+        view = self._desk.model.groups.get(key)
+        if view is None or key in self.waits or key in self._failed:
+            return False
+        return self._phase(view, self._desk.model.members(key)) in ("Running", view.phase)
 
     def _needs_writing(self, view: views.PodGroup, wanted: podgroups.Status) -> bool:
         if wanted == podgroups.current(view):

@@ -43,6 +43,8 @@ class Returns:
     def pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """The informer shows a change of a pod; the model has it already."""
         crew = self._crew
+        if old is None:
+            crew.rush.count()
         crew.ledger.change(old, new)
         crew.courtesy.change(old, new, crew.clock.monotonic())
         if crew.leads.is_set():
@@ -100,6 +102,7 @@ class Returns:
     def _bind_succeeded(self, bind: Bind, seconds: float, pod: views.Pod | None) -> None:
         crew = self._crew
         self._bound_counter.inc()
+        crew.rush.count()
         crew.metrics.bind_seconds.observe(seconds)
         if pod is not None and pod.created:
             crew.metrics.wait_seconds.observe(max(0.0, crew.clock.now() - pod.created))

@@ -60,6 +60,7 @@ from windlass.scheduler.reading import Reading
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.returns import Returns
 from windlass.scheduler.runtimes import RunTimes, learns
+from windlass.scheduler.rush import CROWD, Rush
 from windlass.scheduler.showing import Showing
 from windlass.scheduler.starts import StartEstimates
 from windlass.scheduler.waiting import Keeper, wait_for
@@ -69,8 +70,6 @@ log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
 STAND_BY_SECONDS = 5.0
 WIND_DOWN_LOOK_SECONDS = 0.02
-CROWD = 16
-"""From so many binds on that are under way or wait, news that can wait gives way to them."""
 _ONCE = RetryPolicy(attempts=1)
 
 
@@ -215,9 +214,10 @@ class SchedulerService:
             clock=clock,
             rng=rng,
         )
-        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0)
+        self._rush = Rush(clock, self._pressed)
+        self._announcer = Announcer(self.recorder, clock, lambda: self._binder.busy > 0 or self._rush())
         told = (self.recorder, self.metrics, options, self.explain)
-        self._publisher = Publisher(client, model, *told, clock=clock, rng=rng, busy=self._crowded)
+        self._publisher = Publisher(client, model, *told, clock=clock, rng=rng, rush=self._rush)
         self._starts = StartEstimates(
             model,
             self._run_times,
@@ -263,11 +263,13 @@ class SchedulerService:
             evictor=self._evictor,
             announcer=self._announcer,
             publisher=self._publisher,
+            rush=self._rush,
             starts=self._starts,
         )
 
-    def _crowded(self) -> bool:
-        return self._binder.busy >= CROWD
+    def _pressed(self) -> bool:
+        """Whether binds queue up: many do, or as many as the server bears."""
+        return self._binder.busy >= min(CROWD, self._binder.limit.limit)
 
     def _guarded(self) -> bool:
         """Whether the API server asks here before it lets others bind."""
@@ -329,8 +331,9 @@ class SchedulerService:
         self._ends = True
         self._wake.set()
         self._announcer.hurry()
+        self._rush.end()
         until = self._clock.monotonic() + seconds
-        while self._binder.busy or self._announcer.waiting or self.recorder.waiting:
+        while self._binder.busy or self._announcer.waiting or self.recorder.waiting or self._publisher.behind:
             if self._clock.monotonic() >= until:
                 log.warning(
                     "ended with work undone",

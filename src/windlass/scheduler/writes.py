@@ -63,6 +63,10 @@ class WriteQueue:
         now = self._clock.monotonic()
         return not self._under_way and not any(due <= now for due in self._due.values())
 
+    @property
+    def writing(self) -> bool:
+        return bool(self._under_way)
+
     async def run(self) -> None:
         """Serve until cancelled; writes under way are cancelled with it. Raises what a writer raised
         beyond ``StatusError`` and ``Unreachable``: a defect."""

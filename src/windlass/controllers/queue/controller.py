@@ -14,8 +14,8 @@ from windlass.controllers.queue.step import DEFAULT, REQUIRED, ROOT, Observed, m
 from windlass.controllers.runner import Watch
 
 Json = dict[str, Any]
-PAUSE_SECONDS = 0.2
-"""Counts of a queue under load are written at most five times a second."""
+PAUSE_SECONDS = 1.0
+"""Counts of a queue under load are written at most once a second: each costs the API server as much as three binds."""
 _NO_ROOT_YET_SECONDS = 0.1
 
 
