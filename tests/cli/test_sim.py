@@ -76,8 +76,16 @@ def test_jobs_stand_in_the_queues_of_the_trace_if_asked_to(windlass: Run, trace:
         (("--policy", "fifo", "--format", "nonsense"), 'no format "nonsense"'),
         (("--policy", "fifo", "--nodes", "lots"), "not COUNTxGPUS"),
         (("--policy", "fifo", "--restart-cost", "1/2"), "no cost of a restart"),
-        (("--policy", "fifo", "--speed", "H100=2"), "no node has cards"),
-        (("--policy", "fifo", "--mtbf", "soon"), "not a duration"),
+        (
+            ("--policy", "fifo", "--speed", "H100=2"),
+            "--speed: no node has cards 'H100'; there are cards of no",
+        ),
+        (("--policy", "fifo", "--mtbf", "soon"), "--mtbf: 'soon' is not a duration"),
+        (("--policy", "fifo", "--mtbf", "0s"), "--mtbf: '0s' is no time"),
+        (("--policy", "fifo", "--batch", "0s"), "--batch: '0s' is no time"),
+        (("--policy", "fifo", "--repair", "-1h"), "--repair: '-1h' is less than nothing"),
+        (("--policy", "fifo", "--spread-slowdown", "nan"), "'nan' is not a finite number"),
+        (("--policy", "fifo", "--nodes", "999999x999"), "more than the 1048576 nodes or 1048576 GPUs"),
         (("--policy", " , "), "--policy names no policy"),
         (("--policy", "fifo", "--nodes", "none.csv"), "none.csv does not exist"),
         (("--policy", "fifo", "--time-share", "perhaps"), "not one of 'yes', 'no', 'both'"),
@@ -295,3 +303,10 @@ def test_pictures_without_the_library_are_refused_before_the_work(
     assert done.code == 2
     assert "pip install 'windlass[plots]'" in done.err
     assert not report.exists()
+
+
+@pytest.mark.parametrize("days", ["nan", "inf", "1e9", "0"])
+def test_a_trace_is_drawn_over_days_that_can_be_counted(windlass: Run, days: str) -> None:
+    done = windlass("sim", "generate", "--jobs", "2", "--days", days)
+    assert (done.code, done.out) == (2, "")
+    assert "--days" in done.err

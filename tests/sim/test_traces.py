@@ -207,6 +207,19 @@ def test_what_is_written_is_read_back(jobs: list[TraceJob]) -> None:
         ),
         (SACCT + "7|n|u|p|5|9|8||cpu=1|C\n", 2, "End", "ends before"),
         (SACCT + "7|n|u|p|5|9|9||cpu=1,gres/gpu=x|C\n", 2, "AllocTRES", "'x' is no count"),
+        (SACCT + "7|n|u|p|5|9|9||cpu=1,gres/gpu=²|C\n", 2, "AllocTRES", "'²' is no count"),
+        (SACCT + "7|n|u|p|5|9|9||cpu=1,mem=9999999P|C\n", 2, "AllocTRES", "no amount of memory"),
+        (SACCT + "7|n|u|p|inf|9|9||cpu=1|C\n", 2, "Submit", "'inf' is no time"),
+        (PHILLY + "1,2,1e30,a\n", 2, "gpus", "more than the 9007199254740992"),
+        (PHILLY + "1,2,9999999,a\n", 2, "gpus", "more than the 1048576 GPUs"),
+        (PHILLY + "1,1e300,1,a\n", 2, "duration_s", "more than the 9007199254740992"),
+        ("timestamp,duration,num_gpus,cluster\nnan,1,1,a\n", 2, "timestamp", "'nan' is no time"),
+        (
+            "id,submit_seconds,duration_seconds,gpus,gpu_milli\na,1,1,1,1001\n",
+            2,
+            "gpu_milli",
+            "no part of a card",
+        ),
         (
             "id,submit_seconds,duration_seconds,gpus,min_gpus\na,1,1,2,3\n",
             2,
@@ -226,6 +239,27 @@ def test_what_is_wrong_is_named_by_line_and_column(text: str, line: int, column:
     with pytest.raises(TraceError, match=words) as caught:
         read(text)
     assert (caught.value.file, caught.value.line, caught.value.column) == ("t.csv", line, column)
+
+
+def test_a_header_too_long_for_a_table_is_refused() -> None:
+    with pytest.raises(TraceError, match="field larger than field limit") as caught:
+        read("x" * 200_000 + "\n1\n", "csv")
+    assert caught.value.line == 1
+
+
+def test_a_dump_in_which_an_end_is_no_time_is_refused_by_pod_and_field() -> None:
+    ended = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"nodeName": "n", "containers": [{"name": "c"}]},
+        "status": {
+            "phase": "Succeeded",
+            "containerStatuses": [{"name": "c", "state": {"terminated": {"finishedAt": "yesterday"}}}],
+        },
+    }
+    with pytest.raises(TraceError, match=r"t.csv, field status.*finishedAt: pod a: 'yesterday' is no time"):
+        read(json.dumps(ended), "kubernetes")
 
 
 def test_a_named_format_that_the_file_is_not_in_names_the_column_that_lacks() -> None:

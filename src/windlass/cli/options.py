@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 from collections.abc import Callable
+from math import isfinite
 from typing import Any, TypeVar
 
 import click
@@ -114,6 +115,16 @@ def completer(kind: str) -> Completer:
 
 def queue_flag(help_text: str = "Queue.") -> Callable[[Function], Function]:
     return click.option("-q", "--queue", metavar="NAME", help=help_text, shell_complete=completer("queues"))
+
+
+class Number(click.FloatRange):
+    """A number within bounds, and one at all: neither ``nan`` nor ``inf``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return found
 
 
 def yes_flag() -> Callable[[Function], Function]:

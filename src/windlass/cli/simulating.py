@@ -40,7 +40,7 @@ def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
     if not text:
         return jobs
     try:
-        return batches(jobs, _seconds_of(text))
+        return batches(jobs, _seconds_of("--batch", text, positive=True))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
 
@@ -124,13 +124,15 @@ def setup(given: Mapping[str, Any]) -> Setup:
         models = {cluster.model_of(node) for node in nodes}
         effort = Effort(
             restart=RestartCost.parse(given["restart_cost"]),
-            checkpoint_seconds=None if given["checkpoint"] == "never" else _seconds_of(given["checkpoint"]),
+            checkpoint_seconds=None
+            if given["checkpoint"] == "never"
+            else _seconds_of("--checkpoint", given["checkpoint"]),
             speeds=dict(_speed(text, models) for text in given["speeds"]),
             spread_slowdown=given["spread_slowdown"],
-            model_load_seconds=_seconds_of(given["model_load"]),
+            model_load_seconds=_seconds_of("--model-load", given["model_load"]),
         )
-        mean = _seconds_of(given["mtbf"]) if given["mtbf"] else 0.0
-        failures = NodeFailures(mean, _seconds_of(given["repair"]))
+        mean = _seconds_of("--mtbf", given["mtbf"], positive=True) if given["mtbf"] else 0.0
+        failures = NodeFailures(mean, _seconds_of("--repair", given["repair"]))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim run --help",)) from None
     options = Options(
@@ -185,10 +187,16 @@ def read_nodes(text: str) -> Sequence[Node]:
     )
 
 
-def _seconds_of(text: str) -> float:
-    seconds = durations.parse_long(text)
+def _seconds_of(option: str, text: str, *, positive: bool = False) -> float:
+    """Of what was given for an option. Raises ``ValueError``, which names it."""
+    try:
+        seconds = durations.parse_long(text)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
     if seconds < 0:
-        raise ValueError(f"{text!r} is less than nothing")
+        raise ValueError(f"{option}: {text!r} is less than nothing")
+    if positive and not seconds:
+        raise ValueError(f"{option}: {text!r} is no time: more than 0s is needed")
     return seconds
 
 
@@ -199,9 +207,10 @@ def _speed(text: str, models: set[str]) -> tuple[str, float]:
     except ValueError:
         speed = 0.0
     if not 0 < speed < inf:
-        raise ValueError(f"{text!r} is no speed of a card, such as H100=2.5")
+        raise ValueError(f"--speed: {text!r} is no speed of a card, such as H100=2.5")
     if model not in models:
-        raise ValueError(f"no node has cards {model!r}; there are {', '.join(sorted(models)) or 'none'}")
+        there = ", ".join(sorted(models - {""})) or "cards of no named model"
+        raise ValueError(f"--speed: no node has cards {model!r}; there are {there}")
     return model, speed
 
 
@@ -254,7 +263,7 @@ def doubts(
 def drawn(jobs: int, days: float, median: str, seed: int) -> str:
     """A trace of the project's own as text. Raises :class:`WindlassError`."""
     try:
-        profile = Profile(jobs=jobs, days=days, median_seconds=_seconds_of(median))
+        profile = Profile(jobs=jobs, days=days, median_seconds=_seconds_of("--median", median, positive=True))
         return "".join(table.write(generate(profile, seed)))
     except ValueError as error:
         raise WindlassError("WL-USE-400", str(error), remedies=("windlass sim generate --help",)) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+LONGEST = float((1 << 63) - 1) / 1e9
+"""Go counts nanoseconds in 64 bits: some 292 years."""
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _DAYS = re.compile(r"(\d+(?:\.\d+)?)d((?![+-]).*)")
@@ -11,7 +13,7 @@ _DAYS = re.compile(r"(\d+(?:\.\d+)?)d((?![+-]).*)")
 
 def parse(text: str) -> float:
     """Seconds. Raises ``ValueError`` on what Go's ``time.ParseDuration`` refuses."""
-    body = text.lstrip("+-") if text[:1] in "+-" else text
+    body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
         return 0.0
     total = 0.0
@@ -22,7 +24,7 @@ def parse(text: str) -> float:
             break
         total += float(match[1]) * _UNITS[match[2]]
         position = match.end()
-    if not body or position != len(body):
+    if not body or position != len(body) or total > LONGEST:
         raise ValueError(f"{text!r} is not a duration: write 30s, 10m or 1h30m")
     return -total if text.startswith("-") else total
 
@@ -33,7 +35,10 @@ def parse_long(text: str) -> float:
     try:
         if days is None:
             return parse(text)
-        return 86_400.0 * float(days[1]) + (parse(days[2]) if days[2] else 0.0)
+        seconds = 86_400.0 * float(days[1]) + (parse(days[2]) if days[2] else 0.0)
+        if seconds > LONGEST:
+            raise ValueError(text)
+        return seconds
     except ValueError:
         raise ValueError(f"{text!r} is not a duration: write 90s, 30m, 1h30m or 30d") from None
 

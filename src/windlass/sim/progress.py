@@ -27,7 +27,9 @@ class RestartCost:
         except ValueError:
             numbers = []
         if len(numbers) not in (1, 3) or not all(0 <= number < inf for number in numbers):
-            raise ValueError(f"{text!r} is no cost of a restart, such as 7/30/60")
+            raise ValueError(
+                f"{text!r} is no cost of a restart: give one number of seconds, or three, such as 7/30/60"
+            )
         return RestartCost(*numbers) if len(numbers) == 3 else RestartCost(*numbers * 3)
 
     def __str__(self) -> str:

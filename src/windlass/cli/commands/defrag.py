@@ -6,7 +6,7 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli.invocation import Invocation
-from windlass.cli.options import standard
+from windlass.cli.options import Number, standard
 from windlass.cli.output import emit
 
 FORMATS = ("json", "yaml", "table")
@@ -21,7 +21,7 @@ FORMATS = ("json", "yaml", "table")
 )
 @click.option(
     "--budget",
-    type=click.FloatRange(0.0, 100.0),
+    type=Number(0.0, 100.0),
     default=2.0,
     metavar="PERCENT",
     help="How much of the GPUs that run may be moved (default: 2).",

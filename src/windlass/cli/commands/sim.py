@@ -9,7 +9,7 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
-from windlass.cli.options import standard
+from windlass.cli.options import Number, standard
 from windlass.cli.output import emit
 
 FORMATS = ("json", "yaml", "csv", "table")
@@ -81,7 +81,7 @@ def command() -> None:
 )
 @click.option(
     "--spread-slowdown",
-    type=click.FloatRange(1.0),
+    type=Number(1.0),
     default=1.0,
     metavar="F",
     help="How much longer a job takes on more nodes than it needs (default: 1).",
@@ -192,7 +192,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
 @click.option("--seeds", default="42-51", metavar="SEEDS", help="Such as 42 or 42-51 (default: 42-51).")
 @click.option(
     "--tune",
-    type=click.FloatRange(0.0, 10.0, min_open=True),
+    type=Number(0.0, 10.0, min_open=True),
     default=1.3,
     metavar="R",
     help="Demand in the end, as part of the capacity (default: 1.3).",
@@ -202,7 +202,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
 )
 @click.option(
     "--defrag",
-    type=click.FloatRange(0.0, 100.0),
+    type=Number(0.0, 100.0),
     default=0.0,
     metavar="PERCENT",
     help="Also with moves, of up to so much of the GPUs that run (default: 0).",
@@ -290,7 +290,7 @@ def claims(invocation: Invocation, folder: str, ids: tuple[str, ...], jobs: int)
 @click.option("--jobs", type=click.IntRange(1), default=1000, metavar="N", help="How many (default: 1000).")
 @click.option(
     "--days",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, 36_500, min_open=True),
     default=7.0,
     metavar="D",
     help="Over how long (default: 7).",

@@ -20,7 +20,7 @@ COLUMNS = ("job_id", "user", "vc", "gpu_num", "cpu_num", "submit_time", "duratio
 def read(lines: Iterable[str], file: str) -> list[TraceJob]:
     """The jobs with GPUs, from the first submission on. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
-    found = [(row, gpus) for row in rows(lines, file, COLUMNS) if (gpus := row.whole("gpu_num"))]
+    found = [(row, gpus) for row in rows(lines, file, COLUMNS) if (gpus := row.gpus("gpu_num"))]
     begun = [moment(row, "submit_time") for row, _ in found]
     first = min(begun, default=0.0)
     return [

@@ -48,7 +48,7 @@ def record(
     ``expected`` how long it runs: of what runs at least until now. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
     groups, tasks = _grouped(objects, file)
-    ends = dict(_ends(objects))
+    ends = dict(_ends(objects, file))
     found: list[tuple[float, TraceJob]] = []
     counts = {"unfinished": 0, "running": 0, "waiting": 0, "earlier": 0}
     for key, group in groups.items():
@@ -113,7 +113,7 @@ def _objects(text: str, file: str) -> list[Mapping[str, Any]]:
     return objects
 
 
-def _ends(objects: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, float]]:
+def _ends(objects: Iterable[Mapping[str, Any]], file: str) -> Iterable[tuple[str, float]]:
     """Key of a pod → when the last of its containers ended, for those of which all have."""
     for obj in objects:
         if obj.get("kind") != "Pod":
@@ -122,13 +122,21 @@ def _ends(objects: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, float]]:
         if status.get("phase") not in ("Succeeded", "Failed"):
             continue
         moments = [
-            parse_rfc3339(ended)
+            _moment(ended, f"{obj['metadata']['name']}", file)
             for container in status.get("containerStatuses") or ()
             if (ended := ((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))
         ]
         if moments:
             metadata = obj["metadata"]
             yield f"{metadata.get('namespace') or 'default'}/{metadata['name']}", max(moments)
+
+
+def _moment(text: Any, pod: str, file: str) -> float:
+    try:
+        return parse_rfc3339(text)
+    except (TypeError, ValueError):
+        field = "status.containerStatuses.state.terminated.finishedAt"
+        raise TraceError(file, 0, field, f"pod {pod}: {text!r} is no time") from None
 
 
 def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:

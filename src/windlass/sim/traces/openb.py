@@ -93,7 +93,7 @@ def read_nodes(lines: Iterable[str], file: str) -> list[OpenbNode]:
 
 
 def _pod(row: Row) -> OpenbPod:
-    gpus, milli = row.whole("num_gpu"), row.whole("gpu_milli", default=0)
+    gpus, milli = row.gpus("num_gpu"), row.whole("gpu_milli", default=0)
     if milli > WHOLE or (gpus and not milli):
         raise row.fail("gpu_milli", f"{milli} is no part of a card: it is from 1 to {WHOLE} of each")
     return OpenbPod(

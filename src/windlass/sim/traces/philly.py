@@ -24,7 +24,7 @@ def read(lines: Iterable[str], file: str) -> list[TraceJob]:
             id=str(number),
             submit_seconds=row.number("submit_s"),
             duration_seconds=row.number("duration_s"),
-            gpus=row.whole("gpus", least=1),
+            gpus=row.gpus("gpus", least=1),
             queue=row.text("vc", "default"),
         )
         for number, row in enumerate(rows(lines, file, COLUMNS))
@@ -40,7 +40,7 @@ def read_list(lines: Iterable[str], file: str) -> list[TraceJob]:
             id=str(number),
             submit_seconds=begun - first,
             duration_seconds=row.number("duration"),
-            gpus=row.whole("num_gpus", least=1),
+            gpus=row.gpus("num_gpus", least=1),
             queue=row.text("cluster", "default"),
         )
         for number, (row, begun) in enumerate(found)

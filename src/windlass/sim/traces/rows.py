@@ -5,15 +5,20 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite
+
+MOST = 1 << 53
+"""No number of a trace is greater: up to here, each whole one is told apart."""
+MOST_GPUS = 1 << 20
+"""No job has more."""
 
 
 class TraceError(ValueError):
     """A trace that cannot be used. ``line`` counts from 1, 0 for the file as a whole; ``column`` is the name of
-    the column, empty for all of the line."""
+    the column (of the field, where the file as a whole is meant), empty for all of it."""
 
     def __init__(self, file: str, line: int, column: str, message: str) -> None:
-        place = file + (f", line {line}" if line else "") + (f", column {column}" if column else "")
+        kind = "column" if line else "field"
+        place = file + (f", line {line}" if line else "") + (f", {kind} {column}" if column else "")
         super().__init__(f"{place}: {message}")
         self.file = file
         self.line = line
@@ -42,8 +47,17 @@ class Row:
             raise self.fail(column, f"{self.cells[column]!r} is no whole number")
         return int(value)
 
+    def gpus(self, column: str, *, least: int = 0) -> int:
+        """How many cards a job has. Raises :class:`TraceError`."""
+        count = self.whole(column, least=least)
+        if count > MOST_GPUS:
+            raise self.fail(
+                column, f"{self.cells[column]!r} is more than the {MOST_GPUS} GPUs that a job may have"
+            )
+        return count
+
     def number(self, column: str, *, least: float = 0.0, default: float | None = None) -> float:
-        """A finite number of at least ``least``; ``default`` where the cell is empty. Raises
+        """A number from ``least`` to :data:`MOST`; ``default`` where the cell is empty. Raises
         :class:`TraceError`."""
         text = self.cells.get(column, "")
         if not text and default is not None:
@@ -52,8 +66,10 @@ class Row:
             value = float(text)
         except ValueError:
             raise self.fail(column, f"{text!r} is no number") from None
-        if not isfinite(value) or value < least:
+        if not value >= least:
             raise self.fail(column, f"{text!r} is no number of at least {least:g}")
+        if value > MOST:
+            raise self.fail(column, f"{text!r} is more than the {MOST} that a number may be")
         return value
 
 
@@ -61,7 +77,10 @@ def rows(lines: Iterable[str], file: str, needed: Sequence[str], delimiter: str 
     """The lines below the header. Raises :class:`TraceError` where a needed column is missing, or a line has
     another number of cells than the header."""
     reader = csv.reader(lines, delimiter=delimiter)
-    header = next(reader, None)
+    try:
+        header = next(reader, None)
+    except csv.Error as error:
+        raise TraceError(file, 1, "", str(error)) from None
     if header is None:
         raise TraceError(file, 0, "", "the file is empty")
     names = [name.strip().lstrip("\ufeff") for name in header]

@@ -15,7 +15,7 @@ from math import inf
 
 from windlass.sim.jobs import TraceJob
 from windlass.sim.traces.recording import Recording
-from windlass.sim.traces.rows import Row, TraceError, rows
+from windlass.sim.traces.rows import MOST, Row, TraceError, rows
 from windlass.sim.traces.times import moment
 
 COLUMNS = ("JobID", "Submit", "Start", "End", "Partition")
@@ -26,6 +26,8 @@ COMMAND = (
 )
 """What prints a cluster's history since a day in this form."""
 NEVER = ("", "Unknown", "None", "N/A")
+DIGITS = 6
+"""No job has counts of more: of GPUs, or of CPUs."""
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 """A number without a letter is in MiB."""
@@ -75,7 +77,7 @@ def _job(row: Row, submit: float) -> TraceJob:
         queue=row.text("Partition", "default"),
         user=row.text("User"),
         name=row.text("JobName"),
-        requested_seconds=60.0 * row.number("TimelimitRaw") if limit.isdigit() else None,
+        requested_seconds=60.0 * row.number("TimelimitRaw") if limit.isdecimal() else None,
     )
 
 
@@ -99,10 +101,10 @@ def _resources(row: Row) -> tuple[int, int, int]:
     typed = [value for name, value in parts.items() if name.startswith("gres/gpu:")]
     gpus = [parts["gres/gpu"]] if "gres/gpu" in parts else typed
     for text in (*gpus, parts.get("cpu", "0")):
-        if not text.isdigit():
+        if not text.isdecimal() or len(text) > DIGITS:
             raise row.fail(column, f"{text!r} is no count")
     found = _MEMORY.fullmatch(parts.get("mem", "0"))
-    if found is None:
+    memory = float(found[1]) * _SCALE[found[2]] if found is not None else inf
+    if memory > MOST:
         raise row.fail(column, f"mem={parts['mem']} is no amount of memory")
-    memory = int(float(found[1]) * _SCALE[found[2]])
-    return sum(map(int, gpus)), 1000 * int(parts.get("cpu", "0")), memory
+    return sum(map(int, gpus)), 1000 * int(parts.get("cpu", "0")), int(memory)

@@ -69,9 +69,12 @@ def _cell(value: Any) -> str:
 def _job(row: Row) -> TraceJob:
     if not row.text("id"):
         raise row.fail("id", "it is empty")
-    gpus, least = row.whole("gpus"), row.whole("min_gpus", default=0)
+    gpus, least = row.gpus("gpus"), row.whole("min_gpus", default=0)
     if least > gpus:
         raise row.fail("min_gpus", f"{least} is more than the {gpus} GPUs of the job")
+    milli = row.whole("gpu_milli", least=1, default=WHOLE)
+    if milli > WHOLE:
+        raise row.fail("gpu_milli", f"{milli} is no part of a card: it is from 1 to {WHOLE} of each")
     share = row.text("time_share").lower()
     if share not in _TRUTH:
         raise row.fail("time_share", f"{share!r} is neither true nor false")
@@ -80,7 +83,7 @@ def _job(row: Row) -> TraceJob:
         submit_seconds=row.number("submit_seconds"),
         duration_seconds=row.number("duration_seconds"),
         gpus=gpus,
-        gpu_milli=row.whole("gpu_milli", least=1, default=WHOLE),
+        gpu_milli=milli,
         cpu_milli=row.whole("cpu_milli", default=0),
         memory_bytes=row.whole("memory_bytes", default=0),
         queue=row.text("queue", "default"),
