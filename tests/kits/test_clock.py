@@ -1,6 +1,9 @@
 import asyncio
+import time
 
-from windlass.kits.clock import FakeClock
+import pytest
+
+from windlass.kits.clock import FakeClock, SystemClock
 
 
 async def test_sleepers_wake_in_order_and_at_their_own_moment():
@@ -41,3 +44,20 @@ async def test_no_time_passes_in_a_sleep_of_nothing():
     clock = FakeClock()
     await clock.sleep(0)
     assert clock.monotonic() == 0
+
+
+def test_a_machine_that_was_suspended_is_as_much_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        pytest.skip("no CLOCK_BOOTTIME: this kernel does not tell")
+    night, told = 8 * 3600.0, time.clock_gettime
+    clock, before = SystemClock(), SystemClock().elapsed()
+    monkeypatch.setattr(
+        time, "clock_gettime", lambda which: told(which) + night * (which == time.CLOCK_BOOTTIME)
+    )
+    assert night <= clock.elapsed() - before < night + 60
+
+
+def test_a_fake_machine_is_suspended_without_its_sleepers() -> None:
+    clock = FakeClock(start=100.0)
+    clock.suspend(50.0)
+    assert (clock.now(), clock.monotonic(), clock.elapsed()) == (150.0, 0.0, 50.0)

@@ -240,6 +240,17 @@ async def test_who_could_not_renew_in_time_is_not_sure_any_more(fake_clock: Fake
     assert not first.sure
 
 
+async def test_who_wakes_on_the_next_morning_does_not_believe_in_the_lease_of_the_evening(
+    fake_clock: FakeClock,
+) -> None:
+    """Another one took it in the night; what was decided here must not be sent before that is seen."""
+    api = FakeApi(fake_clock)
+    first = election(api, "first")
+    await first.acquire()
+    fake_clock.suspend(8 * 3600)
+    assert not first.sure
+
+
 async def test_the_holder_renews_by_one_request(fake_clock: FakeClock) -> None:
     api = FakeApi(fake_clock)
     first = election(api, "first")

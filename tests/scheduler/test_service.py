@@ -332,6 +332,18 @@ async def test_a_restart_decides_the_same_and_writes_nothing(api: SchedulerApi) 
     assert (api.log, api.bindings) == before
 
 
+async def test_after_a_night_in_which_the_machine_slept_it_is_the_next_morning(api: SchedulerApi) -> None:
+    """Else all that is told in Unix seconds (starts of pods, ends of terminations) would lie in its future for ever."""
+    api.add(node("n1", gpus=4), *gang("g", 3))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        api.clock.suspend(8 * 3600.0)
+        api.add(*gang("h", 1))
+        await running.settle(0.5)
+        assert api.bound() == ["g-0", "g-1", "g-2", "h-0"]
+        assert abs(running.service._time() - api.clock.now()) < 1.0
+
+
 async def test_two_schedulers_over_the_same_pods_never_over_commit(fake_clock: FakeClock) -> None:
     """Both see late what the other did: whoever's binding came second gives its pod up."""
     api = SchedulerApi(fake_clock)

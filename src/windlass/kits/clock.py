@@ -17,13 +17,20 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """Seconds. ``now`` is Unix time and may jump; ``monotonic`` never runs backwards."""
+    """Seconds. ``now`` is Unix time and may jump; ``monotonic`` never runs backwards, and tells how long this process
+    could work. ``elapsed`` is the same with the time for which the machine was suspended: for what others rely on."""
 
     def now(self) -> float: ...
 
     def monotonic(self) -> float: ...
 
+    def elapsed(self) -> float: ...
+
     async def sleep(self, seconds: float) -> None: ...
+
+
+_SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+"""Linux' clock that counts suspended time; elsewhere ``monotonic`` has to do."""
 
 
 class SystemClock:
@@ -34,6 +41,9 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def elapsed(self) -> float:
+        return time.monotonic() if _SINCE_BOOT is None else time.clock_gettime(_SINCE_BOOT)
 
     async def sleep(self, seconds: float) -> None:
         import asyncio  # the command line never sleeps this way, and starts faster without it
@@ -59,6 +69,7 @@ class FakeClock:
     def __init__(self, start: float = 1_767_268_800.0) -> None:  # 2026-01-01T12:00:00Z
         self._now = start
         self._monotonic = 0.0
+        self._suspended = 0.0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
 
@@ -67,6 +78,14 @@ class FakeClock:
 
     def monotonic(self) -> float:
         return self._monotonic
+
+    def elapsed(self) -> float:
+        return self._monotonic + self._suspended
+
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps for so long: nothing runs, and no sleeper comes nearer to his end."""
+        self._now += seconds
+        self._suspended += seconds
 
     def pause(self, seconds: float) -> None:
         self.jump(seconds)

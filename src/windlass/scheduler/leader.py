@@ -2,7 +2,8 @@
 
 The holder renews every ``retry_seconds`` and gives up when it could not for ``renew_seconds``. Others take
 the lease when they have seen no renewal for its whole duration *by their own clock since they first saw
-the record*, so clocks that differ between machines do not matter.
+the record*, so clocks that differ between machines do not matter. That clock counts suspended time: who wakes on the
+next morning does not believe in the lease of the evening.
 
 One request that is not answered does not cost the lease: an attempt gets half of ``renew_seconds`` (as client-go's
 requests do), and the next goes over another connection. Who holds the lease writes it at once with the version that
@@ -79,13 +80,13 @@ class Election:
     @property
     def standing_by(self) -> bool:
         """Whether another instance leads and this one would notice its end: it read the lease just now."""
-        fresh = self._clock.monotonic() - self._read_at <= self._options.renew_seconds
+        fresh = self._clock.elapsed() - self._read_at <= self._options.renew_seconds
         return not self.leading and fresh and bool(self._seen.get("holderIdentity"))
 
     @property
     def sure(self) -> bool:
         """Whether nobody else can lead at this moment."""
-        return self.leading and self._clock.monotonic() < self._renewed_at + self._options.renew_seconds
+        return self.leading and self._clock.elapsed() < self._renewed_at + self._options.renew_seconds
 
     async def acquire(self) -> None:
         """Return once this instance leads."""
@@ -107,7 +108,7 @@ class Election:
     def _until_next_look(self) -> float:
         """A little more than ``retry_seconds``, but not past the moment at which the lease seen runs out."""
         pause = self._options.retry_seconds * (1.0 + 0.2 * self._rng.random())
-        left = self._seen_at + self._duration(self._seen) - self._clock.monotonic()
+        left = self._seen_at + self._duration(self._seen) - self._clock.elapsed()
         return min(pause, left + _BARELY_SECONDS) if self._seen and left > 0 else pause
 
     def _duration(self, spec: Mapping[str, Any]) -> float:
@@ -120,7 +121,7 @@ class Election:
         while True:
             await self._clock.sleep(pause)
             why = "another instance took the lease"
-            left = max(0.0, self._renewed_at + renew - self._clock.monotonic())
+            left = max(0.0, self._renewed_at + renew - self._clock.elapsed())
             try:
                 if await self._attempt_within(min(left, renew / 2)):
                     pause = self._options.retry_seconds
@@ -130,7 +131,7 @@ class Election:
             except (StatusError, Unreachable) as error:
                 why = error.message
                 log.warning("lease not renewed", why=why)
-            if self._clock.monotonic() - self._renewed_at >= renew:
+            if self._clock.elapsed() - self._renewed_at >= renew:
                 raise LeaderLost(LOST, "the lease could not be renewed in time", evidence=why)
             pause = _AGAIN * self._options.retry_seconds
 
@@ -170,12 +171,12 @@ class Election:
 
     async def _attempt(self) -> bool:
         """Take or renew the lease if that is allowed. Raises ``StatusError``, ``Unreachable``."""
-        asked = self._clock.monotonic()
+        asked = self._clock.elapsed()
         if not await self._again() and not await self._look():
             return False
         # others wait for the whole duration from when they see this, at the earliest from when it was sent
         slack = self._options.duration_seconds - self._options.renew_seconds
-        self._renewed_at = min(self._clock.monotonic(), asked + max(0.0, slack))
+        self._renewed_at = min(self._clock.elapsed(), asked + max(0.0, slack))
         return True
 
     async def _again(self) -> bool:
@@ -198,7 +199,7 @@ class Election:
     async def _look(self) -> bool:
         """Take or renew the lease after a look at it."""
         lease = await self._find()
-        self._read_at = self._clock.monotonic()
+        self._read_at = self._clock.elapsed()
         now = self._clock.now()
         if lease is None:
             spec = self._spec({}, now)
@@ -215,7 +216,7 @@ class Election:
             self._see(current)
         holder = current.get("holderIdentity")
         runs_out = self._seen_at + self._duration(current)
-        if holder and holder != self.identity and self._clock.monotonic() < runs_out:
+        if holder and holder != self.identity and self._clock.elapsed() < runs_out:
             return False
         spec = self._spec(current, now)
         try:
@@ -228,7 +229,7 @@ class Election:
 
     def _see(self, spec: Mapping[str, Any]) -> None:
         self._seen = dict(spec)
-        self._seen_at = self._clock.monotonic()
+        self._seen_at = self._clock.elapsed()
 
     def _spec(self, current: Mapping[str, Any], now: float) -> dict[str, Any]:
         stamp = rfc3339_micro(now)

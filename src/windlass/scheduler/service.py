@@ -143,7 +143,7 @@ class SchedulerService:
         self._config_map = (
             ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
         )
-        self._start_monotonic = clock.monotonic()
+        self._start_elapsed = clock.elapsed()
         self._start_time = clock.now()
 
     def _sources(self, client: Client) -> None:
@@ -448,8 +448,9 @@ class SchedulerService:
             garbage.look_anew()  # the former engine
 
     def _time(self) -> float:
-        """Unix seconds that never run backwards, whatever is done to the machine's clock."""
-        return self._start_time + (self._clock.monotonic() - self._start_monotonic)
+        """Unix seconds that never run backwards, whatever is done to the machine's clock; a night for which it was
+        suspended is counted."""
+        return self._start_time + (self._clock.elapsed() - self._start_elapsed)
 
     # ------------------------------------------------------------------ one cycle
 
@@ -478,7 +479,7 @@ class SchedulerService:
         self._returns.expire()
         now = self._clock.monotonic()
         if self._journeys is not None:
-            since = self._start_time - self._start_monotonic
+            since = self._time() - now
             moments = tuple(since + moment for moment in (begun, taken, decided, shown, now))
             self._journeys.cycle(decision, len(changes) + len(inbox), moments)
         self._showing.measure(decision, len(changes) + len(inbox), now - begun)
