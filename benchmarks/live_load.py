@@ -24,6 +24,8 @@ from windlass.client.client import Client, Watch
 from windlass.client.transport import Request
 
 CREATORS = 32
+LOOK_SECONDS = 0.25
+"""How often is looked whether all is told: so exact is that figure."""
 _OLD = "old-"
 _AT_ONCE = 100
 
@@ -79,6 +81,11 @@ class Batch:
     def pods(self) -> int:
         return self.jobs * self.gang
 
+    @property
+    def grouped(self) -> bool:
+        """Whether its gangs have PodGroups."""
+        return self.gang > 1 and self.scheduler == "windlass"
+
     async def create(self, api: Client) -> float:
         """Create all of it over 32 connections; seconds."""
         begun = time.monotonic()
@@ -87,7 +94,7 @@ class Batch:
 
     async def _gang(self, api: Client, number: int) -> None:
         name = f"{self.prefix}-{number:05d}"
-        grouped = self.gang > 1 and self.scheduler == "windlass"
+        grouped = self.grouped
         if grouped:
             await api.create(POD_GROUPS, group(name, self.gang))
         for rank in range(self.gang):
@@ -259,7 +266,7 @@ async def settled_events(api: Client, wanted: int, seconds: float) -> int:
             if found >= wanted or late:
                 return found
             enough = total + wanted - found
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 _REQUESTS = re.compile(rb"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -283,7 +290,18 @@ def each(before: Counter[str], after: Counter[str], pods: int) -> dict[str, floa
     return {what: rate for what, rate in rates.items() if rate >= 0.005}
 
 
-async def group_statuses(api: Client) -> dict[str, int]:
+async def settled_groups(api: Client, batch: Batch, seconds: float) -> dict[str, int]:
+    """How many PodGroups are in each phase: waits until those of the batch run, at most ``seconds``."""
+    deadline = time.monotonic() + seconds
+    wanted = batch.jobs if batch.grouped else 0
+    while True:
+        found = await _phases(api) if wanted else {}
+        if found.get("Running", 0) >= wanted or time.monotonic() >= deadline:
+            return found
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _phases(api: Client) -> dict[str, int]:
     """Phase → PodGroups."""
     found: dict[str, int] = {}
     for one in (await api.list(POD_GROUPS, "default", type=_Group)).items:
