@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from math import isnan
 from typing import Any
 
 import pytest
@@ -64,6 +65,7 @@ async def test_what_waits_is_told_when_it_starts_and_the_hit_is_counted(api: Sch
     async with inline(Running(api, registry=registry, estimate_seconds=10.0, estimate_samples=3)) as running:
         job(api, "first", 4, 600)
         await running.settle(1)
+        assert isnan(registry.get_sample_value("windlass_scheduler_start_estimate_hit_ratio") or 0.0)
         began(api, "first")
         job(api, "second", 4, 300)
         job(api, "third", 4, 60)

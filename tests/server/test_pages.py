@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from serverkit import MAPS, PODS, Api, config_map
 
 from windlass.api.errors import WindlassError
+from windlass.observe import metrics
+from windlass.observe.endpoint import Endpoint
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.server.listeners import bind_unix
 from windlass.server.users import ANONYMOUS, UserInfo
 from windlass.store import errors
 from windlass.store.store import Store
@@ -60,6 +65,24 @@ class TestPages:
         assert 'windlass_store_watches{resource="configmaps"} 1.0' in text
         assert "windlass_store_commits_total" in text
         await watch.close()
+
+    async def test_metrics_of_the_scheduler_and_the_controllers(self, tmp_path: Path) -> None:
+        registry = metrics.registry()
+        SchedulerMetrics(registry).start_hits.set(0.75)
+        endpoint = Endpoint(registry, lambda: "")
+        path = tmp_path / "control.sock"
+        async with Api(control=path) as api:
+            silent = await api.get("/metrics/control")
+            assert (silent.status, silent.body) == (503, b"the scheduler and the controllers do not answer\n")
+            await endpoint.serve_on(bind_unix(path))
+            answer = await api.get("/metrics/control")
+            assert (answer.status, answer.headers["content-type"].split(";")[0]) == (200, "text/plain")
+            assert b"windlass_scheduler_start_estimate_hit_ratio 0.75" in answer.body
+            assert (await api.send("POST", "/metrics/control")).status == 405
+            await endpoint.stop()
+            assert (await api.get("/metrics/control")).status == 503
+        async with Api() as alone:
+            assert (await alone.get("/metrics/control")).status == 503
 
     async def test_discovery_and_openapi_are_there(self, api: Api) -> None:
         assert (await api.get("/api")).ok()["versions"] == ["v1"]
@@ -118,7 +141,7 @@ class TestPages:
 
 
 class TestUsers:
-    @pytest.mark.parametrize("path", ["/version", "/metrics", "/api", "/nope"])
+    @pytest.mark.parametrize("path", ["/version", "/metrics", "/metrics/control", "/api", "/nope"])
     async def test_nobody_sees_pages(self, api: Api, path: str) -> None:
         answer = await api.get(path, user=ANONYMOUS)
         assert (answer.status, answer.json["details"]) == (403, {})

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -100,11 +101,12 @@ class Api:
         options: ServerOptions | None = None,
         store: StoreOptions | None = None,
         logs: LogSource | None = None,
+        control: Path | None = None,
     ) -> None:
         self.clock = FakeClock()
         self.store = Store.open(":memory:", clock=self.clock, options=store)
         self.server = ApiServer(
-            self.store, clock=self.clock, rng=random.Random(7), logs=logs, options=options
+            self.store, clock=self.clock, rng=random.Random(7), logs=logs, options=options, control=control
         )
         self.user = ADMIN
 

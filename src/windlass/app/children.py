@@ -18,12 +18,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from windlass.api.errors import WindlassError
+from windlass.app.listening import bind_unix
 from windlass.app.options import ChildOptions
 from windlass.app.supervisor import USELESS_TO_RETRY, failure_file
 from windlass.kits import garbage, processes
 from windlass.kits import rng as chance
 from windlass.kits.clock import SystemClock
-from windlass.kits.files import write_atomic
+from windlass.kits.files import unlink_if_there, write_atomic
 from windlass.observe import logs
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ async def _control(options: ChildOptions) -> None:
     """Scheduler and controllers on one set of informers; if one of them fails, the process ends."""
     from windlass.client.informers import SharedInformers
     from windlass.controllers.manager import ControllerManager
+    from windlass.observe import metrics
+    from windlass.observe.endpoint import Endpoint, not_ready
+    from windlass.scheduler.fieldmetrics import FieldMetrics
     from windlass.scheduler.main import set_aside_once_read
     from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
     from windlass.scheduler.service import SchedulerService
@@ -107,14 +111,22 @@ async def _control(options: ChildOptions) -> None:
     clock, rng = SystemClock(), chance.system()
     client = _client(options, "windlass-control")
     informers = SharedInformers(client, clock, rng)
+    registry = metrics.registry()
     scheduler = SchedulerService(
         client,
         clock=clock,
         rng=rng,
         options=SchedulerOptions(scheduler_names=EMBEDDED_NAMES, config_map=True, await_volumes=False),
         informers=informers,
+        registry=registry,
     )
-    controllers = ControllerManager(client, clock=clock, rng=rng, embedded=True, informers=informers)
+    controllers = ControllerManager(
+        client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
+    )
+    scheduler.metrics.leader.set(1)  # there is no other
+    FieldMetrics(registry, scheduler.metrics, scheduler.model)
+    endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
+    await endpoint.serve_on(bind_unix(options.state.control_socket))
     garbage.expect_long_lives()
 
     async def work() -> None:
@@ -130,6 +142,8 @@ async def _control(options: ChildOptions) -> None:
     try:
         await until_signal(work(), wind_down)
     finally:
+        await endpoint.stop()
+        unlink_if_there(options.state.control_socket)
         await client.close()
 
 

@@ -118,7 +118,7 @@ def bind_unix(path: Path) -> socket.socket:
             raise WindlassError(
                 "WL-STATE-409",
                 f"{path} is in the way",
-                evidence="the API socket belongs there, but a file that is no socket has this name",
+                evidence="a socket of Windlass belongs there, but a file that is no socket has this name",
                 remedies=(f"mv {path} {path}.old",),
             )
         path.unlink()

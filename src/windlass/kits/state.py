@@ -106,6 +106,11 @@ class StateFolder:
         return Path(f"/tmp/windlass-{os.getuid()}-{digest}/windlass.sock")
 
     @property
+    def control_socket(self) -> Path:
+        """Health and metrics of the scheduler and the controllers, beside the API's socket."""
+        return self.socket.with_name("control.sock")
+
+    @property
     def kubeconfig(self) -> Path:
         return self.path / "kubeconfig"
 

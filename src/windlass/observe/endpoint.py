@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry
@@ -56,6 +57,10 @@ class Endpoint:
                 remedies=("choose another address with --metrics-bind",),
             ) from error
         return self._server.sockets[0].getsockname()[1]
+
+    async def serve_on(self, listener: socket.socket) -> None:
+        """Answer on a Unix socket that listens already; it is closed with the endpoint."""
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
 
     async def stop(self) -> None:
         if self._server is not None:

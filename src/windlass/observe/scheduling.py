@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import nan
 
 from prometheus_client import CollectorRegistry
 
@@ -69,8 +70,9 @@ class SchedulerMetrics:
         )
         self.start_hits = family.gauge(
             "start_estimate_hit_ratio",
-            "The part of those starts that fell within the band, since the process began",
+            "The part of those starts that fell within the band, since the process began; NaN before the first",
         )
+        self.start_hits.set(nan)
         self.start_estimate_seconds = family.histogram(
             "start_estimate_duration_seconds", "One round of estimates, rests included", buckets=SLOW
         )

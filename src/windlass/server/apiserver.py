@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 
 from windlass.api.errors import StatusError, WindlassError, failure
 from windlass.client.transport import Request, Response
@@ -67,7 +68,9 @@ class ApiServer:
         logs: LogSource | None = None,
         options: ServerOptions | None = None,
         admission: Admitter | None = None,
+        control: Path | None = None,
     ) -> None:
+        """``control``: the socket on which scheduler and controllers tell their metrics."""
         self.core = Core(
             store,
             clock,
@@ -78,6 +81,7 @@ class ApiServer:
         )
         self.telemetry = Telemetry(store)
         self._rng = rng
+        self._control = control
 
     @property
     def options(self) -> ServerOptions:
@@ -94,7 +98,7 @@ class ApiServer:
         call: Call | None = None
         try:
             target = known(request.path)
-            response = self._page(request, user) if target is None else None
+            response = await self._page(request, user) if target is None else None
             if response is None:
                 call = Call.of(request, target or route(request.path), user)
                 verb, resource = authorization.verb_of(call), call.target.table
@@ -119,7 +123,7 @@ class ApiServer:
         response.headers = headers
         return response
 
-    def _page(self, request: Request, user: UserInfo) -> Response | None:
+    async def _page(self, request: Request, user: UserInfo) -> Response | None:
         """The answer to a path that names no resource; ``None`` for the others."""
         path = request.path
         if _names_resource(path):
@@ -133,6 +137,8 @@ class ApiServer:
             found = pages.version(self.core)
         elif path == "/metrics":
             found = pages.metrics(self.telemetry)
+        elif path == "/metrics/control":
+            found = await pages.of_control(self._control)
         else:
             found = pages.described(request)
         if found is not None and request.method not in ("GET", "HEAD"):

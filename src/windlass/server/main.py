@@ -19,7 +19,7 @@ from windlass.kits.clock import Clock
 from windlass.kits.garbage import expect_long_lives, keep_freed_memory
 from windlass.kits.rng import Random
 from windlass.kits.state import StateFolder
-from windlass.server import kubeconfig, pki
+from windlass.server import kubeconfig, pki, renewal
 from windlass.server.apiserver import ApiServer
 from windlass.server.asgi import Application
 from windlass.server.authentication import Authenticator
@@ -93,7 +93,7 @@ async def running(
     tcp = config.tcp or bind_tcp(config.port)
     unix = config.unix
     store: Store | None = None
-    upkeep: asyncio.Task[None] | None = None
+    upkeep: list[asyncio.Task[None]] = []
     try:
         unix = unix or bind_unix(state.socket)
         store = Store.open(state.database, clock=clock, options=config.store)
@@ -106,23 +106,27 @@ async def running(
                 failed.set_result(error)
 
         store.on_failure = fail
-        api = ApiServer(store, clock=clock, rng=rng, logs=logs, options=config.options)
+        api = ApiServer(
+            store, clock=clock, rng=rng, logs=logs, options=config.options, control=state.control_socket
+        )
         await bootstrap(api)
         listeners = Listeners(Application(api, Authenticator(pki.read_token(state))))
-        port = await listeners.listen_tls(tcp, tls_context(state))
+        tls = tls_context(state)
+        port = await listeners.listen_tls(tcp, tls)
         await listeners.listen_unix(unix)
         url = f"https://{LOOPBACK}:{port}"
         _write_kubeconfig(state, url)
-        upkeep = asyncio.create_task(_maintain(store, clock))
+        upkeep.append(asyncio.create_task(_maintain(store, clock)))
+        upkeep.append(asyncio.create_task(renewal.keep_fresh(state, clock, tls, url)))
         try:
             yield Running(api, store, url, port, failed)
         finally:
             api.stop()
             await listeners.close()
     finally:
-        if upkeep is not None:
-            upkeep.cancel()
-            await asyncio.gather(upkeep, return_exceptions=True)
+        for work in upkeep:
+            work.cancel()
+        await asyncio.gather(*upkeep, return_exceptions=True)
         if store is not None:
             await store.close()
         for listener in (tcp, unix):

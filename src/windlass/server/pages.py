@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
+from pathlib import Path
 
 from windlass.client.transport import Request, Response
 from windlass.server import answers
 from windlass.server.core import Core
 from windlass.server.telemetry import Telemetry
 
+_CONTROL_SECONDS = 5.0
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -51,6 +54,25 @@ def _machine() -> str:
 def metrics(telemetry: Telemetry) -> Response:
     content_type, body = telemetry.text()
     return Response(200, {"content-type": content_type}, body)
+
+
+async def of_control(socket: Path | None) -> Response:
+    """What the scheduler and the controllers tell of themselves on a socket of theirs; 503 where nobody answers."""
+    try:
+        async with asyncio.timeout(_CONTROL_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(socket or "")
+            try:
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        head, body = b"", b""
+    status, *lines = head.decode("latin-1").split("\r\n")
+    if status.split(" ")[1:2] != ["200"]:
+        return answers.text(503, "the scheduler and the controllers do not answer\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return Response(200, {"content-type": headers["content-type"]}, body)
 
 
 def described(request: Request) -> Response | None:
