@@ -511,3 +511,22 @@ def test_a_group_without_a_command_shows_its_help(windlass, group):
     done = windlass(group)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"Usage: windlass {group} ")
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "words"),
+    [(364, "ok", "good until"), (20, "warn", "good until"), (-2, "fail", "ended on")],
+)
+def test_doctor_looks_at_certificates(windlass, tmp_path, days, level, words):
+    """A running server renews them a month before: one that is nearer to its end is told."""
+    from windlass.kits.clock import FakeClock
+    from windlass.kits.state import StateFolder
+    from windlass.server import pki
+
+    state = StateFolder(tmp_path / "state")
+    state.prepare(allow_network=True)
+    pki.ensure(state, FakeClock(FakeClock().now() - (365 - days) * 86_400))
+    checks = {check["check"]: check for check in json.loads(windlass("doctor", "-o", "json").out)["checks"]}
+    assert (checks["certificates"]["level"], checks["certificates"]["found"][: len(words)]) == (level, words)
+    if level != "ok":
+        assert "windlass up" in checks["certificates"]["remedy"]

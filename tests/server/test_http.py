@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import socket
@@ -11,14 +12,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from windlass.api.errors import WindlassError
 from windlass.kits import rng
-from windlass.kits.clock import SystemClock
+from windlass.kits.clock import FakeClock, SystemClock
 from windlass.kits.state import StateFolder
-from windlass.server import pki
+from windlass.server import pki, renewal
 from windlass.server.core import ServerOptions
-from windlass.server.listeners import PORT_IN_USE, bind_tcp, bind_unix
+from windlass.server.listeners import PORT_IN_USE, bind_tcp, bind_unix, tls_context
 from windlass.server.main import Running, ServeConfig, running, serve
 from windlass.store import errors as store_errors
 from windlass.store.families import StoreOptions
@@ -346,6 +348,66 @@ class TestEnd:
             await asyncio.wait_for(task, 10)
         assert told.value.code == store_errors.FAILED
         await http.close()
+
+
+class TestRenewal:
+    """A box that runs for years: what it serves is never past its end, and nobody is cut off."""
+
+    async def test_certificates_are_renewed_under_a_running_server(
+        self, tmp_path: Path, no_leaks: None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(renewal, "LOOK_SECONDS", 0.05)
+        state, clock = make_state(tmp_path / "s"), SystemClock()
+        async with running(configure(state), clock=clock, rng=rng.system()) as started:
+            old = await Http.tls(started, state)
+            assert (await old.request("GET", "/readyz"))[0] == 200
+            # As if all had been made 350 days ago: fifteen days are left of them.
+            pki.ensure(state, FakeClock(clock.now() - 350 * 86_400))
+            ends = state.server_cert.read_bytes()
+            while state.server_cert.read_bytes() == ends:
+                await asyncio.sleep(0.01)
+            while pki_of(state.kubeconfig) != state.ca_cert.read_bytes():
+                await asyncio.sleep(0.01)
+            fresh = await Http.tls(started, state)
+            presented = fresh.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            assert ssl.PEM_cert_to_DER_cert(state.server_cert.read_text()) == presented
+            for connection in (old, fresh):
+                assert (await connection.request("GET", "/readyz"))[0] == 200
+                await connection.close()
+
+    def test_what_lasts_is_served_on(self, tmp_path: Path, fake_clock: FakeClock) -> None:
+        state = make_state(tmp_path / "s")
+        pki.ensure(state, fake_clock)
+        context = tls_context(state)
+        assert not renewal.renew(state, fake_clock, context, "https://127.0.0.1:1")
+        fake_clock.jump(340 * 86_400)
+        assert renewal.renew(state, fake_clock, context, "https://127.0.0.1:1")
+        assert not renewal.renew(state, fake_clock, context, "https://127.0.0.1:1")
+
+    async def test_what_cannot_be_renewed_is_told_and_tried_again(
+        self, tmp_path: Path, fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        state = make_state(tmp_path / "s")
+        pki.ensure(state, fake_clock)
+        context, key = tls_context(state), state.ca_key.read_bytes()
+        work = asyncio.create_task(renewal.keep_fresh(state, fake_clock, context, "https://127.0.0.1:1"))
+        await asyncio.sleep(0)
+        state.ca_key.write_text("none")
+        fake_clock.jump(340 * 86_400)
+        await fake_clock.advance(renewal.LOOK_SECONDS)
+        assert "certificates not renewed" in caplog.text
+        before = state.server_cert.read_bytes()
+        state.ca_key.write_bytes(key)
+        await fake_clock.advance(renewal.LOOK_SECONDS)
+        assert state.server_cert.read_bytes() != before
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+def pki_of(kubeconfig: Path) -> bytes:
+    """The authority that a kubeconfig names."""
+    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    return base64.b64decode(cluster["certificate-authority-data"])
 
 
 class TestStart:

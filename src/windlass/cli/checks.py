@@ -16,6 +16,9 @@ from windlass.kits.state import NETWORK_FILESYSTEMS, Problem, StateError, StateF
 OK, WARN, FAIL = "ok", "warn", "fail"
 _LITTLE_BYTES = 1 << 30
 _SKEW_SECONDS = 5.0
+_RENEWED_DAYS = 29
+"""A running server renews a certificate of which thirty days are left."""
+_RESTART = "windlass down, then windlass up, which makes new ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
         ("state folder", _folder),
         ("disk", _disk),
         ("control plane", _control_plane),
+        ("certificates", _certificates),
         ("clock", _clock),
         ("port", _port),
         ("open files", _files),
@@ -102,6 +106,28 @@ def _control_plane(invocation: Invocation) -> Finding:
     except WindlassError as error:
         return Finding("control plane", WARN, error.message, "windlass up --detach")
     return Finding("control plane", OK, f"answers on {invocation.client.connection.where}")
+
+
+def _certificates(invocation: Invocation) -> Finding:
+    """Until when what the server proves itself with is good: a running one renews it a month before."""
+    import datetime
+
+    state = invocation.target.state
+    try:
+        text = state.server_cert.read_bytes()
+    except FileNotFoundError:
+        return Finding("certificates", OK, "the first start makes them")
+    from cryptography import x509
+
+    end = x509.load_pem_x509_certificate(text).not_valid_after_utc
+    left = (end - datetime.datetime.fromtimestamp(invocation.clock.now(), datetime.UTC)).days
+    words = f"good until {end:%Y-%m-%d}"
+    if left < 0:
+        return Finding("certificates", FAIL, f"ended on {end:%Y-%m-%d}", _RESTART)
+    if left < _RENEWED_DAYS:
+        running = bool((state.read_supervisor() or {}).get("url"))
+        return Finding("certificates", WARN, words, _RESTART if running else "windlass up, which renews them")
+    return Finding("certificates", OK, words)
 
 
 def _clock(invocation: Invocation) -> Finding:
