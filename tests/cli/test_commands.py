@@ -64,7 +64,16 @@ def test_help_lists_every_command(windlass):
         (["cancel"], "error[WL-USE-400]: name jobs, or say --all"),
         (["logs", "train", "--rank", "9"], "error[WL-RANK-404]"),
         (["logs", "train", "--grep", "["], "error[WL-USE-400]: --grep '['"),
+        (["logs", "train", "--since", "foo"], "error[WL-USE-400]: --since foo: 'foo' is not a duration"),
+        (["submit", "--gpus", "9" * 20, "--", "true"], "error[WL-USE-400]: --gpus 99999999999999999999: "),
+        (["submit", "--time", "soon", "--", "true"], "error[WL-USE-400]: --time soon: 'soon' is not a"),
+        (["submit", "--time", "0s", "--", "true"], "error[WL-USE-400]: --time 0s: it is from 1s to"),
+        (["submit", "--time", "99999d", "--", "true"], "error[WL-USE-400]: --time 99999d: it is from 1s to"),
+        (["cancel", "--all", "-q", "reseach"], 'error[WL-QUEUE-404]: queue "reseach" does not exist'),
+        (["cancel", "train", "-q", "research"], "error[WL-USE-400]: -q research goes with --all"),
         (["queue", "set", "research", "wieght=2"], "error[WL-USE-400]: the setting"),
+        (["queue", "set", "research", "weight=--2"], "error[WL-USE-400]: the setting"),
+        (["queue", "set", "research", "weight=²"], "error[WL-USE-400]: the setting"),
         (["queue", "set", "research", "capability.cpu=lots"], "error[WL-USE-400]: the setting"),
         (["node", "add-simulated", "--taint", "x"], "error[WL-USE-400]: --taint 'x'"),
         (["node", "add-simulated", "--memory", "x"], "error[WL-USE-400]: memory=x"),
@@ -251,6 +260,16 @@ def test_cancel_all_of_a_queue(windlass, cluster):
     assert done.out == "big is being ended\nhuge is being ended\n"
 
 
+def test_cancel_all_of_nothing_says_so(windlass):
+    done = windlass("cancel", "--all", "-n", "empty")
+    assert (done.code, done.out, done.err) == (0, "", "no job in namespace empty runs or waits\n")
+
+
+def test_a_job_named_twice_is_ended_once(windlass, cluster):
+    assert windlass("cancel", "train", "train").out == "train is being ended\n"
+    assert len([kind for (kind, *_) in cluster.objects if kind is ORDERS]) == 1
+
+
 def stamp(second: int, text: str) -> bytes:
     return f"2026-01-01T11:30:{second:02d}.000000000Z {text}\n".encode()
 
@@ -323,6 +342,14 @@ def test_queue_create_and_set(windlass, cluster):
     assert cluster.objects[(QUEUES, "", "team")]["spec"]["capability"] == {}
 
 
+def test_a_mistyped_setting_of_a_queue_is_answered_with_the_nearest(windlass):
+    assert "try: did you mean weight?\n" in windlass("queue", "create", "team", "wieght=3").err
+    assert (
+        "try: did you mean capability.RESOURCE?\n"
+        in windlass("queue", "set", "research", "capablity.cpu=3").err
+    )
+
+
 def test_queues_are_closed_by_a_command(windlass, cluster):
     def obey(target: FakeCluster, resource, order) -> None:
         if resource is ORDERS:
@@ -377,6 +404,12 @@ def test_drain_evicts_and_waits(windlass, cluster):
     assert "node/box drained: 2 pods evicted\n" in done.out
     assert (PODS, "default", "train-main-0") not in cluster.objects
     assert (PODS, "default", "hello-main-0") in cluster.objects
+
+
+def test_drain_does_nothing_where_its_time_is_no_time(windlass, cluster):
+    done = windlass("node", "drain", "box", "-y", "--timeout", "soon")
+    assert (done.code, done.out) == (2, "")
+    assert not cluster.objects[(NODES, "", "box")]["spec"].get("unschedulable")
 
 
 def test_drain_tells_what_holds_out(windlass, cluster):

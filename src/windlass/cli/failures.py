@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from windlass.api.errors import StatusError, WindlassError
 
 if TYPE_CHECKING:
+    from windlass.api.resources import Resource
     from windlass.client.blocking import BlockingClient
 
 Answer = TypeVar("Answer")
@@ -110,6 +111,15 @@ def missing(plural: str, name: str, known: Iterable[str]) -> WindlassError:
     )
 
 
+def check_queue(client: BlockingClient, name: str) -> None:
+    """What is done with all of a mistyped queue would be done with nothing. Raises ``WL-QUEUE-404``."""
+    from windlass.api.resources import QUEUES
+
+    if unless_refused(lambda: client.find(QUEUES, name), {}) is None:
+        known = unless_refused(lambda: client.list(QUEUES).items, [])
+        raise missing("queues", name, [item["metadata"]["name"] for item in known])
+
+
 def translate(error: StatusError, client: BlockingClient | None = None) -> WindlassError:
     """The server's Status as an error with a code and remedies."""
     plural = str(error.details.get("kind") or "").lower()
@@ -166,13 +176,8 @@ def translate(error: StatusError, client: BlockingClient | None = None) -> Windl
 
 def _not_found(error: StatusError, plural: str, name: str, client: BlockingClient | None) -> WindlassError:
     if not plural or not name:
-        if client is not None and (group := _absent_group(client)):
-            return WindlassError(
-                "WL-OBJECT-404",
-                f"this cluster does not have the kinds of {group}",
-                evidence="Windlass is not installed in it",
-                remedies=("windlass install", "windlass plan, which needs none of them"),
-            )
+        if client is not None and (absent := absent_kinds(client)):
+            return _not_installed([resource.qualified for resource in absent])
         return WindlassError(
             "WL-OBJECT-404",
             error.message,
@@ -182,20 +187,33 @@ def _not_found(error: StatusError, plural: str, name: str, client: BlockingClien
     return missing(plural, name, _known(plural, str(error.details.get("group") or ""), client))
 
 
-def _absent_group(client: BlockingClient) -> str:
-    """The first of the API groups of queues and jobs that the server does not serve; empty if it serves both."""
-    from windlass.api.resources import QUEUES, VOLCANO_JOBS
+def absent_kinds(client: BlockingClient) -> list[Resource]:
+    """Of the kinds that Windlass rests on those that the server does not serve. Raises ``Unreachable``, and
+    ``StatusError`` but for one that says so."""
+    from windlass.api.resources import POD_GROUPS, QUEUES, VOLCANO_JOBS
     from windlass.client.transport import Request
 
-    for group in (QUEUES.group, VOLCANO_JOBS.group):
+    absent = []
+    for resource in (QUEUES, POD_GROUPS, VOLCANO_JOBS):
         try:
-            client.call(Request("GET", f"/apis/{group}"))
+            served = client.call(Request("GET", f"/apis/{resource.api_version}"))
         except StatusError as error:
-            if error.code == 404:
-                return group
-        except WindlassError:
-            return ""
-    return ""
+            if error.code != 404:
+                raise
+            served = b""
+        if f'"{resource.plural}"'.encode() not in served:
+            absent.append(resource)
+    return absent
+
+
+def _not_installed(absent: list[str]) -> WindlassError:
+    whole = len(absent) > 2
+    return WindlassError(
+        "WL-OBJECT-404",
+        f"this cluster does not have the kinds {', '.join(absent)}",
+        evidence="Windlass is not installed in it" if whole else "it has others of Windlass: half of it is installed",
+        remedies=("windlass install", "windlass plan, which needs none of them"),
+    )
 
 
 def _known(plural: str, group: str, client: BlockingClient | None) -> list[str]:

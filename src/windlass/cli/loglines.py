@@ -44,17 +44,30 @@ def pattern_of(text: str | None) -> re.Pattern[str] | None:
         ) from error
 
 
-def duration_seconds(text: str) -> int:
-    """``90``, ``90s``, ``10m``, ``1h30m``, ``2d`` in seconds. Raises :class:`WindlassError`."""
+LONGEST = (1 << 31) - 1
+"""Kubernetes counts such seconds in 32 bits."""
+
+
+def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
+    """``90``, ``90s``, ``10m``, ``1h30m``, ``2d`` in seconds, given for an option; ``least``: of no fewer. Raises
+    :class:`WindlassError`, which names the option."""
     found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
     if not text.strip() or found is None or not any(found.groups()):
         raise WindlassError(
             "WL-USE-400",
-            f"{text!r} is not a duration",
+            f"{option} {text}: {text!r} is not a duration",
             evidence="durations read like 45s, 10m, 1h30m, 2d",
+            remedies=(f"{option} 30m",),
         )
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if not least <= total <= LONGEST:
+        raise WindlassError(
+            "WL-USE-400",
+            f"{option} {text}: it is from {least}s to {LONGEST}s",
+            remedies=(f"{option} 30m",),
+        )
+    return total
 
 
 class Splitter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import KAI_QUEUES, NODES, QUEUES
 from windlass.api.views import DEFAULT_SCHEDULER, decode_kai_queue
 from windlass.cli import amounts, jobs
-from windlass.cli.failures import unless_refused
+from windlass.cli.failures import nearest, unless_refused
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import natural
 from windlass.engine.decision import QueueUsage
@@ -381,7 +382,7 @@ def parse_settings(settings: Sequence[str]) -> tuple[dict[str, Any], str]:
                 place = place.setdefault(step, {})
             place[resource] = _amount(text, resource, value)
         else:
-            raise _bad(text, "that is no setting of a queue")
+            raise _bad(text, "that is no setting of a queue", head)
     return spec, state
 
 
@@ -394,7 +395,7 @@ def _plain(text: str, key: str, value: str) -> Any:
             raise _bad(text, "it is true or false")
         return value.lower() == "true"
     if kind is int:
-        if not value.lstrip("-").isdigit():
+        if not re.fullmatch("-?[0-9]{1,18}", value):
             raise _bad(text, "it takes a whole number")
         return int(value)
     return value
@@ -410,11 +411,15 @@ def _amount(text: str, resource: str, value: str) -> str | None:
     return value
 
 
-def _bad(text: str, why: str) -> WindlassError:
+def _bad(text: str, why: str, meant: str = "") -> WindlassError:
+    """``meant``: the name that no setting has."""
     known = [*_PLAIN, "state", *(f"{name}.RESOURCE" for name in _AMOUNTS)]
     return WindlassError(
         "WL-USE-400",
         f'the setting "{text}" is not understood: {why}',
         evidence="settings: " + ", ".join(known),
-        remedies=("windlass queue set NAME weight=2 capability.nvidia.com/gpu=8",),
+        remedies=(
+            *(f"did you mean {name}?" for name in nearest(meant, known, 1) if meant),
+            "windlass queue set NAME weight=2 capability.nvidia.com/gpu=8",
+        ),
     )

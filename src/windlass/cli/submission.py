@@ -232,6 +232,7 @@ def check_amounts(wish: Wish) -> None:
         ("--cpus", "cpu", wish.cpus),
         ("--memory", "memory", wish.memory),
         ("--gpu-memory", "memory", wish.gpu_memory),
+        ("--gpus", GPU, str(wish.gpus or "")),
     )
     if wish.gpu_model and not (wish.gpus or wish.gpu_memory):
         raise WindlassError(

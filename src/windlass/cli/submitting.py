@@ -83,7 +83,7 @@ def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
     time = given.pop("time")
     words = given.pop("words")
     queue = given.pop("queue") or "default"
-    seconds = duration_seconds(time) if time else 0
+    seconds = duration_seconds("--time", time, least=1) if time else 0
     wish = Wish(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(wish)
     return wish

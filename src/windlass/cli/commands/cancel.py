@@ -37,7 +37,14 @@ def command(
             "name jobs, or say --all" if not jobs else "name jobs or say --all, not both",
             remedies=("windlass cancel NAME", "windlass cancel --all -q QUEUE"),
         )
-    chosen = _all(invocation, queue, yes) if everything else [find(invocation, name) for name in jobs]
+    if queue is not None and not everything:
+        raise WindlassError(
+            "WL-USE-400",
+            f"-q {queue} goes with --all: the jobs are named",
+            remedies=(f"windlass cancel --all -q {queue}", f"windlass cancel {' '.join(jobs)}"),
+        )
+    named = dict.fromkeys(jobs)
+    chosen = _all(invocation, queue, yes) if everything else [find(invocation, name) for name in named]
     records = []
     for job in chosen:
         done = end(invocation, job, reason)
@@ -54,6 +61,11 @@ def command(
 def _all(invocation: Invocation, queue: str | None, yes: bool) -> list[Job]:
     jobs = [job for job in fetch(invocation, invocation.listed_namespace) if not job.finished]
     jobs = [job for job in jobs if queue is None or job.queue == queue]
+    if queue is not None and not jobs:
+        failures.check_queue(invocation.client, queue)
+    if not jobs:
+        where = "" if invocation.all_namespaces else f" in namespace {invocation.home_namespace}"
+        invocation.note(f"no job{f' of queue {queue}' if queue else ''}{where} runs or waits")
     if jobs and not yes and invocation.out.interactive:
         click.confirm(f"End {len(jobs)} job(s)?", abort=True, err=True)
     return jobs

@@ -55,7 +55,7 @@ def command(
         rank=rank,
         task=task,
         container=container,
-        since_seconds=duration_seconds(since) if since else None,
+        since_seconds=duration_seconds("--since", since) if since else None,
         tail=tail,
         previous=previous,
         pattern=pattern_of(grep),

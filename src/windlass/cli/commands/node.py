@@ -265,13 +265,14 @@ def drain_node(invocation: Invocation, node: str, grace_period: int | None, time
     """Cordon a node and evict its pods, within what their disruption budgets allow."""
     from windlass.cli.loglines import duration_seconds
 
+    patience = duration_seconds("--timeout", timeout)
     invocation.client.get(NODES, node)
     held = [pod for pod in invocation.client.list(PODS, fields=f"spec.nodeName={node}").items]
     going = [pod for pod in held if amounts.holds_resources(pod)]
     if going and not yes and invocation.out.interactive:
         click.confirm(f"Evict {plural(len(going), 'pod')} from {node}?", abort=True, err=True)
     _cordon(invocation, (node,), closed=True)
-    evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=duration_seconds(timeout))
+    evicted = drain(invocation, node, grace_seconds=grace_period, patience_seconds=patience)
     if not invocation.structured:
         invocation.out.line(f"node/{node} drained: {plural(len(evicted), 'pod')} evicted")
     return failures.OK

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from windlass.api.resources import QUEUES
 from windlass.cli import amounts, tables
-from windlass.cli.failures import missing, unless_refused
+from windlass.cli.failures import check_queue
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, fetch
 from windlass.cli.options import queue_flag, standard
@@ -38,20 +37,12 @@ def command(invocation: Invocation, queue: str | None, everything: bool, follow:
         return _watch(invocation, queue, everything, utc)
     jobs = select(fetch(invocation, invocation.listed_namespace), queue, everything)
     if queue is not None and not jobs:
-        _check_queue(invocation, queue)
+        check_queue(invocation.client, queue)
     if invocation.structured:
         emit(invocation, {"items": [as_record(job) for job in jobs]}, names=[_typed(job) for job in jobs])
         return 0
     _show(invocation, jobs, utc)
     return 0
-
-
-def _check_queue(invocation: Invocation, queue: str) -> None:
-    """An empty list of a mistyped queue would be a wrong answer. Raises ``WL-QUEUE-404``."""
-    client = invocation.client
-    if unless_refused(lambda: client.find(QUEUES, queue), {}) is None:
-        known = unless_refused(lambda: client.list(QUEUES).items, [])
-        raise missing("queues", queue, [item["metadata"]["name"] for item in known])
 
 
 def select(jobs: list[Job], queue: str | None, everything: bool) -> list[Job]:
