@@ -13,6 +13,7 @@ from windlass.api.errors import StatusError
 from windlass.api.resources import LEASES, NODES, Resource
 from windlass.cli import clusterchecks
 from windlass.cli.checks import FAIL, OK, WARN
+from windlass.cli.failures import translate
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
 from windlass.cli.invocation import Invocation, Surroundings, Target
 from windlass.client.answers import ListResult
@@ -159,3 +160,27 @@ def test_a_server_that_does_not_answer_ends_it(
     ((name, level, text),) = found()
     assert (name, level) == ("API server", FAIL)
     assert "connection refused" in text
+
+
+@pytest.mark.parametrize(
+    ("served", "kinds", "why"),
+    [
+        (
+            [],
+            "queues.scheduling.volcano.sh, podgroups.scheduling.volcano.sh, jobs.batch.volcano.sh",
+            "is not installed in it",
+        ),
+        (["queues", "jobs"], "podgroups.scheduling.volcano.sh", "half of it is installed"),
+    ],
+)
+def test_a_kind_that_is_not_served_is_named(
+    cluster: Cluster, served: list[str], kinds: str, why: str
+) -> None:
+    """The server itself says only that there is no such page."""
+    cluster.served = served
+    told = translate(
+        StatusError({"code": 404, "message": "404 page not found"}), cast(BlockingClient, cluster)
+    )
+    assert told.message == f"this cluster does not have the kinds {kinds}"
+    assert why in told.evidence
+    assert told.remedies[0] == "windlass install"

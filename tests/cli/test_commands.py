@@ -563,3 +563,10 @@ def test_doctor_looks_at_certificates(windlass, tmp_path, days, level, words):
     assert (checks["certificates"]["level"], checks["certificates"]["found"][: len(words)]) == (level, words)
     if level != "ok":
         assert "windlass up" in checks["certificates"]["remedy"]
+
+
+def test_install_prints_no_objects_where_it_is_to_adopt(windlass):
+    """They would be those of another command: nothing of the taking over is in them."""
+    done = windlass("install", "--adopt", "kai", "-o", "yaml")
+    assert (done.code, done.out) == (2, "")
+    assert "try: windlass install --adopt kai --dry-run\n" in done.err

@@ -72,6 +72,16 @@ class KaiCluster:
         return preflight(cast(BlockingClient, self))
 
 
+def grouper(wanted: int = 1, ready: int = 1) -> Json:
+    """The Deployment of the pod grouper, as the operator makes it."""
+    template = {"spec": {"containers": [{"image": "kai/pod-grouper:v0.17.0", "args": []}]}}
+    return {
+        "metadata": {"name": "pod-grouper", "namespace": "kai-scheduler"},
+        "spec": {"replicas": wanted, "template": template},
+        "status": {"readyReplicas": ready},
+    }
+
+
 @pytest.fixture
 def cluster() -> KaiCluster:
     where = {"name": "kai-scheduler-default", "namespace": "kai-scheduler"}
@@ -84,7 +94,7 @@ def cluster() -> KaiCluster:
         {
             CONFIGS: [{"metadata": {"name": "kai-config"}, "spec": {"namespace": "kai-scheduler"}}],
             SHARDS: [yaml.safe_load(SHARD)],
-            DEPLOYMENTS: [{**deployment, "status": {"readyReplicas": 1}}],
+            DEPLOYMENTS: [{**deployment, "status": {"readyReplicas": 1}}, grouper()],
             CONFIG_MAPS: [{"metadata": where, "data": {"config.yaml": POLICY}}],
             NODES: [{"metadata": {"name": "n1"}}],
             KAI_QUEUES: [kai_queue("org"), kai_queue("research", "org"), kai_queue("prod", "org")],
@@ -132,7 +142,7 @@ def test_work_is_placed_as_there(cluster: KaiCluster) -> None:
 def test_another_name_is_served_and_waited_for(cluster: KaiCluster) -> None:
     cluster.stored[CONFIGS][0]["spec"]["global"] = {"schedulerName": "batch"}
     for resource in (DEPLOYMENTS, CONFIG_MAPS):
-        cluster.stored[resource][0]["metadata"]["name"] = "batch-default"
+        cluster.stored[resource][0]["metadata"]["name"] = "batch-default"  # the operator's others keep theirs
     report = cluster.report()
     assert report.stops == []
     beside = adopting.wishes_beside(Wishes(), report)
@@ -225,6 +235,41 @@ def test_what_cannot_be_taken_over_is_refused(cluster: KaiCluster, change: Any, 
     with pytest.raises(WindlassError) as refused:
         adopting.check(report, [], finish=False)
     assert (refused.value.code, words in refused.value.evidence) == ("WL-ADOPT-409", True)
+
+
+@pytest.mark.parametrize(
+    ("there", "off", "words"),
+    [
+        (None, False, "there is no such Deployment:"),
+        (None, True, "there is no such Deployment (kai-config turns it off):"),
+        (grouper(0, 0), False, "0 of 0 ready"),
+        (grouper(1, 0), False, "0 of 1 ready"),
+    ],
+)
+def test_it_is_not_stopped_while_nobody_groups_pods(
+    cluster: KaiCluster, there: Json | None, off: bool, words: str
+) -> None:
+    """Queues may be taken over: its scheduler is still there for whatever has no PodGroup."""
+    cluster.stored[DEPLOYMENTS][1:] = [there] if there is not None else []
+    cluster.stored[PODS] = cluster.stored[PODS][:-1]  # nobody shares a card
+    if off:
+        cluster.stored[CONFIGS][0]["spec"]["podGrouper"] = {"service": {"enabled": False}}
+    report = cluster.report()
+    assert report.stops == []
+    adopting.check(report, ["org"], finish=False)
+    with pytest.raises(WindlassError) as refused:
+        adopting.check(report, ["org"], finish=True)
+    assert refused.value.evidence.startswith("kai-scheduler/pod-grouper: ")
+    assert words in refused.value.evidence
+    assert "kubectl -n kai-scheduler get deployment pod-grouper" in refused.value.evidence
+
+
+def test_where_there_is_nothing_to_take_over_that_is_said_first(cluster: KaiCluster) -> None:
+    """Not that one of its queues is not there."""
+    _no_config(cluster)
+    with pytest.raises(WindlassError) as refused:
+        adopting.check(cluster.report(), ["nobodys"], finish=False)
+    assert refused.value.code == "WL-ADOPT-409"
 
 
 def test_windlass_stands_beside_one_at_a_time() -> None:

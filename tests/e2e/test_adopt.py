@@ -73,6 +73,9 @@ def test_queue_by_queue_and_back(scene: Scene) -> None:
 
     scene.gang("r3", "research", 2)  # no room: Windlass says why
     eventually(lambda: "windlass.dev/explanation" in scene.told("r3"))
+    rehearsed = scene.say("uninstall", "--adopted", "-q", "research", "--dry-run")
+    assert rehearsed == f"queue research would be given back to {scene.title}\n"
+    assert scene.handed("r3")
     back = scene.say("uninstall", "--adopted", "-q", "research")
     assert f"queue research: 3 gangs given back to {scene.title}" in back
     assert not scene.handed("r3")

@@ -210,7 +210,13 @@ def test_what_others_made_or_changed_is_theirs(kube: RealKube, api: Cluster) -> 
     assert "--scheduler-name=other" in container["args"]
     assert container["resources"]["limits"] == {"memory": "2Gi"}
 
+    # What its processes write for themselves goes along, also where the namespace stays.
+    leases, maps = f"/apis/coordination.k8s.io/v1/namespaces/{SPACE}/leases", f"{space}/configmaps"
+    api.post(leases, {"metadata": {"name": "windlass-scheduler"}, "spec": {}}).ok(201)
+    api.post(maps, {"metadata": {"name": "windlass-run-times"}}).ok(201)
     assert windlass(kube, "uninstall", "--purge", "--yes").returncode == 0
+    assert api.get(f"{leases}/windlass-scheduler").status == 404
+    assert api.get(f"{maps}/windlass-run-times").status == 404
     assert api.get(space).ok()["metadata"].get("deletionTimestamp") is None
     assert api.get(f"{classes}/high-priority").ok()["value"] == 5
     api.delete(f"{classes}/high-priority")

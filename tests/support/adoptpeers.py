@@ -8,8 +8,8 @@ import os
 from typing import Any
 
 import yaml
-from adoptscene import Json, Repeated, Scene
-from clusters import Cluster
+from adoptscene import NODES, Json, Repeated, Scene
+from clusters import Cluster, eventually
 from realkube import free_ports, missing, spawn, tools_folder
 
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
@@ -166,7 +166,25 @@ class KaiScene(Scene):
         self.api.post("/api/v1/namespaces/kai-scheduler/configmaps", config).ok(201)
         container = {"image": "ghcr.io/kai-scheduler/kai-scheduler/scheduler:v0.17.0"}
         self.api.post(self._space, deployment(name, name, container, [])).ok(201)
+        self._grouper()
         self._operator = Repeated(self.api, self._follow)
+
+    def _grouper(self) -> None:
+        """Its pod grouper, as far as anybody looks: a Deployment with an instance that is ready."""
+        name, pods = "pod-grouper", "/api/v1/namespaces/kai-scheduler/pods"
+        container = {"image": "ghcr.io/kai-scheduler/kai-scheduler/pod-grouper:v0.17.0"}
+        body = deployment(name, name, container, [])
+        body["spec"]["template"]["spec"].update(nodeName=NODES[0], tolerations=[{"operator": "Exists"}])
+        self.api.post(self._space, body).ok(201)
+
+        def made() -> list[str]:
+            found = [pod["metadata"]["name"] for pod in self.api.get(pods).ok()["items"]]
+            return [pod for pod in found if pod.startswith(name)]
+
+        eventually(made)
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        self.api.patch(f"{pods}/{made()[0]}/status", {"status": ready}).ok()
+        eventually(lambda: self.api.get(f"{self._space}/{name}").ok().get("status", {}).get("readyReplicas"))
 
     def _follow(self, api: Cluster) -> None:
         """What KAI's operator does: the Deployment has as many instances as the Config says."""

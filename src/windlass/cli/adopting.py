@@ -63,7 +63,7 @@ def check(report: Report, queues: Collection[str], *, finish: bool) -> None:
     """Raises ``WL-ADOPT-409`` where something stands against it, ``WL-QUEUE-404`` for a queue that is not there."""
     against = [f"{finding.subject}: {finding.words}" for finding in report.stops]
     known = {row.name for row in report.queues}
-    for name in queues:
+    for name in queues if not against else ():
         if name not in known:
             remedy = f"kubectl get {report.resource.qualified}"
             raise WindlassError("WL-QUEUE-404", f"there is no queue {name}", remedies=(remedy,))

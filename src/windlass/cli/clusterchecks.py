@@ -11,10 +11,10 @@ from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.quantities import is_device
-from windlass.api.resources import LEASES, NODES, POD_GROUPS, QUEUES, VOLCANO_JOBS, Resource
+from windlass.api.resources import LEASES, NODES, QUEUES, VOLCANO_JOBS, Resource
 from windlass.cli import upgrading
 from windlass.cli.checks import FAIL, OK, WARN, Finding
-from windlass.cli.failures import unless_refused
+from windlass.cli.failures import absent_kinds, unless_refused
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
 from windlass.cli.invocation import Invocation
 from windlass.cli.words import moment, plural
@@ -66,16 +66,7 @@ def _server(invocation: Invocation) -> Iterator[Finding]:
 
 
 def _kinds(invocation: Invocation) -> Iterator[Finding]:
-    missing = []
-    for resource in (QUEUES, POD_GROUPS, VOLCANO_JOBS):
-        try:
-            served = invocation.client.call(Request("GET", f"/apis/{resource.api_version}"))
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            served = b""
-        if f'"{resource.plural}"'.encode() not in served:
-            missing.append(resource.qualified)
+    missing = [resource.qualified for resource in absent_kinds(invocation.client)]
     if missing:
         yield Finding("kinds", FAIL, f"not served: {', '.join(missing)}", "windlass install")
     else:

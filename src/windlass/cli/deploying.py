@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import NAMESPACES
+from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, Resource
 from windlass.cli.installing import (
     CRD,
     DEPLOYED,
     DEPLOYMENTS,
     KINDS,
+    LEARNED,
     SHARED,
     Wishes,
     guard_objects,
     is_ours,
     objects,
     title,
+    titled,
 )
 from windlass.cli.invocation import PausingClock
 from windlass.client.blocking import BlockingClient
@@ -230,12 +232,19 @@ def _rolled_out(deployment: Json) -> bool:
 
 
 def remove(client: BlockingClient, namespace: str, *, purge: bool, dry_run: bool) -> Iterator[str]:
-    """Titles of what is deleted, the last applied first. ``purge``: also the namespace if ``install`` made it
-    and the CRDs with every object of theirs. Raises ``StatusError``, ``Unreachable``."""
+    """Titles of what is deleted, the last applied first, and what the processes wrote for themselves. ``purge``: also
+    the namespace if ``install`` made it, what was learned, and the CRDs with every object of theirs. Raises
+    ``StatusError``, ``Unreachable``."""
     yield from remove_guard(client, namespace, dry_run=dry_run)
     kept = () if purge else (CRD, NAMESPACES)
     wanted = [obj for obj in reversed(objects(Wishes(namespace=namespace))) if KINDS[obj["kind"]] not in kept]
     yield from _delete(client, wanted, dry_run=dry_run)
+    made = [(LEASES, name) for name in DEPLOYED] + ([(CONFIG_MAPS, LEARNED)] if purge else [])
+    for resource, name in made:
+        if client.find(resource, name, namespace) is not None:
+            if not dry_run:
+                _gone(client, resource, name, namespace)
+            yield titled(resource, name)
 
 
 def remove_guard(client: BlockingClient, namespace: str, *, dry_run: bool) -> Iterator[str]:
@@ -250,11 +259,21 @@ def _delete(client: BlockingClient, wanted: Sequence[Json], *, dry_run: bool) ->
             continue
         if not dry_run:
             metadata = found["metadata"]
-            try:
-                client.delete(
-                    KINDS[obj["kind"]], metadata["name"], metadata.get("namespace"), uid=metadata["uid"]
-                )
-            except StatusError as error:
-                if error.code != 404:
-                    raise
+            _gone(
+                client,
+                KINDS[obj["kind"]],
+                metadata["name"],
+                metadata.get("namespace"),
+                uid=metadata["uid"],
+            )
         yield title(obj)
+
+
+def _gone(
+    client: BlockingClient, resource: Resource, name: str, namespace: str | None, uid: str | None = None
+) -> None:
+    try:
+        client.delete(resource, name, namespace, uid=uid)
+    except StatusError as error:
+        if error.code != 404:
+            raise

@@ -211,7 +211,9 @@ def _not_installed(absent: list[str]) -> WindlassError:
     return WindlassError(
         "WL-OBJECT-404",
         f"this cluster does not have the kinds {', '.join(absent)}",
-        evidence="Windlass is not installed in it" if whole else "it has others of Windlass: half of it is installed",
+        evidence="Windlass is not installed in it"
+        if whole
+        else "it has others of Windlass: half of it is installed",
         remedies=("windlass install", "windlass plan, which needs none of them"),
     )
 

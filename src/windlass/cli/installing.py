@@ -83,6 +83,9 @@ SHARED = frozenset({NAMESPACES, PRIORITY_CLASSES, CRD})
 """Kinds of which somebody else may have made an object of the same name."""
 NAMED, BESIDE, GROUPED, GUARDED = "--scheduler-name=", "--beside=", "--wait-for-group=", "--bind-guard="
 DEPLOYED = ("windlass-scheduler", "windlass-controllers")
+"""Deployments, and the leases that their instances hold."""
+LEARNED = "windlass-run-times"
+"""The ConfigMap in which the scheduler keeps what it has learned."""
 CONFIGURED = (("windlass-scheduler", "windlass.conf"), ("windlass-settings", "settings.yaml"))
 """ConfigMaps, and the file in each that is the user's."""
 Json = dict[str, Any]
@@ -263,6 +266,9 @@ def is_ours(obj: Json) -> bool:
 
 def title(obj: Json) -> str:
     """``deployment.apps/windlass-scheduler``."""
-    resource = KINDS[obj["kind"]]
+    return titled(KINDS[obj["kind"]], obj["metadata"]["name"])
+
+
+def titled(resource: Resource, name: str) -> str:
     group = f".{resource.group}" if resource.group else ""
-    return f"{resource.singular}{group}/{obj['metadata']['name']}"
+    return f"{resource.singular}{group}/{name}"

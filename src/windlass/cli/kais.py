@@ -34,6 +34,8 @@ SHARDS = Resource("kai.scheduler", "v1", "schedulingshards", "SchedulingShard", 
 CONFIG = "kai-config"
 """The one Config that its operator heeds."""
 DEFAULT_NAME = DEFAULT_NAMESPACE = "kai-scheduler"
+GROUPER = "pod-grouper"
+"""The Deployment of its pod grouper, as its operator names it."""
 _POLICY = "config.yaml"
 
 
@@ -102,9 +104,30 @@ def _processes(client: BlockingClient, report: Report, config: Json) -> None:
             words = "restrict-node-scheduling: Windlass places on nodes without the worker labels too"
             report.say(STOP, title(deployment), words)
         _policy(client, report, shard, place, namespace)
+    _grouper(client, report, spec, namespace)
     path = ("spec", "scheduler", "replicas")
     report.switches.append(Switch(CONFIGS, config, path, deployments))
     report.say(GOOD, "schedulerName", name)
+
+
+def _grouper(client: BlockingClient, report: Report, spec: Json, namespace: str) -> None:
+    """Pods go on waiting for the PodGroup that its pod grouper makes when its scheduler is gone: that has to run."""
+    found = client.find(DEPLOYMENTS, GROUPER, namespace)
+    ready = ((found or {}).get("status") or {}).get("readyReplicas") or 0
+    if found is not None and ready:
+        report.say(GOOD, title(found), peers.standing(found))
+        return
+    off = ((spec.get("podGrouper") or {}).get("service") or {}).get("enabled") is False
+    words = (
+        peers.standing(found)
+        if found is not None
+        else f"there is no such Deployment{f' ({CONFIG} turns it off)' if off else ''}"
+    )
+    report.say(NOTE, f"{namespace}/{GROUPER}", f"{words}: pods that come have no PodGroup, and wait for one")
+    report.against.append(
+        f"{namespace}/{GROUPER}: {words}: without KAI's pod grouper pods would wait for their PodGroup for ever"
+        f" (kubectl -n {namespace} get deployment {GROUPER})"
+    )
 
 
 def _policy(client: BlockingClient, report: Report, shard: Json, name: str, namespace: str) -> None:

@@ -69,6 +69,10 @@ def objects(
     if all(resource in absent for resource in _GANGS):  # one of the two APIs is enough
         names = ", ".join(resource.qualified for resource in _GANGS)
         tell(f"the cluster does not have: {names}; every pod is planned by itself")
+    elif QUEUES not in absent and POD_GROUPS in absent:
+        tell(
+            f"the cluster does not have: {POD_GROUPS.qualified}; half of Windlass is installed: windlass install"
+        )
 
 
 def policy(client: BlockingClient) -> str:

@@ -104,6 +104,12 @@ def command(
         if finish:
             raise WindlassError("WL-USE-400", "--adopt kueue stops nothing: Kueue places no pods")
         return _translate(invocation, queues, wait=wait, dry_run=dry_run)
+    if invocation.structured and adopt is not None:
+        raise WindlassError(
+            "WL-USE-400",
+            f"-o prints objects, and --adopt {adopt} is more than objects: it asks a cluster, step by step",
+            remedies=(f"windlass install --adopt {adopt} --dry-run", "windlass install -o yaml"),
+        )
     if invocation.structured:
         return _print(invocation, replace(told, proof=_proof(invocation, told) if bind_guard else None))
     need_cluster(invocation)

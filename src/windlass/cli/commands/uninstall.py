@@ -52,15 +52,16 @@ def command(
     if queues and not adopted:
         raise WindlassError("WL-USE-400", "--queue needs --adopted")
     wishes = installing.Wishes(namespace=invocation.namespace or installing.NAMESPACE)
+    if not queues:  # what is refused gives nothing back first
+        installing.refuse_helms(invocation.client, wishes)
+        if purge and not yes and not dry_run:
+            click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
     if not adopted:
         adopting.check_alone(keeping.as_installed(invocation.client, wishes.namespace))
-    elif not dry_run:
-        give_back(invocation, queues, seconds=float(wait))
+    else:
+        give_back(invocation, queues, seconds=float(wait), dry_run=dry_run)
         if queues:
             return failures.OK
-    if purge and not yes and not dry_run:
-        click.confirm("Delete all queues, gangs and jobs of the cluster?", abort=True, err=True)
-    installing.refuse_helms(invocation.client, wishes)
     verb = "would be deleted" if dry_run else "deleted"
     count = 0
     for name in deploying.remove(invocation.client, wishes.namespace, purge=purge, dry_run=dry_run):
@@ -71,9 +72,9 @@ def command(
     return failures.OK
 
 
-def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float) -> None:
+def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float, dry_run: bool) -> None:
     """Hand the gangs of queues (of all, without any) back to the scheduler that they were taken from, which is started
-    again first if it was stopped.
+    again first if it was stopped. ``dry_run``: only tell of it.
 
     Between the two of them there is always exactly one that decides a gang."""
     from windlass.cli import adopting, kueues
@@ -81,6 +82,9 @@ def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float
     client, clock, tell = invocation.client, invocation.clock, invocation.out.line
     held = kueues.held(client)
     for name in held if not queues else [name for name in queues if name in held]:
+        if dry_run:
+            tell(f"queue {name} would be given back to Kueue")
+            continue
         kueues.let_go(client, name, clock, seconds=seconds, tell=tell)
     left = tuple(name for name in queues if name not in held)
     if queues and not left:
@@ -89,7 +93,12 @@ def give_back(invocation: Invocation, queues: tuple[str, ...], *, seconds: float
         named = [row.name for row in report.queues if row.name in left]
         if left and not named:
             continue
-        _give_back(invocation, report, report.below(named), seconds=seconds)
+        if dry_run:
+            for row in report.queues:
+                if row.adopted and (not named or row.name in report.below(named)):
+                    tell(f"queue {row.name} would be given back to {report.title}")
+        else:
+            _give_back(invocation, report, report.below(named), seconds=seconds)
         left = tuple(name for name in left if name not in named)
         if queues and not left:
             return

@@ -36,7 +36,11 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
     if invocation.structured:
         emit(invocation, {"ready": not stops, "findings": [finding.as_dict() for finding in found]})
         return failures.CONFLICT if stops else failures.OK
-    rows = [[finding.level, finding.subject, finding.words, finding.remedy] for finding in found]
+    aim = invocation.surroundings.aim
+    rows = [
+        [finding.level, finding.subject, finding.words, failures.aimed_remedy(finding.remedy, aim)]
+        for finding in found
+    ]
     invocation.out.write(tables.render(["", "WHAT", "HOW IT STANDS", "WHAT TO DO"], rows))
     if stops:
         count = len(stops)
@@ -44,7 +48,8 @@ def command(invocation: Invocation, check_only: bool, migrate_storage: bool) -> 
             f"\n{count} thing{'' if count == 1 else 's'} to be done before this version is installed"
         )
         return failures.CONFLICT
+    install = failures.aimed_remedy("windlass install", aim)
     invocation.out.line(
-        "\nready: windlass install, or helm upgrade after windlass crds | kubectl apply --server-side -f -"
+        f"\nready: {install}, or helm upgrade after windlass crds | kubectl apply --server-side -f -"
     )
     return failures.OK
