@@ -3,9 +3,10 @@
 ``python -m benchmarks.live --nodes 1000 --jobs 100 --gang 20 --schedulers windlass,kube,none -o json``
 
 ``none`` is the server alone (create, then bind by 32 connections), ``kube`` is kube-scheduler without gangs,
-``windlass`` its scheduler and controllers as two processes. Each gets a fresh server. A pod is bound when a
-watch shows it; Scheduled events, PodScheduled conditions and PodGroup statuses are waited for and counted, and it is
-told when the last of them was there: a scheduler that binds first and tells afterwards cannot hide what that takes.
+``windlass`` its scheduler and controllers as two processes, ``together`` the same as one. Each gets a fresh server.
+A pod is bound when a watch shows it; Scheduled events, PodScheduled conditions and PodGroup statuses are waited for
+and counted, and it is told when the last of them was there: a scheduler that binds first and tells afterwards cannot
+hide what that takes.
 For Windlass the rate of its binds once pods exist is compared with the same client binding blindly, 32 at a
 time with a pod watch open, in turns on the same server. ``--restart N`` times a start with N bound pods.
 
@@ -187,6 +188,19 @@ async def peer(shape: argparse.Namespace) -> dict[str, Any]:
             part.stop()
 
 
+async def together(shape: argparse.Namespace) -> dict[str, Any]:
+    """Windlass in one process, as the chart's ``oneProcess`` has it: the controllers see the pods that the scheduler
+    reads, by one watch."""
+    async with server(shape.nodes, crds=True) as (kube, api, books):
+        part = WindlassPart(kube, "scheduler", "--with-controllers=true")
+        try:
+            await until_ready(api, lambda: api.find(QUEUES, "default"), "the controllers")
+            await warmed(api, part, "windlass", books)
+            return await load(kube, api, books, Batch("gang", shape.jobs, shape.gang, "windlass"), part)
+        finally:
+            part.stop()
+
+
 async def own(shape: argparse.Namespace) -> dict[str, Any]:
     """Windlass: end to end, then its binds against blind ones, then a restart."""
     async with server(shape.nodes, crds=True) as (kube, api, books):
@@ -356,7 +370,7 @@ async def restart(shape: argparse.Namespace, kube: RealKube, api: Client, books:
     }
 
 
-RUNS = {"none": alone, "kube": peer, "windlass": own}
+RUNS = {"none": alone, "kube": peer, "windlass": own, "together": together}
 
 
 async def measure(shape: argparse.Namespace) -> dict[str, Any]:
@@ -375,7 +389,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1000, help="hollow nodes with 8 GPUs each")
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--gang", type=int, default=20)
-    parser.add_argument("--schedulers", default="windlass,kube,none")
+    parser.add_argument("--schedulers", default="windlass,together,kube,none")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="comparisons with blind binding")
     parser.add_argument("--concurrency", type=int, default=32, help="of blind binding")
     parser.add_argument("--restart", type=int, default=0, metavar="PODS", help="time a start with so many")

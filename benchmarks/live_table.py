@@ -11,7 +11,12 @@ PLAN: tuple[Mapping[str, Any], ...] = (
     {"nodes": 5000, "jobs": 250, "gang": 20},
     {"nodes": 5000, "jobs": 5000, "gang": 1, "restart": 150_000},
 )
-_NAMES = {"none": "the server alone", "kube": "kube-scheduler", "windlass": "Windlass"}
+_NAMES = {
+    "none": "the server alone",
+    "kube": "kube-scheduler",
+    "windlass": "Windlass",
+    "together": "Windlass, one process",
+}
 _HEAD = (
     "| nodes | pods | | all bound after | pods/s | p50 / p99 s | CPU s | MiB | Scheduled events | all told after |",
     "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",

@@ -13,6 +13,7 @@ from windlass.api.resources import PODS, QUEUES
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.publisher import KEPT_SECONDS
 from windlass.scheduler.rush import CROWD, WINDOW_SECONDS, Rush
+from windlass.scheduler.waits import GROWING_SECONDS
 
 
 async def test_it_is_a_rush_while_many_come_and_until_a_lull(fake_clock: FakeClock) -> None:
@@ -94,6 +95,23 @@ async def test_in_a_rush_only_binds_and_reasons_are_written(api: SchedulerApi) -
         assert (
             sorted(name for name, reason, _ in running.recorder.said if reason == "Scheduled") == api.bound()
         )
+
+
+async def test_in_a_rush_a_gang_has_time_to_get_its_pods(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+        await crowd(api, running, 1.0)
+        api.add(group("slow", 3), pod("slow-0", group="slow"))
+        await crowd(api, running, 1.4)
+        api.add(pod("slow-1", group="slow"))
+        await crowd(api, running, 1.4)
+        assert "PodScheduled" not in api.conditions(PODS, "default/slow-0")
+        api.add(pod("slow-2", group="slow"))
+        await crowd(api, running, 0.4)
+        assert {"slow-0", "slow-1", "slow-2"} <= set(api.bound())
+        assert not running.reasons("slow-0")
+        api.add(group("short", 3), pod("short-0", group="short"))
+        await crowd(api, running, GROWING_SECONDS + 1.0)
+        assert api.conditions(PODS, "default/short-0")["PodScheduled"]["reason"] == "SchedulingGated"
 
 
 async def test_nothing_is_kept_for_longer_than_said(api: SchedulerApi) -> None:

@@ -30,7 +30,8 @@ class Wish(Protocol):
 
 @dataclass(slots=True)
 class Desk:
-    """``explain(group)`` gives the detailed record. ``wish`` and ``drop``: those of the queue of writes."""
+    """``explain(group)`` gives the detailed record. ``wish`` and ``drop``: those of the queue of writes. ``rush()``:
+    whether what can wait has to (:mod:`.rush`)."""
 
     client: Client
     model: ClusterModel
@@ -41,6 +42,7 @@ class Desk:
     clock: Clock
     wish: Wish
     drop: Callable[[str], None]
+    rush: Callable[[], bool]
 
     async def annotate(
         self,

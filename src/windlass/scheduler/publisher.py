@@ -75,11 +75,10 @@ class Publisher:
     ) -> None:
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=options.write_concurrency)
         wish, drop = self._queue.wish, self._queue.drop
-        self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop)
+        self._desk = Desk(client, model, recorder, metrics, options, explain, clock, wish, drop, rush)
         self.waits = Waits(self._desk)
         self.pods = PodWords(self._desk, self.waits)
         self._figures = QueueFigures(self._desk)
-        self._rush = rush
         self._kept: dict[str, float] = {}
         """Keys of writes that wait for the end of a rush, since when."""
         self._new: dict[str, float] = {}
@@ -274,6 +273,7 @@ class Publisher:
             await self._figures.write(name)
 
     async def _write_group(self, key: str) -> None:
+        self.waits.put_off(key)
         view = self._desk.model.groups.get(key)
         if view is not None and (rest := self._rest(view)) > 0:
             self._queue.wish(f"group {key}", rest)
@@ -346,7 +346,7 @@ class Publisher:
 
     def _keeps(self, key: str, what: str, name: str) -> bool:
         """Whether a write waits for the end of a rush: it is news that nobody waits for."""
-        if self._rush() and self._is_news(what, name):
+        if self._desk.rush() and self._is_news(what, name):
             now = self._desk.clock.monotonic()
             if now - self._kept.setdefault(key, now) < KEPT_SECONDS:
                 return True

@@ -1,5 +1,6 @@
 """The groups that wait, and what is shown of why. A reason is told once a group has waited for ``quiet_seconds``, with
-other words at most every ``rewrite_seconds``; the gang whose pods still come is not told to lack some."""
+other words at most every ``rewrite_seconds``; the gang whose pods still come, or should in a rush, is not told to lack
+some for a while."""
 
 from __future__ import annotations
 
@@ -78,6 +79,14 @@ class Waits:
             elif explanation.code is Reason.WAITING_FOR_MEMBERS:
                 quiet = self._desk.clock.monotonic() + self._desk.options.quiet_seconds
                 wait.due = max(wait.due, min(quiet, wait.since + GROWING_SECONDS))
+
+    def put_off(self, key: str) -> None:
+        """In a rush pods come slowly because they are many: a gang that still gets its own is not told yet."""
+        wait, now = self._waits.get(key), self._desk.clock.monotonic()
+        if wait is None or wait.told is not None or wait.current.code is not Reason.WAITING_FOR_MEMBERS:
+            return
+        if wait.due <= now and self._desk.rush():
+            wait.due = min(now + self._desk.options.quiet_seconds, wait.since + GROWING_SECONDS)
 
     def renew_near(self, queue: str) -> None:
         """The figures of a queue changed: and so, perhaps, who is how near to the front."""
