@@ -17,6 +17,9 @@ from windlass.observe import logs
 
 PROBE_SECONDS = 60.0
 """So often a kind that a cluster may have or not is looked for."""
+ANSWER_SECONDS, ASK_SECONDS = 30.0, 0.5
+"""So long is waited at the start, once all other kinds are known, until the server says of each of them whether it has
+it, and so often it is asked. (One whose conversion webhook is broken never answers.)"""
 log = logs.get("scheduler")
 _Handling = tuple[Callable[[Any], Any], Callable[[Any], None], Callable[[Any], None]]
 _Kinds = Mapping[resources.Resource, _Handling]
@@ -57,11 +60,23 @@ class Feed:
         """With what the kinds are looked for that a cluster may have or not."""
         self._client, self._clock = client, clock
 
-    async def open_served(self) -> None:
-        """Follow those of the optional kinds that the server has and that are not followed yet.
+    async def known(self) -> None:
+        """Return when all kinds but pods are known completely, and which of the optional ones the server has: whose
+        claims, budgets or quotas are taken for absent is placed and evicted as if there were none."""
+        unanswered = await self._open_served()
+        await self._wait_known()
+        until = self._clock.monotonic() + ANSWER_SECONDS
+        while unanswered and self._clock.monotonic() < until:
+            await self._clock.sleep(ASK_SECONDS)
+            unanswered = await self._open_served()
+        if unanswered:
+            kinds = ",".join(resource.qualified for resource in unanswered)
+            log.warning("the server does not say whether it has these kinds: left out for now", kinds=kinds)
+        await self._wait_known()
 
-        A server that cannot be asked now is asked again later.
-        """
+    async def _open_served(self) -> list[resources.Resource]:
+        """Follow those of the optional kinds that the server has and that are not followed yet. Those of which it
+        does not say."""
         asked = [known for known in self._optional if known not in self._opened]
         served = await asyncio.gather(*map(self._is_served, asked))
         for resource, there in zip(asked, served, strict=True):
@@ -70,26 +85,29 @@ class Feed:
                 self._follow(resource, self._optional[resource])
         if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._opened:
             self._model.storage_is_served()
+        return [resource for resource, there in zip(asked, served, strict=True) if there is None]
 
-    async def _is_served(self, resource: resources.Resource) -> bool:
+    async def _is_served(self, resource: resources.Resource) -> bool | None:
+        """``None``: the server cannot say now."""
         try:
             await self._client.list(resource, limit=1)
         except StatusError as error:
-            if error.code not in (403, 404):
-                log.debug("kind not probed", kind=resource.qualified, why=error.message)
-            return False
+            if error.code in (403, 404):
+                return False
+            log.debug("kind not probed", kind=resource.qualified, why=error.message)
+            return None
         except Unreachable:
-            return False
+            return None
         return True
 
     async def follow_served(self) -> None:
         """Look for kinds that come later, until cancelled."""
         while len(self._opened) < len(self._optional):
             await self._clock.sleep(PROBE_SECONDS)
-            await self.open_served()
+            await self._open_served()
 
-    async def wait_known(self) -> None:
-        """Return when all kinds but pods are known completely."""
+    async def _wait_known(self) -> None:
+        """Return when all kinds but pods that are followed are known completely."""
         for informer in self._informers:
             await informer.wait_synced()
 

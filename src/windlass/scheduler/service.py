@@ -369,8 +369,7 @@ class SchedulerService:
 
     async def _sync(self) -> None:
         patience = self._keeper.start(self._complain(), "sync warning")
-        await self._feed.open_served()
-        await self._feed.wait_known()
+        await self._feed.known()
         if self._config_map is not None:
             await self._config_map.informer.wait_synced()
         await self._reading.pods()

@@ -1,0 +1,60 @@
+"""Kinds that a cluster may have or not, while the server does not say which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubeobjects import node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.errors import StatusError
+from windlass.api.resources import PERSISTENT_VOLUME_CLAIMS, Resource
+from windlass.client.errors import UNREACHABLE, Unreachable
+from windlass.kits.clock import FakeClock
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1"))
+    claims = pod("claims")
+    claims["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "nobodys"}}]
+    made.add(claims, pod("plain"))
+    return made
+
+
+def silent(api: SchedulerApi, kind: Resource | None, until: float, problem: Exception) -> None:
+    """Lists of one kind, or of all, fail until a moment."""
+    known = api.list
+
+    async def listed(resource: Resource, *args: Any, **options: Any) -> Any:
+        if kind in (None, resource) and api.clock.monotonic() < until:
+            raise problem
+        return await known(resource, *args, **options)
+
+    api.list = listed  # type: ignore[method-assign]
+
+
+async def test_a_server_that_comes_late_is_asked_before_anything_is_decided(api: SchedulerApi) -> None:
+    """A pod whose claim does not exist would be bound, and hang on its node for ever."""
+    silent(api, None, 5.0, Unreachable(UNREACHABLE, "it starts"))
+    async with Running(api) as running:
+        await running.settle(4.0)
+        assert api.bound() == []
+        await running.settle(3.0)
+        assert api.bound() == ["plain"]
+
+
+async def test_a_kind_of_which_the_server_never_says_anything_holds_nobody_up_for_ever(
+    api: SchedulerApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its conversion webhook is broken, say."""
+    overloaded = StatusError({"code": 500, "message": "conversion webhook failed"})
+    silent(api, PERSISTENT_VOLUME_CLAIMS, float("inf"), overloaded)
+    async with Running(api) as running:
+        await running.settle(20.0)
+        assert api.bound() == []
+        await running.settle(20.0)
+        assert "plain" in api.bound()
+    assert "does not say whether it has these kinds" in caplog.text
