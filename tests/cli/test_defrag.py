@@ -65,6 +65,36 @@ def test_a_pod_that_nobody_would_make_anew_stays(cluster, windlass):
         assert json.loads(windlass("defrag", "--plan", "-o", "json", *more).out)["gains"] == []
 
 
+def test_why_nobody_may_be_moved_is_told(cluster, windlass):
+    run(cluster, "web", "busy", "12")
+    run(cluster, "alone", "free", "2", movable=True, orphan=True)
+    run(cluster, "of-node", "free", "1", movable=True)
+    owner = {**OWNER, "kind": "DaemonSet"}
+    cluster.objects[(PODS, "default", "of-node")]["metadata"]["ownerReferences"] = [owner]
+    for name in ("rank-0", "rank-1"):
+        run(cluster, name, "busy", "1", gpus=1)
+        cluster.objects[(PODS, "default", name)]["metadata"]["annotations"] = {
+            "scheduling.k8s.io/group-name": "g"
+        }
+    notes = {"windlass.dev/movable": "true"}
+    cluster.add(POD_GROUPS, {"metadata": {"name": "g", "annotations": notes}, "spec": {"minMember": 2}})
+    found = json.loads(windlass("defrag", "--plan", "-o", "json").out)
+    assert found["stayingPods"] == {"gang": 2, "unasked": 1, "orphan": 1, "node": 1}
+    assert (found["runningPods"], found["movablePods"], found["smallestMovableGpus"]) == (5, 0, None)
+    text = windlass("defrag", "--plan").out
+    assert "of 5 pods that run, 0 may be moved" in text
+    assert '  1 is of owners who agreed to no move (annotation windlass.dev/movable: "true" on' in text
+    assert "  2 are in a group of several, which is not moved in part\n" in text
+    assert text.endswith("windlass defrag --plan --everybody\n")
+
+
+def test_a_budget_that_is_too_small_for_any_move_is_told(cluster, windlass):
+    run(cluster, "train", "busy", "8", gpus=2, movable=True)
+    text = windlass("defrag", "--plan").out
+    assert "No moves within 2% of the running GPUs (0.04 of 2) would help" in text
+    assert "has 2, more than that: windlass defrag --plan --budget 100\n" in text
+
+
 def test_for_people(cluster, windlass):
     run(cluster, "web", "busy", "12", movable=True)
     run(cluster, "train", "free", "8", gpus=1)

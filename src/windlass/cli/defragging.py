@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from windlass.cli import livecluster, tables
@@ -15,6 +16,7 @@ from windlass.engine.engine import Engine
 from windlass.engine.view import TableView
 from windlass.model.cluster import ClusterModel
 from windlass.model.snapshot import EVERY_SCHEDULER, Counted, load
+from windlass.model.translation import OF_NODES
 from windlass.plugins.stranding import strandings
 from windlass.sim.defragplan import Gain, plan
 
@@ -29,8 +31,7 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
         load(model, livecluster.objects(invocation.client, invocation.warn))
     now = invocation.clock.now()
     deltas = model.take(now)
-    orphans = {key for key, pod in model.pods.items() if pod.controller is None}
-    found = plan(deltas, now, budget / 100.0, everybody=everybody, orphans=orphans)
+    found = plan(deltas, now, budget / 100.0, everybody=everybody, fixed=dict(_fixed(model)))
     engine = Engine(EngineConfig(), ())
     engine.apply(deltas)
     view = TableView(engine.world.table)
@@ -49,12 +50,24 @@ def report(invocation: Invocation, files: Sequence[str], budget: float, everybod
         "runningGpus": found.running_gpus,
         "runningPods": found.running_pods,
         "movablePods": found.movable_pods,
+        "stayingPods": dict(found.staying),
+        "smallestMovableGpus": found.least_gpus,
         "fitsWithoutMovesGpus": found.fit_gpus,
         "movedGpus": round(found.moved_gpus, 3),
         "movedPods": sum(len(gain.moves) for gain in found.gains),
         "gainedGpus": round(found.gained_gpus, 3),
         "gains": [_gain(gain) for gain in found.gains],
     }
+
+
+def _fixed(model: ClusterModel) -> Iterator[tuple[str, str]]:
+    """The pods that stay wherever they are, and why."""
+    for key, pod in model.pods.items():
+        owner = pod.controller
+        if owner is None:
+            yield key, "orphan"
+        elif owner.kind in OF_NODES:
+            yield key, "node"
 
 
 def _gpus(reasons: Mapping[str, int]) -> dict[str, float]:
@@ -86,11 +99,7 @@ def as_text(found: Mapping[str, Any]) -> str:
         ]
         lines.append(tables.render(["NODE", "IDLE", "STRANDED"], rows, right=frozenset((1,))))
     if not found["gains"]:
-        lines.append(
-            f"No moves within {found['budgetPercent']:g}% of the running GPUs would help: of "
-            f"{plural(found['runningPods'], 'pod')} that run, {found['movablePods']} may be moved.\n"
-        )
-        return "".join(lines)
+        return "".join([*lines, *_no_moves(found)])
     rows = [
         [move["pod"], move["from"], move["to"], f"{move['gpus']:g}", _room(gain)]
         for gain in found["gains"]
@@ -102,6 +111,39 @@ def as_text(found: Mapping[str, Any]) -> str:
         f"would move; {found['gainedGpus']:g} idle GPUs become usable.\n"
     )
     return "".join(lines)
+
+
+STAYING = {
+    "unasked": 'of owners who agreed to no move (annotation windlass.dev/movable: "true" on the pod or its group)',
+    "gang": "in a group of several, which is not moved in part",
+    "orphan": "made by nobody who would make them anew elsewhere",
+    "node": "of a DaemonSet or static: part of their node",
+    "firm": "not to be preempted",
+    "foreign": "placed by another scheduler",
+    "unsettled": "only coming or going",
+}
+"""Why a pod stays where it is, as a line goes on after how many these are."""
+
+
+def _no_moves(found: Mapping[str, Any]) -> Iterator[str]:
+    """Why nothing would help, as far as it is known, and what to try."""
+    allowed, smallest = found["budgetPercent"] / 100 * found["runningGpus"], found["smallestMovableGpus"]
+    yield (
+        f"No moves within {found['budgetPercent']:g}% of the running GPUs ({allowed:g} of {found['runningGpus']:g})"
+        f" would help: of {plural(found['runningPods'], 'pod')} that run, {found['movablePods']} may be moved.\n"
+    )
+    if found["idleGpus"] and found["fitsWithoutMovesGpus"] >= found["idleGpus"]:
+        yield f"  {found['idleGpus']:g} idle GPUs, all there are, can be had by pods of the usual kinds as it is\n"
+    for reason, count in found["stayingPods"].items():
+        yield f"  {count} {'is' if count == 1 else 'are'} {STAYING[reason]}\n"
+    if smallest is not None and smallest > allowed:
+        percent = ceil(100 * smallest / found["runningGpus"])
+        yield (
+            f"The smallest that may be moved and has GPUs has {smallest:g}, more than that: "
+            f"windlass defrag --plan --budget {percent}\n"
+        )
+    if "unasked" in found["stayingPods"]:
+        yield "What would help if all work agreed: windlass defrag --plan --everybody\n"
 
 
 def _room(gain: Mapping[str, Any]) -> str:

@@ -39,6 +39,9 @@ WAYS = 8
 LOTS = 1 << 60
 MOVERS = 6
 """So many pods are moved for one, at most."""
+FOREIGN, UNSETTLED, FIRM, GANG = "foreign", "unsettled", "firm", "gang"
+"""Why a pod cannot be moved: it is in no group, it is only coming or going, it may not be preempted, or its group has
+others, too."""
 PRICE = 6.0
 """So much GPU may be moved for each GPU that it brings, unless said otherwise."""
 
@@ -128,7 +131,7 @@ class Defrag:
         return best
 
     def _may_go(self, entry: TaskEntry) -> bool:
-        return _movable(entry) and not self._stays(entry.key)
+        return not hindrance(entry) and not self._stays(entry.key)
 
     def _exchange(
         self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
@@ -196,11 +199,16 @@ def _cost(moves: Moves) -> tuple[int, int]:
     return moves.milli, len(moves.tasks)
 
 
-def _movable(entry: TaskEntry) -> bool:
+def hindrance(entry: TaskEntry) -> str:
+    """Why a pod that runs cannot be moved, whoever agreed to it; empty if it can."""
     group = entry.group
-    if group is None or entry.state not in (BOUND, RUNNING):
-        return False
-    return group.group is not None and group.spec.preemptible and len(group.tasks) == 1
+    if group is None or group.group is None:
+        return FOREIGN
+    if entry.state not in (BOUND, RUNNING):
+        return UNSETTLED
+    if not (group.spec.preemptible and entry.task.preemptible) or entry.task.critical:
+        return FIRM
+    return GANG if len(group.tasks) > 1 else ""
 
 
 def _nearest(needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int) -> list[int]:

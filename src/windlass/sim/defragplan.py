@@ -8,7 +8,7 @@ what the moves gain.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from windlass.engine.config import EngineConfig
@@ -25,13 +25,18 @@ from windlass.engine.engine import Engine
 from windlass.plugins.cards import WHOLE, asked_of
 from windlass.plugins.defaults import default_plugins
 from windlass.plugins.protection import MOVABLE
-from windlass.sim.defrag import Defrag
+from windlass.sim.defrag import Defrag, hindrance
 from windlass.spi.objects import Group, Needs, Queue, Task, TaskState
 
 QUEUE = "windlass-defrag-probes"
 KINDS = 12
 """So many kinds of probes are tried, and each until one finds no room."""
 PROBES = 2000
+CONFIG = EngineConfig(
+    actions=("allocate", "consolidation"), backfill="none", reports=False, claim_pause_seconds=0.0
+)
+UNASKED = "unasked"
+"""Why a pod is not moved: its owner has not agreed to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +64,16 @@ class Gain:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """``running_gpus``: what is in use. ``fit_gpus``: what pods of the usual kinds could have without any move.
-    ``running_pods``, ``movable_pods``: how many run, and how many of them may be moved."""
+    ``running_pods``, ``movable_pods``: how many run, and how many of them may be moved; ``staying``: why the others may
+    not → how many. ``least_gpus``: the fewest that one which may be moved has, of those that have any."""
 
     gains: tuple[Gain, ...]
     running_gpus: float
     fit_gpus: float
     running_pods: int
     movable_pods: int
+    staying: Mapping[str, int]
+    least_gpus: float | None
 
     @property
     def moved_gpus(self) -> float:
@@ -82,24 +90,16 @@ def plan(
     part: float,
     *,
     everybody: bool = False,
-    orphans: Collection[str] = (),
+    fixed: Mapping[str, str] | None = None,
 ) -> Plan:
     """The moves for a cluster that ``deltas`` tell of. ``part``: how much of the running GPUs may be moved, as part
-    of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``). ``orphans``:
-    pods that nobody would make anew; they stay."""
+    of 1. ``everybody``: as if all work had agreed to be moved (annotation ``windlass.dev/movable``). ``fixed``: pods
+    that stay in any case, and why."""
     told, waiting = _settled(deltas, everybody)
-    agreed = {
-        delta.group.key
-        for delta in told
-        if isinstance(delta, GroupUpserted) and delta.group.annotations.get(MOVABLE) == "true"
-    }
-    stay = {d.task.key for d in told if isinstance(d, TaskUpserted) and d.task.group not in agreed}
-    stay.update(orphans)
+    tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
+    stay = _unasked(told, tasks) | dict(fixed or {})
     defrag = Defrag(part, stays=stay.__contains__)
-    config = EngineConfig(
-        actions=("allocate", "consolidation"), backfill="none", reports=False, claim_pause_seconds=0.0
-    )
-    engine = Engine(config, [defrag, *default_plugins()])
+    engine = Engine(CONFIG, [defrag, *default_plugins()])
     defrag.serve(engine)
     queues = {delta.group.queue for delta in told if isinstance(delta, GroupUpserted)}
     engine.apply([QueueUpserted(Queue(name)) for name in (*sorted(queues), QUEUE)])  # a dump may lack them
@@ -111,7 +111,9 @@ def plan(
     usual = Counter(entry.cls.needs for entry in running if _milli(entry.cls.needs))
     probes = [(needs, True, count) for needs, count in waiting.items()]
     probes += [(needs, False, PROBES) for needs, _ in usual.most_common(KINDS)]
-    tasks = {delta.task.key: delta.task for delta in told if isinstance(delta, TaskUpserted)}
+    why = {entry.key: stay.get(entry.key) or hindrance(entry) for entry in running}
+    staying = Counter(filter(None, why.values()))
+    sizes = [milli for key, (_, milli) in sources.items() if milli and not why[key]]
     gains: list[Gain] = []
     fitting = number = 0
     for needs, waits, count in probes:
@@ -131,8 +133,25 @@ def plan(
                 defrag.moved += round(WHOLE * sum(move.gpus for move in gain.moves))
                 for move in gain.moves:
                     sources.pop(move.pod)
-    movable = sum(1 for entry in running if entry.key not in stay)
-    return Plan(tuple(gains), defrag.running / WHOLE, fitting / WHOLE, len(running), movable)
+    return Plan(
+        tuple(gains),
+        defrag.running / WHOLE,
+        fitting / WHOLE,
+        len(running),
+        len(running) - staying.total(),
+        dict(staying.most_common()),
+        min(sizes) / WHOLE if sizes else None,
+    )
+
+
+def _unasked(told: Iterable[Delta], tasks: Mapping[str, Task]) -> dict[str, str]:
+    """The pods whose owners have not agreed to a move."""
+    agreed = {
+        delta.group.key
+        for delta in told
+        if isinstance(delta, GroupUpserted) and delta.group.annotations.get(MOVABLE) == "true"
+    }
+    return {key: UNASKED for key, task in tasks.items() if task.group not in agreed}
 
 
 def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], Counter[Needs]]:
