@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,6 +36,8 @@ from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 
 T = TypeVar("T")
+_log = logging.getLogger("windlass.client")
+_MOST_TOLD = 1000
 INACTIVITY_SECONDS = 70.0
 """A watch with bookmarks (one a minute) that is silent for so long is taken for dead."""
 
@@ -369,12 +372,14 @@ class SharedInformers:
         on_undecodable: Callable[[Resource, str, Exception], None] | None = None,
         use_watch_list: bool = True,
     ) -> None:
-        """``on_undecodable`` hears of objects of an unexpected shape, which are left out."""
+        """``on_undecodable`` hears of objects of an unexpected shape, which are left out; without, the log tells."""
         self.client = client
         self.clock = clock
         self.rng = rng
         self.use_watch_list = use_watch_list
         self._on_undecodable = on_undecodable
+        self._told: set[tuple[Resource, str]] = set()
+        """Objects that the log has told of."""
         self._streams: list[_Stream] = []
         self._informers: list[Informer[Any]] = []
         self._group: asyncio.TaskGroup | None = None
@@ -457,6 +462,10 @@ class SharedInformers:
         """An object of an unexpected shape was left out."""
         if self._on_undecodable is not None:
             self._on_undecodable(resource, key, error)
+        elif (resource, key) not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add((resource, key))
+            fields = {"kind": resource.qualified, "object": key, "why": str(error)}
+            _log.error("an object cannot be read: it counts as absent", extra={"fields": fields})
 
 
 _VERSION_BITS = 80
