@@ -529,3 +529,13 @@ def test_events_that_come_twice_or_out_of_order_do_not_bring_the_past_back(
         name: made["spec"] for name, made in there.items()
     }
     assert {f"ns/{name}" for name in heard.state} == set(pods.items)
+
+
+def test_where_nobody_listens_the_log_tells_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A bound pod that is left out without a word would have its room given away."""
+    rig = Rig()
+    informers = SharedInformers(rig.client, rig.clock, random.Random(1))
+    for _ in range(3):
+        informers.undecodable(PODS, "ns/bad", ValueError("no phase"))
+    (told,) = caplog.records
+    assert told.fields == {"kind": "pods", "object": "ns/bad", "why": "no phase"}  # type: ignore[attr-defined]
