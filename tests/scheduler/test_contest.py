@@ -39,6 +39,37 @@ def hold(api: SchedulerApi) -> asyncio.Event:
     return go
 
 
+async def test_what_was_said_of_a_pod_is_not_said_of_the_next_of_its_name(api: SchedulerApi) -> None:
+    """Of a bind that is on its way when the room is gone nobody asks again: that it was too many must not recall the
+    bind of a pod that is made anew."""
+    api.add(node("n1", gpus=3))
+    async with Running(api, bind_concurrency=2, bind_concurrency_max=2) as running:
+        go = {f"p{i}": asyncio.Event() for i in range(3)}
+        bind = api.bind
+
+        async def slow(namespace: str, name: str, *args: Any, **options: Any) -> None:
+            await go[name].wait()
+            await bind(namespace, name, *args, **options)
+
+        api.bind = slow  # type: ignore[method-assign]
+        api.add(*[pod(f"p{i}") for i in range(3)])
+        await running.settle(0.2)
+        api.add(pod("theirs", scheduler="other", node="n1", requests={"nvidia.com/gpu": "3"}))
+        go["p0"].set()
+        await running.settle(0.2)
+        assert conflicts(running, "recalled") == 1.0  # p2; p1 is on its way still
+        go["p1"].set()
+        go["p2"].set()
+        await running.settle(0.2)
+        for name in go:
+            api.remove(PODS, f"default/{name}")
+        await running.settle(15.0)
+        api.add(node("n2", gpus=3), *[pod(name, uid=f"anew-{name}") for name in go])
+        await running.settle(2.0)
+        assert conflicts(running, "recalled") == 1.0
+        assert api.bound() == ["p0", "p1", "p2", "theirs"]
+
+
 async def test_binds_that_are_not_sent_yet_are_recalled(api: SchedulerApi) -> None:
     """Three are decided for a node, one is under way; then another scheduler takes all but one card."""
     api.add(node("n1", gpus=4))

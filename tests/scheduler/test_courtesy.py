@@ -159,3 +159,16 @@ async def test_binds_go_a_few_at_a_time_as_soon_as_somebody_else_has_work(api: S
         assert alone(api.clock.monotonic())
         api._bind("default/t", "n1", "uid-default-t", None)
         assert not alone(api.clock.monotonic())
+
+
+async def test_who_waits_no_more_leaves_nothing_behind(api: SchedulerApi) -> None:
+    """Scheduler names are free words: a thousand of them must not stay for ever."""
+    async with Running(api, turn_seconds=3.0, turn_most_seconds=15.0) as running:
+        api.add(*[pod(f"t{i}", scheduler=f"other-{i}", **gpus(1)) for i in range(20)])
+        await running.settle(0.2)
+        courtesy = running.service._courtesy
+        assert len(courtesy._shapes) == 20
+        for i in range(20):
+            api.remove(PODS, f"default/t{i}")
+        await running.settle(0.2)
+        assert (courtesy._shapes, courtesy.idle) == ({}, True)

@@ -258,6 +258,33 @@ async def test_a_lost_answer_is_found_out(api: SchedulerApi) -> None:
         assert not running.service.model.assumed
 
 
+async def test_a_bind_that_failed_inside_the_server_may_have_been_carried_out(api: SchedulerApi) -> None:
+    """etcd answered too late, and the watch is late, too: the room must not be given away meanwhile."""
+    failed = []
+
+    def refuse(namespace: str, name: str, where: str) -> BaseException | None:
+        if not failed:
+            failed.append(name)
+            api.lagging = True
+            api._bind(f"{namespace}/{name}", where, f"uid-{namespace}-{name}", None)
+            return errors.failure(500, "InternalError", "etcdserver: request timed out")
+        return None
+
+    api.refuse_bind = refuse
+    api.add(node("n1", gpus=1), pod("a"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert (api.lagging, api.bound()) == (True, ["a"])
+        api.lagging = False
+        api.add(pod("b"))
+        await running.settle(8.0)
+        assert api.bindings == [("default/a", "n1")]
+        assert running.reasons("a") == ["Scheduled"]
+        api.catch_up()
+        await running.settle(1.0)
+        assert not running.service.model.assumed
+
+
 async def test_a_pod_that_another_scheduler_took_is_left_to_it(api: SchedulerApi) -> None:
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
         if name == "a" and not api.node_of("a"):

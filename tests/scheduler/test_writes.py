@@ -140,3 +140,14 @@ async def test_a_dropped_wish_is_not_written(fake_clock: FakeClock) -> None:
         desk.queue.drop("a")
         await desk.pass_time(5)
     assert not desk.written
+
+
+async def test_of_a_key_that_is_refused_for_good_nothing_is_kept(fake_clock: FakeClock) -> None:
+    """Keys are names of pods: there are ever new ones."""
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [failure(503, "ServiceUnavailable", "later"), failure(404, "NotFound", "gone")]
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(3)
+        assert len(desk.times("a")) == 2
+        assert desk.queue._backoffs == {}

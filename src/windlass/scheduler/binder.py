@@ -348,12 +348,12 @@ class Binder:
             return Outcome(bind, False, error.message) if self._overloaded(error, started) else None
         if error.code == 404:
             return Outcome(bind, False, error.message, gone=True)
-        if error.code == 409:
+        if error.code in (409, 500):  # a store that did not answer in time may have taken it
             return await self._look(bind, error, started)
         return Outcome(bind, False, error.message)
 
     async def _look(self, bind: Bind, conflict: StatusError, started: float) -> Outcome:
-        """After a conflict: whose is the pod now?"""
+        """After a conflict, or a failure of the server's: whose is the pod now?"""
         try:
             pod = await self.look_up(bind.task)
         except (StatusError, Unreachable):

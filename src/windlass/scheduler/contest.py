@@ -28,7 +28,7 @@ class Contest:
         self._ledger = ledger
         self._news: set[str] = set()
         self._too_many: dict[str, str] = {}
-        """Assumed pod → what its node lacks."""
+        """Uid of an assumed pod → what its node lacks. (Another one may come under its name.)"""
         self._disputed: dict[str, float] = {}
         """Node → when somebody else's pod was last seen to come to it."""
         self._alone_since = float("-inf")
@@ -66,13 +66,14 @@ class Contest:
             self._judge()
         if not self._too_many:
             return ""
-        return self._too_many.pop(bind.task, "")
+        return self._too_many.pop(bind.uid, "")
 
     def _judge(self) -> None:
         """Which assumed pods of the nodes in question are too many."""
         news, self._news = self._news, set()
         model = self._model
-        self._too_many = {task: why for task, why in self._too_many.items() if task in model.assumed}
+        awaited = {assumed.uid for assumed in model.assumed.values()} if self._too_many else ()
+        self._too_many = {uid: why for uid, why in self._too_many.items() if uid in awaited}
         rooms: dict[str, Room] = {}
         for task, assumed in model.assumed.items():
             pod = model.pods.get(task)
@@ -86,7 +87,7 @@ class Contest:
                 room = rooms[assumed.node] = self._ledger.room(node)
             meant = as_bound(pod, assumed)
             if lacks := room.lacks(meant):
-                self._too_many[task] = (
+                self._too_many[assumed.uid] = (
                     f"another scheduler's pod took the room on {assumed.node} ({', '.join(lacks)})"
                 )
             else:

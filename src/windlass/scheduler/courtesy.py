@@ -104,6 +104,8 @@ class Courtesy:
         shapes[known.shape].pods -= 1
         if not shapes[known.shape].pods:
             del shapes[known.shape]
+        if not shapes:
+            del self._shapes[known.scheduler_name]
 
     def holds_back(self, binds: Iterable[Bind], since: float, now: float) -> bool:
         """Whether a node of ``binds``, decided at ``since``, may be about to be taken by somebody else."""

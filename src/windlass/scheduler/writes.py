@@ -113,8 +113,10 @@ class WriteQueue:
         except StatusError as error:
             if error.code in _TRANSIENT:
                 self._again(key, retry_after(error))
-            elif error.code != 404:
-                log.warning("write refused", key=key, code=error.code, why=error.message)
+            else:
+                self._backoffs.pop(key, None)
+                if error.code != 404:
+                    log.warning("write refused", key=key, code=error.code, why=error.message)
         except Unreachable as error:
             log.debug("write failed", key=key, why=error.message)
             self._again(key, None)
