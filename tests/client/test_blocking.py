@@ -58,6 +58,22 @@ def test_verbs_over_one_connection() -> None:
     assert json.loads(seen[4][1])["gracePeriodSeconds"] == 0
 
 
+def test_who_is_acted_as_is_said_with_every_request() -> None:
+    seen: list[str] = []
+
+    def behaviour(caller: Caller) -> None:
+        for _ in range(2):
+            seen.append(caller.request()[0])
+            caller.answer(POD)
+
+    headers = (("impersonate-user", "alice"), ("impersonate-group", "a"), ("impersonate-group", "b"))
+    with serving(behaviour) as url, BlockingClient(Connection(url, impersonate=headers)) as client:
+        client.get(PODS, "p", "ns")
+        client.delete(PODS, "p", "ns")
+    for head in seen:
+        assert {f"{name}: {value}" for name, value in headers} <= set(head.split("\r\n"))
+
+
 def test_lists_are_put_together() -> None:
     def behaviour(caller: Caller) -> None:
         head, _ = caller.request()

@@ -103,6 +103,24 @@ class TestGood:
         assert loaded.tls_server_name == "gpu-box"
         assert not ssl_context(loaded).check_hostname
 
+    def test_who_is_to_be_acted_as(self, file: Path) -> None:
+        """Without a word of it the administrator's own rights would be used."""
+        user = {
+            "token": "t",
+            "as": "alice",
+            "as-uid": "7",
+            "as-groups": ["a", "b"],
+            "as-user-extra": {"example.com/why": ["x"]},
+        }
+        loaded = load(write(file, config(user=user)))
+        assert loaded.impersonate == (
+            ("impersonate-user", "alice"),
+            ("impersonate-uid", "7"),
+            ("impersonate-group", "a"),
+            ("impersonate-group", "b"),
+            ("impersonate-extra-example.com%2Fwhy", "x"),
+        )
+
     def test_basic_authentication(self, file: Path) -> None:
         loaded = load(write(file, config(user={"username": "a", "password": "b"})))
         assert Credentials(loaded, FakeClock()).header() == "Basic YTpi"
@@ -187,6 +205,10 @@ class TestBad:
             ({"user": {"auth-provider": {"name": "gcp"}}}, "auth-provider: was removed"),
             ({"user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1"}}}, "exec.command: not set"),
             ({"user": {"exec": {"command": "x", "apiVersion": "v9"}}}, "'v9' is not supported"),
+            ({"cluster": {"proxy-url": "http://p:3128"}}, "proxy-url: proxies are not supported"),
+            ({"user": {"as-groups": ["a"]}}, 'user "u": as: not set'),
+            ({"user": {"as": "a", "as-groups": "b"}}, "as-groups: must be a list"),
+            ({"user": {"as": "a\r\nx: y"}}, "cannot stand in a request's header"),
             ({"clusters": {"c": 1}}, "clusters: must be a list"),
             ({"users": [{"user": {}}]}, "users[0]: must have a name and a user"),
         ],

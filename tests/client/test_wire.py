@@ -124,3 +124,9 @@ def test_a_post_without_body_says_its_length_and_a_get_does_not() -> None:
 def test_no_header_can_be_smuggled_in(request_: Request) -> None:
     with pytest.raises(ValueError, match="line break"):
         wire.encode(request_, wire.fixed_headers("h"))
+
+
+def test_a_header_that_is_said_always_has_no_line_break() -> None:
+    assert b"\r\nimpersonate-user: a\r\n" in wire.fixed_headers("h", (("impersonate-user", "a"),))
+    with pytest.raises(ValueError, match="line break"):
+        wire.fixed_headers("h", (("impersonate-user", "a\r\nx: y"),))

@@ -125,7 +125,7 @@ class BlockingClient:
         self._timeout = timeout_seconds
         self._retries = retries or RetryPolicy(attempts=4, retry_refused=False)
         self._credentials = Credentials(connection, self._clock)
-        self._fixed = wire.fixed_headers(connection.host_header)
+        self._fixed = wire.fixed_headers(connection.host_header, connection.impersonate)
         self._channel: _Channel | None = None
 
     def close(self) -> None:

@@ -62,6 +62,8 @@ class Connection:
     namespace: str = "default"
     insecure: bool = False
     tls_server_name: str = ""
+    impersonate: tuple[tuple[str, str], ...] = ()
+    """Headers that ask the server to act as somebody else (``as`` of the user in a kubeconfig)."""
     context: str = ""
     source: str = ""
     """The file that it came from; empty when made by hand."""

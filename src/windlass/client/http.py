@@ -285,7 +285,7 @@ class HttpTransport:
         self.connection = connection
         self.where = connection.where
         self._options = options or HttpOptions()
-        self._fixed = wire.fixed_headers(connection.host_header)
+        self._fixed = wire.fixed_headers(connection.host_header, connection.impersonate)
         self._prefix = connection.path_prefix
         self._credentials = Credentials(connection, clock or SystemClock())
         self._refreshing = asyncio.Lock()

@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from windlass.api.errors import WindlassError
 from windlass.client import errors, incluster
@@ -20,6 +21,9 @@ from windlass.client.connection import Connection, ExecPlugin, over_socket, ssl_
 
 __all__ = ["Connection", "load", "over_socket", "search_path", "ssl_context"]
 
+_WITHOUT_PROXY = (
+    "reach the server without one, for instance by ssh -L PORT:SERVER:6443 and a context with that address",
+)
 _SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context"))
 
 
@@ -242,6 +246,8 @@ def _connection(context: _Entry, cluster: _Entry, user: _Entry) -> Connection:
     server = cluster.text("server")
     if not server:
         raise cluster.refuse("server", "not set")
+    if cluster.text("proxy-url"):
+        raise cluster.refuse("proxy-url", "proxies are not supported", *_WITHOUT_PROXY)
     insecure = cluster.flag("insecure-skip-tls-verify")
     ca_data = cluster.material("certificate-authority")
     if insecure and ca_data:
@@ -271,11 +277,32 @@ def _connection(context: _Entry, cluster: _Entry, user: _Entry) -> Connection:
         namespace=context.text("namespace") or "default",
         insecure=insecure,
         tls_server_name=cluster.text("tls-server-name"),
+        impersonate=tuple(_impersonation(user)),
         context=context.name,
         source=str(cluster.file),
     )
     _ = connection.address  # refuses what is no address, naming the file
     return connection
+
+
+def _impersonation(user: _Entry) -> Iterator[tuple[str, str]]:
+    """The headers of who is to be acted as; none where nobody is named. Without them the user's own rights, mostly more
+    than those, would be used."""
+    name, uid = user.text("as"), user.text("as-uid")
+    groups, extra = user.body.get("as-groups") or [], user.body.get("as-user-extra") or {}
+    if not isinstance(groups, list) or not isinstance(extra, dict):
+        raise user.refuse("as-groups", "must be a list, and as-user-extra a mapping of lists")
+    if (uid or groups or extra) and not name:
+        raise user.refuse("as", "not set, but as-uid, as-groups or as-user-extra is")
+    found = [("impersonate-user", name)] if name else []
+    found += [("impersonate-uid", uid)] if uid else []
+    found += [("impersonate-group", str(group)) for group in groups]
+    for key, values in extra.items():
+        found += [(f"impersonate-extra-{quote(str(key), safe='')}", str(value)) for value in values]
+    for header, value in found:
+        if not value.isprintable() or not value.isascii():
+            raise user.refuse("as", f"{value!r} cannot stand in a request's header")
+        yield header, value
 
 
 def _exec(user: _Entry) -> ExecPlugin | None:

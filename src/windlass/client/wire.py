@@ -6,7 +6,7 @@ protocol. The parser is httptools (llhttp). Repeated header fields are joined by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import httptools
 
@@ -36,9 +36,13 @@ def encode(request: Request, fixed_headers: bytes, authorization: str = "") -> b
     return b"".join((head.encode("latin-1"), fixed_headers, b"\r\n", body))
 
 
-def fixed_headers(host: str) -> bytes:
-    """Header lines that are the same for each request of a connection."""
-    return f"host: {host}\r\naccept-encoding: identity\r\n".encode("latin-1")
+def fixed_headers(host: str, more: Sequence[tuple[str, str]] = ()) -> bytes:
+    """Header lines that are the same for each request of a connection. Raises ``ValueError`` where ``more``, names and
+    values, are none."""
+    lines = [f"host: {host}", "accept-encoding: identity", *(f"{name}: {value}" for name, value in more)]
+    if any("\r" in line or "\n" in line for line in lines):
+        raise ValueError("a header contains a line break")
+    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
 
 class ResponseParser:
