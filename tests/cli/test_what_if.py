@@ -12,7 +12,7 @@ import yaml
 from fakecluster import FakeCluster
 from kubeobjects import node, pod, queue
 
-from windlass.api.resources import CONFIG_MAPS, NODES, PODS, QUEUES
+from windlass.api.resources import CONFIG_MAPS, NODES, POD_GROUPS, PODS, QUEUES
 from windlass.predict.history import History
 from windlass.predict.model import Run, Traits
 
@@ -67,6 +67,31 @@ def test_a_node_that_is_drained_makes_its_work_wait_behind_the_rest(windlass: Ru
     jobs = asked(windlass, "--drain", "n1")
     assert (middle(jobs["a"], "before"), middle(jobs["a"], "after")) == (0.0, 4 * 3600.0)
     assert (middle(jobs["c"], "before"), middle(jobs["c"], "after")) == (3600.0, 6 * 3600.0)
+
+
+def test_what_a_drain_stops_is_told_though_it_begins_anew_at_once(
+    windlass: Run_, cluster: FakeCluster
+) -> None:
+    cluster.add(NODES, node("n3"))
+    del cluster.objects[(PODS, "default", "c")]
+    found = json.loads(windlass("what-if", "--drain", "n1", "--samples", "2", "-o", "json").out)
+    assert found["totals"] == {"sooner": 0, "later": 0, "same": 0, "stopped": 1}
+    (a,) = found["jobs"]
+    assert (a["job"], a["moreStops"], middle(a, "after")) == ("a", 1.0, 0.0)
+    told = windlass("what-if", "--drain", "n1", "--samples", "2").out
+    assert "now      stopped, begins anew at once" in told
+    assert "0 sooner, 0 later, 0 as before\n1 job that runs would be stopped" in told
+
+
+def test_jobs_have_the_names_that_their_owners_gave_them(windlass: Run_, cluster: FakeCluster) -> None:
+    group = "train-7b79cd5b-29c2-4295-9e8a-fb39b807a4c4"
+    cluster.add(POD_GROUPS, {"metadata": {"name": group}, "spec": {"minMember": 1}})
+    ranks = work("train-0", 4, "1h")
+    ranks["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = group
+    cluster.add(PODS, ranks)
+    assert "train" in asked(windlass, "--add", "1x8")
+    for name in ("train", "default/train", group):
+        assert "train" not in asked(windlass, "--remove-job", name)
 
 
 def test_who_would_be_stopped_is_told(windlass: Run_, cluster: FakeCluster) -> None:
@@ -230,7 +255,9 @@ def test_nothing_is_changed_in_the_cluster(windlass: Run_, cluster: FakeCluster)
         (("--set-quota", "default.gpu"), "is not QUEUE.RESOURCE=AMOUNT"),
         (("--set-quota", "default.gpu=lots"), "lots"),
         (("--set-quota", "default.gpu=-4"), "less than nothing"),
-        (("--add", "1x8", "--horizon", "0s"), "0s is no time"),
+        (("--set-quota", "default.gpus=4"), "did you mean gpu?"),
+        (("--add", "1x8", "--horizon", "0s"), "--horizon: 0s is no time"),
+        (("--add", "1x8", "--run-time", "2"), "--run-time: '2' is not a duration"),
         (("--policy", "nonsense"), 'no policy "nonsense"'),
         (("--remove-job", "default/x"), 'job "default/x" does not exist'),
         (("--remove-job", "default/bb"), "did you mean default/b?"),

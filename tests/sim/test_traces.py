@@ -241,6 +241,13 @@ def test_what_is_wrong_is_named_by_line_and_column(text: str, line: int, column:
     assert (caught.value.file, caught.value.line, caught.value.column) == ("t.csv", line, column)
 
 
+def test_a_dump_calls_a_job_as_its_owner_does() -> None:
+    """Volcano names the group of a job after the job and its uid."""
+    name = "train-7b79cd5b-29c2-4295-9e8a-fb39b807a4c4"
+    (only,) = read(yaml.safe_dump_all([group(name, 1), ended_pod("train-main-0", name, 1, 2, 3)]))
+    assert (only.id, only.name) == ("default/train", "train")
+
+
 def test_a_header_too_long_for_a_table_is_refused() -> None:
     with pytest.raises(TraceError, match="field larger than field limit") as caught:
         read("x" * 200_000 + "\n1\n", "csv")

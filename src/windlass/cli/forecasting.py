@@ -20,7 +20,7 @@ from windlass.engine.engine import Engine
 from windlass.kits import durations
 from windlass.model.cluster import ClusterModel
 from windlass.model.engines import make_engine
-from windlass.model.groups import shown_key
+from windlass.model.groups import job_title
 from windlass.model.neighbours import exclusive_rules
 from windlass.model.queues import shown
 from windlass.model.traits import shapes_in
@@ -80,8 +80,8 @@ class Answer:
 def answer(invocation: Invocation, question: Question) -> Answer:
     """Raises :class:`WindlassError`, ``StatusError``, ``Unreachable``."""
     changed = _changes(question)
-    unknown = _seconds(question.run_time) if question.run_time else None
-    until = _seconds(question.horizon)
+    unknown = _seconds("--run-time", question.run_time) if question.run_time else None
+    until = _seconds("--horizon", question.horizon)
     now = question.now
     request = planning.Request(question.files, question.config, now)
     if question.files:
@@ -195,14 +195,18 @@ def _history(invocation: Invocation, found: planning.Loaded, question: Question)
     return history
 
 
-def _seconds(text: str) -> float:
+def _seconds(option: str, text: str) -> float:
     try:
         seconds = durations.parse_long(text)
     except ValueError as error:
-        raise WindlassError("WL-USE-400", str(error), remedies=("windlass what-if --help",)) from None
+        raise WindlassError(
+            "WL-USE-400", f"{option}: {error}", remedies=(f"windlass what-if {option} 2h",)
+        ) from None
     if seconds <= 0:
         raise WindlassError(
-            "WL-USE-400", f"{text} is no time: more than 0s is needed", remedies=("windlass what-if --help",)
+            "WL-USE-400",
+            f"{option}: {text} is no time: more than 0s is needed",
+            remedies=(f"windlass what-if {option} 2h",),
         )
     return seconds
 
@@ -232,14 +236,17 @@ def document(found: Answer) -> dict[str, Any]:
         "samples": comparison.samples,
         "runningWithoutKnownEnd": found.endless,
         "running": found.running,
-        "totals": {kind: comparison.count(kind) for kind in ("sooner", "later", "same")}
+        "totals": {
+            **{kind: comparison.count(kind) for kind in ("sooner", "later")},
+            "same": _unchanged(comparison),
+        }
         | {"stopped": sum(1 for shift in comparison.shifts if _stopped(shift))},
         "jobs": [_record(shift, found.both) for shift in comparison.shifts],
     }
 
 
 def _record(shift: Shift, both: bool) -> dict[str, Any]:
-    namespace, _, name = shown_key(shift.group).partition("/")
+    namespace, _, name = job_title(shift.group).partition("/")
     return {
         "namespace": namespace,
         "job": name,
@@ -262,17 +269,17 @@ def _band(band: Band) -> dict[str, float | None]:
 def as_text(found: Answer) -> str:
     """For people: who changes most first."""
     comparison = found.comparison
-    told = [shift for shift in comparison.shifts if kind_of(shift) != "same"]
+    told = [shift for shift in comparison.shifts if kind_of(shift) != "same" or _stopped(shift)]
     told.sort(key=lambda shift: (-abs(shift.later.middle), natural(shift.group)))
     lines = [f"{', '.join(found.said)}: {plural(comparison.samples, 'sample')} of run times\n"]
     if told:
         rows = [
             [
-                shown_key(shift.group),
+                job_title(shift.group),
                 shown(shift.queue, found.both),
                 f"{shift.gpus:g}",
                 _when(shift.before, shift.runs),
-                _when(shift.after, shift.runs),
+                _when(shift.after, shift.runs and not _stopped(shift)),
                 _shift(shift),
             ]
             for shift in told[:SHOWN]
@@ -285,7 +292,7 @@ def as_text(found: Answer) -> str:
         if len(told) > SHOWN:
             lines.append(f"and {len(told) - SHOWN} more (-o json)\n")
     counts = [f"{comparison.count(kind)} {kind}" for kind in ("sooner", "later")]
-    lines.append(f"{', '.join(counts)}, {comparison.count('same')} as before\n")
+    lines.append(f"{', '.join(counts)}, {_unchanged(comparison)} as before\n")
     stopped = sum(1 for shift in told if _stopped(shift))
     if stopped:
         lines.append(f"{plural(stopped, 'job')} that {'runs' if stopped == 1 else 'run'} would be stopped\n")
@@ -295,6 +302,11 @@ def as_text(found: Answer) -> str:
             " --run-time 2h assumes one\n"
         )
     return "\n".join(lines[:2]) + "".join(lines[2:]) if told else "".join(lines)
+
+
+def _unchanged(comparison: Comparison) -> int:
+    """How many would start as they do, and not be stopped."""
+    return sum(1 for shift in comparison.shifts if kind_of(shift) == "same" and not _stopped(shift))
 
 
 def _stopped(shift: Shift) -> bool:
@@ -324,6 +336,8 @@ def _shift(shift: Shift) -> str:
 
 def _apart(shift: Shift) -> str:
     kind = kind_of(shift)
+    if kind == "same":
+        return "begins anew at once"
     if isinf(shift.later.middle):
         never = "never again" if shift.runs else "never starts"
         return "only then" if shift.later.middle < 0 else never

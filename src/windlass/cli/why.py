@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from windlass.api.ownednames import without_uid
 from windlass.api.quantities import is_device
 from windlass.api.reasons import FACTS, Blocker, Explanation, Reason
 from windlass.cli.jobs import Job, pod_phase, rank_words
@@ -133,7 +134,6 @@ def exit_words(code: int) -> str:
 # The long form.
 
 _ANY_UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f-])")
-_UID_SUFFIX = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 def verdict(record: Explanation) -> str:
@@ -167,7 +167,7 @@ def blocker_line(blocker: Blocker) -> str:
 
 def group_title(key: str) -> str:
     """``train`` for ``default/train-<uid>``: a job's pod group is named after the job and its uid."""
-    return _UID_SUFFIX.sub("", key.removeprefix("default/").replace("pod:", "", 1))
+    return without_uid(key.removeprefix("default/").replace("pod:", "", 1))
 
 
 def short_names(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
+from windlass.api.ownednames import without_uid
 from windlass.kits import durations
 from windlass.spi.objects import Group, SubGroup
 
@@ -99,6 +100,11 @@ def shown_key(key: str) -> str:
     """``namespace/name`` as a person calls the group (or the pod without one)."""
     namespace, _, name = key.partition("/")
     return f"{namespace}/{name.removeprefix(kind_prefix(key))}"
+
+
+def job_title(key: str) -> str:
+    """``namespace/name`` of the job, as who submitted it calls it, whose group it is."""
+    return without_uid(shown_key(key))
 
 
 def role_of(pod: views.Pod) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from windlass.api.quantities import QuantityError
-from windlass.model.groups import shown_key
+from windlass.model.groups import job_title, shown_key
 from windlass.model.queues import shown
 from windlass.sim import cluster
 from windlass.sim.forward import State, displaced
@@ -17,6 +17,8 @@ from windlass.spi.objects import Dialect, Node, Queue
 from windlass.spi.quantities import is_device, to_units
 
 LIMITS = ("capability", "deserved", "guarantee")
+GPU_WORD = "gpu"
+"""Stands for the cards that nodes have."""
 _HOST = "kubernetes.io/hostname"
 
 
@@ -100,8 +102,12 @@ def remove_job(name: str) -> Change:
     """``NAMESPACE/NAME`` goes, with all of its pods; ``NAME`` is enough where only one namespace has it."""
 
     def make(state: State) -> None:
-        jobs = {key: shown_key(key) for key in state.groups.keys() & state.alive()}
-        keys = [key for key, shown in jobs.items() if name in (shown, shown.partition("/")[2])]
+        jobs = {key: job_title(key) for key in state.groups.keys() & state.alive()}
+        keys = [
+            key
+            for key, title in jobs.items()
+            if any(name in (said, said.partition("/")[2]) for said in (title, shown_key(key)))
+        ]
         if len({jobs[key] for key in keys}) != 1:
             raise ChangeError("jobs", name, [jobs[key] for key in keys or jobs])
         for key in keys:
@@ -156,9 +162,9 @@ def _queue(state: State, text: str) -> tuple[Queue, str]:
 
 def _resource(state: State, name: str) -> str:
     known = {resource for node in state.nodes.values() for resource in node.allocatable}
-    if name == "gpu" and name not in known:
+    if name == GPU_WORD and name not in known:
         cards = sorted(resource for resource in known if is_device(resource) and resource.endswith("/gpu"))
         name = cards[0] if cards else cluster.GPU
     if name not in known:
-        raise ChangeError("resources", name, known)
+        raise ChangeError("resources", name, known | {GPU_WORD})
     return name

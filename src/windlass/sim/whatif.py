@@ -5,12 +5,13 @@ Every sample draws how long each piece of work runs and plays both, so that what
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, isinf
 
 from windlass.engine.engine import Engine
-from windlass.sim.forward import RUNS, Course, Forward, State
+from windlass.sim.forward import OVER, RUNS, Course, Forward, State
 from windlass.sim.metrics import percentile
 from windlass.sim.runtimes import RunTimes
 from windlass.spi.quantities import is_device
@@ -46,7 +47,8 @@ class Band:
 class Shift:
     """One group that is there in both. ``before``, ``after``: seconds from now to its start; of what runs 0, or to when
     it begins anew after it was stopped and lost its work. ``later``: after less before, sample by sample (less than
-    nothing: sooner). ``stops``: how often more it is stopped, on the mean. ``runs``: whether it runs already."""
+    nothing: sooner). ``stops``: how often more it is stopped, on the mean; what the change itself stops counts once.
+    ``runs``: whether it runs already."""
 
     group: str
     queue: str
@@ -112,19 +114,32 @@ def compare(
         if progress is not None:
             progress(len(pairs))
     gpus = _gpus(before.state)
-    running = {task.group for task in before.state.tasks.values() if task.state in RUNS}
+    running = _running(before.state)
+    stopped = running - _running(after.state)
     shifts: list[Shift] = []
     for key, group in after.state.groups.items():
         runs = key in running
         first = [_seconds(one.get(key), before.state.now, runs) for one, _ in pairs]
         second = [_seconds(two.get(key), after.state.now, runs) for _, two in pairs]
-        if key not in gpus or not (any(first) or any(second)):
+        if key not in gpus or not (any(first) or any(second) or key in stopped):
             continue
         later = [_difference(a, b) for a, b in zip(first, second, strict=True)]
         more = sum(_stops(two.get(key)) - _stops(one.get(key)) for one, two in pairs) / len(pairs)
+        more += key in stopped
         bands = Band.of(first), Band.of(second), Band.of(later)
         shifts.append(Shift(key, group.queue, gpus[key], *bands, more, runs))
     return Comparison(sorted(shifts, key=_order), draws.samples)
+
+
+def _running(state: State) -> set[str]:
+    """The groups of which as many tasks as they need have their places."""
+    placed = Counter(task.group for task in state.tasks.values() if task.state in RUNS)
+    alive = Counter(task.group for task in state.tasks.values() if task.state not in OVER)
+    return {
+        key
+        for key, group in state.groups.items()
+        if placed[key] and placed[key] >= min(group.min_member, alive[key])
+    }
 
 
 def _order(shift: Shift) -> tuple[float, str]:

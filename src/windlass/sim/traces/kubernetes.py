@@ -16,7 +16,7 @@ from typing import Any
 from windlass.api import yaml_text
 from windlass.engine.deltas import GroupUpserted, TaskUpserted
 from windlass.kits.timestamps import parse_rfc3339
-from windlass.model.groups import shown_key
+from windlass.model.groups import job_title
 from windlass.model.snapshot import SnapshotError, from_objects
 from windlass.plugins.model_grouping import MODEL
 from windlass.plugins.timeshare.sharing import TIME_SHARE
@@ -148,7 +148,7 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
     part = cards if 0 < cards < WHOLE else WHOLE
     agrees = group.annotations.get(TIME_SHARE)
     return TraceJob(
-        id=shown_key(group.key),
+        id=job_title(group.key),
         submit_seconds=0.0,
         duration_seconds=seconds,
         gpus=-(-cards // WHOLE),
@@ -157,7 +157,7 @@ def _job(group: Group, tasks: Sequence[Task], seconds: float) -> TraceJob:
         memory_bytes=sums.get("memory", 0),
         queue=group.queue,
         user=group.key.partition("/")[0],
-        name=shown_key(group.key).partition("/")[2],
+        name=job_title(group.key).partition("/")[2],
         priority=group.priority,
         model=group.annotations.get(MODEL, ""),
         requested_seconds=group.run_estimate if not group.learned else None,
