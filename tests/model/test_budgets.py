@@ -117,3 +117,15 @@ def test_a_plan_keeps_within_the_budget_over_all_its_cycles(plugin: str, gone: i
     plan = DryRun(model, make_engine(parse(TIERS.format(plugin)).config), NOW).run(until_stable=True)
     assert plan.stable
     assert len(plan.evictions) == gone
+
+
+def test_nothing_is_kept_of_budgets_that_are_gone() -> None:
+    from windlass.model.budgets import BudgetBook
+
+    book = BudgetBook()
+    for i in range(9):
+        selector = {"matchLabels": {"app": f"a{i}"}} if i else {}
+        one = view(name=f"b{i}", selector=selector, space=f"s{i % 3}")
+        book.upsert(one)
+        book.remove(one)
+    assert (book._selectors, book._views) == ({}, {})

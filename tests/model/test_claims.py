@@ -484,3 +484,24 @@ def test_a_container_may_name_a_class_alone_in_the_words_of_an_article() -> None
     ]
     world = World(("node", gpu_node("n")), ("pod", obj))
     assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
+    """Of ten thousand pods with claims all would be looked at again for each that is allocated."""
+    world = World(("node", gpu_node("n1")))
+    for i in range(5):
+        world.add("claim", claim(f"c{i}", exactly())).add("pod", claimer(f"p{i}", claim=f"c{i}"))
+    made = claimer("own", template="t")
+    made["status"] = {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "own-g"}]}
+    world.add("pod", made).add("pod", claimer("also", claim="c1"))
+    world.model.take()
+    world.add("claim", claim("c1", exactly(count=2)))
+    assert world.model.untold == 2
+    world.model.take()
+    world.add("claim", claim("own-g", exactly()))
+    assert world.model.untold == 1
+    world.add("claim", claim("nobodys", exactly()))
+    assert world.model.untold == 1
+    for key in list(world.model.pods):
+        world.model.remove_pod(key)
+    assert (world.model.claims.users, world.model.claims._owners) == ({}, {})

@@ -198,6 +198,36 @@ def test_a_change_of_storage_is_a_change_of_the_pods_that_use_it() -> None:
     assert again.needs.volumes[0].problem.startswith("volume v1")
 
 
+def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
+    """Of ten thousand pods with claims all would be looked at again for each that is bound."""
+
+    def user(name: str, claim_name: str) -> dict[str, Any]:
+        return pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": claim_name}}])
+
+    objects = [storage_class("fast", waits=False), *[claim(f"c{i}") for i in range(9)]]
+    model = from_objects([*objects, *[user(f"p{i}", f"c{i}") for i in range(9)], user("late", "c9")]).model
+    assert model.untold == 0
+    model.upsert_storage(_claim_view(claim("c3", volumeName="v3")))
+    assert model.untold == 1
+    model.take()
+    model.upsert_storage(_claim_view(claim("c9")))  # one that was missing
+    assert model.untold == 1
+    for i in range(9):
+        model.remove_pod(f"default/p{i}")
+    model.remove_pod("default/late")
+    assert model._users == {}
+
+
+def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
+    model = from_objects([storage_class("fast"), pod("a", volumes=volumes)]).model
+    model.upsert_storage(
+        _claim_view(claim("another"))
+    )  # until now the cluster might not have let claims be read
+    (task,) = [d.task for d in model.take() if isinstance(d, deltas.TaskUpserted)]
+    assert task.needs.volumes[0].problem == "claim default/missing does not exist"
+
+
 def test_a_node_has_what_its_drivers_attach() -> None:
     csi = {
         "apiVersion": "storage.k8s.io/v1",

@@ -48,8 +48,14 @@ class BudgetBook:
 
     def _drop(self, key: str) -> None:
         known = self._views.get(key)
-        if known is not None and known.selector is not None:
-            del self._selectors[known.namespace][_label(labels_selected(known.selector))][key]
+        if known is None or known.selector is None:
+            return
+        inside, label = self._selectors[known.namespace], _label(labels_selected(known.selector))
+        del inside[label][key]
+        if not inside[label]:
+            del inside[label]
+        if not inside:
+            del self._selectors[known.namespace]
 
     def of(self, pod: views.Pod) -> tuple[str, ...]:
         """The budgets that protect a pod, sorted."""

@@ -60,6 +60,8 @@ class ClaimBook:
         """What requests come to, as long as neither classes nor devices change."""
         self.users: dict[str, dict[str, None]] = {}
         """Claim (by key) → the pods that name it."""
+        self._owners: dict[str, dict[str, None]] = {}
+        """Claim that was made for a pod (by key) → that pod."""
 
     # ------------------------------------------------------------------ what is shown
 
@@ -97,15 +99,21 @@ class ClaimBook:
         for reference in pod.shape.claims:
             if reference.claim:
                 self.users.setdefault(f"{pod.namespace}/{reference.claim}", {})[pod.key] = None
+        for _, name in pod.claim_names:
+            self._owners.setdefault(f"{pod.namespace}/{name}", {})[pod.key] = None
+
+    def users_of(self, claim: str) -> Iterator[str]:
+        """The pods that name a claim (by key), and the one that it was made for."""
+        yield from self.users.get(claim, ())
+        yield from self._owners.get(claim, ())
 
     def leave(self, pod: views.Pod) -> list[str]:
         """The pod is gone; the pods that shared a claim with it."""
         mates: list[str] = []
         for reference in pod.shape.claims:
-            users = self.users.get(f"{pod.namespace}/{reference.claim}")
-            if users is not None:
-                users.pop(pod.key, None)
-                mates += users
+            mates += _without(self.users, f"{pod.namespace}/{reference.claim}", pod.key)
+        for _, name in pod.claim_names:
+            _without(self._owners, f"{pod.namespace}/{name}", pod.key)
         return mates
 
     # ------------------------------------------------------------------ what a pod needs
@@ -388,6 +396,15 @@ def _held(cards: Sequence[tuple[str, int]]) -> Claims:
 def _charged(resource: str) -> str:
     """What a queue is charged in for devices of a resource (empty: of several)."""
     return GPU if resource in ("", GPU) or resource.startswith(DRIVER) else resource
+
+
+def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> Iterable[str]:
+    """Take a pod out; those that are left. Nothing is kept of a claim that nobody uses any more."""
+    users = book.get(claim, {})
+    users.pop(pod, None)
+    if not users:
+        book.pop(claim, None)
+    return users
 
 
 def _put(into: dict[str, Value], key: str, value: Value) -> bool:

@@ -70,6 +70,8 @@ class Observed:
         self._node_groups: dict[str, views.NodeGroupAffinity] = {}
         self._claimers: dict[str, None] = {}
         """Pods that use claims."""
+        self._users: dict[str, dict[str, None]] = {}
+        """Claim for storage (by key) → the pods that name it."""
         self.claims = ClaimBook()
         self._claim_pods: dict[str, None] = {}
         """Pods that name claims for devices."""
@@ -98,6 +100,8 @@ class Observed:
         self._vocabulary.learn(pod.shape)
         if pod.claims:
             self._claimers[pod.key] = None
+            for name in pod.claims:
+                self._users.setdefault(f"{pod.namespace}/{name}", {})[pod.key] = None
         words = annotation_words(pod.annotations) if pod.annotations else ()
         if pod.shape.claims:
             self._claim_pods[pod.key] = None
@@ -119,6 +123,11 @@ class Observed:
             self._dirty_pods[key] = None
             self.fence.forget(key)
             self._claimers.pop(key, None)
+            for name in pod.claims:
+                users = self._users.get(f"{pod.namespace}/{name}", {})
+                users.pop(key, None)
+                if not users:
+                    self._users.pop(f"{pod.namespace}/{name}", None)
             if self._card_words.pop(key, None) is not None or pod.namespace in _RESERVING:
                 self._dirty_pods.update(dict.fromkeys(self.reserved.note(pod, None)))
 
@@ -148,7 +157,10 @@ class Observed:
             self._dirty_nodes.update(
                 (node, None) for node in self.nodes if not item.node or node == item.node
             )
-        self._dirty_pods.update(self._claim_pods)
+        if isinstance(item, views.DeviceClaim):  # it says nothing about others' claims
+            self._dirty_pods.update(dict.fromkeys(self.claims.users_of(item.key)))
+        else:
+            self._dirty_pods.update(self._claim_pods)
 
     def upsert_topology(self, item: views.HyperNode | views.Topology) -> None:
         if self.topology.upsert(item):
@@ -201,7 +213,9 @@ class Observed:
     def _touch_storage(self, item: StorageItem) -> None:
         if isinstance(item, views.CsiNode):
             self._dirty_nodes[item.name] = None
-        else:
+        elif isinstance(item, views.Claim) and len(self.storage.claims) > 1:
+            self._dirty_pods.update(self._users.get(item.key, {}))
+        else:  # (also the first claim and the last one: whether there are any matters to all)
             self._dirty_pods.update(self._claimers)
 
     def upsert_queue(self, queue: views.Queue) -> None:
