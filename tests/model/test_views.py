@@ -115,6 +115,15 @@ def test_damaged_metadata_leaves_the_names() -> None:
     assert found.problems[0].field == "metadata.labels[...]"
 
 
+def test_sidecars_have_host_ports_as_long_as_their_pod() -> None:
+    """As kube-scheduler counts them; an init container's are free again before the others start."""
+    ports = [{"containerPort": 9100, "hostPort": 9100}]
+    inits = [container(ports=ports) | {"name": "exporter", "restartPolicy": "Always"}]
+    inits.append(container(ports=[{"containerPort": 1, "hostPort": 1}]) | {"name": "first"})
+    found = decode(pod("a", containers=[container()], initContainers=inits))
+    assert found.shape.host_ports == (("TCP", 9100, ""),)
+
+
 def test_host_ports() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 53, "protocol": "UDP"}]
     assert decode(pod("a", containers=[container(ports=ports)])).shape.host_ports == (("TCP", 8080, ""),)

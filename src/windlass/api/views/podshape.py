@@ -453,14 +453,18 @@ def _affinity(raw: msgspec.Raw, problems: list[FieldError]) -> Affinity | None:
 
 
 def _host_ports(spec: PodSpecWire, problems: list[FieldError]) -> tuple[tuple[str, int, str], ...]:
+    """Of all that runs as long as the pod: its containers and its sidecars."""
     found: set[tuple[str, int, str]] = set()
-    for position, container in enumerate(spec.containers or ()):
-        field = f"spec.containers[{position}].ports"
-        for port in part(_ports_decoder, container.ports, field, tuple, problems):
-            number = port.host_port or (port.container_port if spec.host_network else 0)
-            if number > 0:
-                address = "" if port.host_ip in (None, "0.0.0.0", "::") else intern(port.host_ip)
-                found.add((intern(port.protocol or "TCP"), number, address))
+    for key, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for position, container in enumerate(containers or ()):
+            if key == "initContainers" and container.restart_policy != "Always":
+                continue
+            field = f"spec.{key}[{position}].ports"
+            for port in part(_ports_decoder, container.ports, field, tuple, problems):
+                number = port.host_port or (port.container_port if spec.host_network else 0)
+                if number > 0:
+                    address = "" if port.host_ip in (None, "0.0.0.0", "::") else intern(port.host_ip)
+                    found.add((intern(port.protocol or "TCP"), number, address))
     return tuple(sorted(found))
 
 
