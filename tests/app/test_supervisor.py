@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from windlass.app.options import UpOptions
+from windlass.app.supervisor import Supervisor
+from windlass.kits.clock import FakeClock
 from windlass.kits.state import StateFolder
 
 DRIVER = """
@@ -233,3 +236,22 @@ def test_a_state_folder_removed_under_it_ends_everything_in_order(scene: Scene, 
     if replaced:
         assert scene.state.supervisor.read_text() == "{}"
         assert scene.state.socket.exists()
+
+
+def test_a_night_for_which_the_machine_was_asleep_is_no_jump_of_its_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, said = FakeClock(), []
+    unused: Any = None
+    made = Supervisor(UpOptions(StateFolder(tmp_path)), unused, clock, unused)  # type: ignore[arg-type]
+    monkeypatch.setattr(made._courier, "post", lambda reason, _: said.append(reason))
+    try:
+        clock.suspend(8 * 3600)
+        made._notice_clock_jump()
+        assert said == []
+        clock._now += 3600
+        made._notice_clock_jump()
+        assert said == ["ClockJumped"]
+    finally:
+        os.close(made._wake.reader)
+        os.close(made._wake.writer)

@@ -120,7 +120,7 @@ class Supervisor:
         self._ready = False
         self._born = rfc3339(clock.now())
         self._began = clock.monotonic()
-        self._skew = clock.now() - clock.monotonic()
+        self._skew = clock.now() - clock.elapsed()
 
     def run(self) -> int:
         """Returns the exit status: 0 after an orderly end, else that of the error that kept it from coming up."""
@@ -268,7 +268,7 @@ class Supervisor:
         )
 
     def _notice_clock_jump(self) -> None:
-        skew = self._clock.now() - self._clock.monotonic()
+        skew = self._clock.now() - self._clock.elapsed()
         jumped = skew - self._skew
         if abs(jumped) < _JUMP_SECONDS:
             return
