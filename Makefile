@@ -2,7 +2,7 @@
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock sim-tables sim-months clean cards chart
+.PHONY: help demo test check bench bench-engine bench-live docs chaos fuzz gpu-check mutate lock sim-tables sim-moves sim-sensitivity sim-months clean cards chart
 
 PYTHON ?= python3
 VENV := .venv
@@ -70,6 +70,14 @@ docs: $(STAMP)  ## write the generated reference pages anew
 
 sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2, KEEP=FOLDER; hours)
 	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
+
+sim-moves: $(STAMP)  ## the table of moves of the docs, likewise (one seed; KEEP=FOLDER; half an hour)
+	@$(VENV)/bin/python -m benchmarks.packing_moves "$(OPENB)" --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
+
+sim-sensitivity: $(STAMP)  ## the tables of parameters of the docs: packing (OPENB=FOLDER), time-sharing (TRACES=FOLDER; half an hour)
+	@$(VENV)/bin/python -m benchmarks.packing_sensitivity "$(OPENB)" --out docs/operations/packing.md
+	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/muri/trace3.csv.gz" 8x8 --out docs/concepts/time-sharing.md
+	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/philly/philly_oct.csv.gz" 60x8 --out docs/concepts/time-sharing.md
 
 sim-months: $(STAMP)  ## a month of jobs through every policy: processor seconds, memory, do all end (PHILLY=FILE or generated, POLICIES=easy,…)
 	@$(BIN)/python -m benchmarks.months $(if $(PHILLY),"$(PHILLY)") $(if $(POLICIES),--policies $(POLICIES))

@@ -1,17 +1,19 @@
 """How much the constants of the learned packing score matter: each halved and doubled, beside FGD.
 
-    python -m benchmarks.packing_sensitivity ../shared/traces/openb [SEED]
+    python -m benchmarks.packing_sensitivity ../shared/traces/openb [--seed 42] [--out FILE.md]
 
-Five variants of OpenB, one seed (42), through the engine; a table in Markdown, of differences to FGD in points of
-GPUs allocated.
+Five variants of OpenB, one seed, through the engine; a table in Markdown, of differences to FGD in points of GPUs
+allocated. With ``--out`` it is put into a page, between two marks.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.packing_tables import put
 from windlass.cli.packing import read_cluster
 from windlass.kits.clock import SystemClock
 from windlass.plugins.binpack import Binpack
@@ -20,6 +22,7 @@ from windlass.plugins.scarcity import Scarcity
 from windlass.sim.packing import POINTS, Cluster, Packed, pack
 from windlass.sim.packpolicies import ALL, PACK_POLICIES, PackPolicy
 
+FIRST, LAST = "<!-- sensitivity: made by make sim-sensitivity -->", "<!-- end of sensitivity -->"
 VARIANTS = ("default", "cpu200", "gpushare40", "gpuspec20", "multigpu30")
 
 
@@ -48,7 +51,8 @@ def line(policy: PackPolicy, clusters: dict[str, Cluster], fgd: dict[str, Packed
     return f"| {policy.name} | " + " | ".join(cells) + " |"
 
 
-def main(folder: str, seed: int = 42) -> None:
+def table(folder: str, seed: int) -> Iterator[str]:
+    """Its lines, as they are done."""
     clusters = {
         name: read_cluster(f"{folder}/openb_nodes.csv.gz", str(Path(folder) / f"pods_{name}.csv.gz"), 1.3)
         for name in VARIANTS
@@ -57,14 +61,27 @@ def main(folder: str, seed: int = 42) -> None:
         name: pack(cluster, PACK_POLICIES["fgd"], seed, SystemClock()) for name, cluster in clusters.items()
     }
     points = " | ".join(f"{percent} %" for percent in POINTS)
-    print(
-        f"| shortage counts | milli a point | {points} | worst variant at 130 % | fragmented at 95 %, default |"
-    )
-    print("|---" * (len(POINTS) + 4) + "|")
+    yield f"| shortage counts | milli a point | {points} | worst variant at 130 % | fragmented at 95 %, default |"
+    yield "|---" * (len(POINTS) + 4) + "|"
     rows = [(SHORT, STEP), (SHORT // 2, STEP), (SHORT * 2, STEP), (SHORT, STEP // 2), (SHORT, STEP * 2)]
     for short, step in rows:
-        print(line(tuned(short, step), clusters, fgd, seed), flush=True)
+        yield line(tuned(short, step), clusters, fgd, seed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    lines: list[str] = []
+    for text in table(given.folder, given.seed):
+        lines.append(text)
+        if given.out is None:
+            print(text, flush=True)
+    if given.out is not None:
+        put("\n".join(lines), given.out, FIRST, LAST)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:3]))
+    main()

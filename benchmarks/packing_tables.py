@@ -13,14 +13,14 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from windlass.cli.packing import bounds, chosen_seeds, read_cluster, runs
+from windlass.cli.packing import Work, bounds, chosen_seeds, read_cluster, run_one
+from windlass.kits.pool import in_processes
 from windlass.sim.packing import Cluster, Packed
-from windlass.sim.packpolicies import PACK_POLICIES
 
 PUBLISHED = {
     "random": "Random",
@@ -46,34 +46,40 @@ def published(folder: Path) -> dict[tuple[str, str, int], float]:
 
 
 def main() -> int:
-    given = arguments()
+    given = arguments(__doc__)
     seeds, names = chosen_seeds(given.seeds), given.policies.split(",")
-    variants = given.variants.split(",") if given.variants else _variants(given.folder)
+    variants = given.variants.split(",") if given.variants else variants_of(given.folder)
     found: Runs = {}
     most: dict[str, float] = {}
     for variant in variants:
         cluster = read_cluster(
             str(given.folder / "openb_nodes.csv.gz"), str(given.folder / f"pods_{variant}.csv.gz"), 1.3
         )
-        most[variant] = bound(cluster, seeds[0], given.keep / f"{variant}.bound" if given.keep else None)
+        most[variant] = kept_figure(
+            given.keep and given.keep / f"{variant}.bound" / f"{seeds[0]}.json",
+            lambda cluster=cluster: bounds(cluster, seeds[:1])[seeds[0]],
+        )
         for name in names:
             keep = given.keep / f"{variant}.{name}" if given.keep else None
             found[variant, name] = list(made(cluster, name, seeds, 0 if given.kept else given.jobs, keep))
         print(variant, file=sys.stderr, flush=True)
-    text = tables(found, most, published(given.folder), seeds)
-    if given.out is None:
-        print(text)
-        return 0
-    page = given.out.read_text()
-    head, rest = page.split(FIRST)
-    given.out.write_text(f"{head}{FIRST}\n{text}\n{LAST}{rest.split(LAST)[1]}")
+    put(tables(found, most, published(given.folder), seeds), given.out, FIRST, LAST)
     return 0
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def put(text: str, page: Path | None, first: str, last: str) -> None:
+    """Between two marks of a page; without one, on the standard output."""
+    if page is None:
+        print(text)
+        return
+    head, rest = page.read_text().split(first)
+    page.write_text(f"{head}{first}\n{text}\n{last}{rest.split(last)[1]}")
+
+
+def arguments(about: str | None, seeds: str = "42-51") -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", default="42-51")
+    parser.add_argument("--seeds", default=seeds)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--variants", default="")
@@ -86,27 +92,30 @@ def arguments() -> argparse.Namespace:
     return given
 
 
-def made(cluster: Cluster, name: str, seeds: Sequence[int], jobs: int, keep: Path | None) -> Iterator[Packed]:
-    """The runs of a policy; those that ``keep`` has, from there. No others without ``jobs``."""
+def made(
+    cluster: Cluster, name: str, seeds: Sequence[int], jobs: int, keep: Path | None, moves: float = 0.0
+) -> Iterator[Packed]:
+    """The runs of a policy; those that ``keep`` has, from there. No others without ``jobs``. ``moves``: percent of the
+    running GPUs that may be moved; then those with moves alone."""
     missing = []
     for seed in seeds:
         if keep is not None and (file := keep / f"{seed}.json").exists():
             yield _of_figures(json.loads(file.read_text()))
         else:
             missing.append(seed)
-    for run in runs(cluster, [PACK_POLICIES[name]], missing, jobs) if jobs else ():
+    todo = [Work(cluster, name, seed, moves) for seed in missing] if jobs else []
+    for _, run in in_processes(run_one, todo, jobs):
         if keep is not None:
             keep.mkdir(parents=True, exist_ok=True)
             (keep / f"{run.seed}.json").write_text(json.dumps(run.figures))
         yield run
 
 
-def bound(cluster: Cluster, seed: int, keep: Path | None) -> float:
-    """The most that could be allocated of the pods of a seed."""
-    file = keep / f"{seed}.json" if keep is not None else None
+def kept_figure(file: Path | None, figure: Callable[[], float]) -> float:
+    """A figure that is not reckoned again if the file has it."""
     if file is not None and file.exists():
         return json.loads(file.read_text())
-    found = bounds(cluster, [seed])[seed]
+    found = figure()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found))
@@ -119,10 +128,21 @@ def _of_figures(kept: dict[str, Any]) -> Packed:
         {int(at): share for at, share in kept[which].items()}
         for which in ("allocation_percent", "fragmented_percent")
     ]
-    return Packed(kept["policy"], kept["seed"], kept["nodes"], kept["arrived_pods"], {}, shares[0], shares[1])
+    return Packed(
+        kept["policy"],
+        kept["seed"],
+        kept["nodes"],
+        kept["arrived_pods"],
+        {},
+        shares[0],
+        shares[1],
+        kept["migrated_percent"],
+        0.0,
+        {int(at): share for at, share in kept.get("migrated_percent_by", {}).items()},
+    )
 
 
-def _variants(folder: Path) -> list[str]:
+def variants_of(folder: Path) -> list[str]:
     names = [path.name.removeprefix("pods_").removesuffix(".csv.gz") for path in folder.glob("pods_*.csv.gz")]
     return sorted(names, key=lambda name: (name != "default", name))
 

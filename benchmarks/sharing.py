@@ -1,17 +1,21 @@
 """How much the parameters of time-sharing matter: each halved and doubled, on a trace.
 
     python -m benchmarks.sharing ../shared/traces/philly/philly_oct.csv.gz 60x8
-    python -m benchmarks.sharing ../shared/traces/muri/trace3.csv.gz 8x8
+    python -m benchmarks.sharing ../shared/traces/muri/trace3.csv.gz 8x8 --out docs/concepts/time-sharing.md
 
-One run after the other, at the restart cost of 7/30/60 s; a table in Markdown.
+One run after the other, at the restart cost of 7/30/60 s; a table in Markdown. With ``--out`` it is put into a page,
+between two marks that name the trace's file.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
-import sys
+from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
 
+from benchmarks.packing_tables import put
 from windlass.plugins.timeshare.learned import LearnedSharing, Tuning
 from windlass.sim import metrics
 from windlass.sim.cluster import make_nodes, parse
@@ -23,7 +27,8 @@ from windlass.sim.traces import formats
 COST = RestartCost(7, 30, 60)
 
 
-def main(trace: str, shape: str) -> None:
+def table(trace: str, shape: str) -> Iterator[str]:
+    """Its lines, as they are done."""
     with gzip.open(trace, "rt") as lines:
         jobs = formats.read(lines.read().splitlines(), trace)
     nodes = make_nodes(parse(shape))
@@ -32,21 +37,39 @@ def main(trace: str, shape: str) -> None:
         for times in (0.5, 2.0):
             value = getattr(Tuning(), field.name) * times
             tunings[f"{field.name} {value:g}"] = replace(Tuning(), **{field.name: value})
-    print(
-        "| parameter | mean wait | p90 | mean wait of jobs ≥ 8 GPUs | mean completion | suspensions per job |"
-    )
-    print("|---|---|---|---|---|---|")
+    yield "| parameter | mean wait | p90 | mean wait of jobs ≥ 8 GPUs | mean completion | suspensions per job |"
+    yield "|---|---|---|---|---|---|"
     for name, tuning in tunings.items():
         policy = Policy(name, "", shared(lambda _, tuning=tuning: LearnedSharing(tuning=tuning)))
         outcome = replay(jobs, nodes, policy, Options(effort=Effort(restart=COST), timeline=False))
         found = metrics.measure(name, outcome).figures
         waits, large = found["queue_seconds"], found["queue_seconds_ge8_gpus"]
-        print(
+        yield (
             f"| {name} | {waits['mean']:,.0f} | {waits['p90']:,.0f} | {large['mean']:,.0f} "
-            f"| {found['completion_seconds']['mean']:,.0f} | {found['preemptions_per_job']:.2f} |",
-            flush=True,
+            f"| {found['completion_seconds']['mean']:,.0f} | {found['preemptions_per_job']:.2f} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("trace")
+    parser.add_argument("shape")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    lines: list[str] = []
+    for text in table(given.trace, given.shape):
+        lines.append(text)
+        if given.out is None:
+            print(text, flush=True)
+    if given.out is not None:
+        name = Path(given.trace).name
+        put(
+            "\n".join(lines),
+            given.out,
+            f"<!-- {name}: made by make sim-sensitivity -->",
+            f"<!-- end of {name} -->",
         )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

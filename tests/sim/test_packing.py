@@ -279,6 +279,33 @@ def test_what_runs_already_lowers_the_bound():
         bounds.packing_bound(nodes, coming, coming[:3])
 
 
+def test_who_is_let_in_where_all_is_moved_for_whoever_comes():
+    pytest.importorskip("scipy")
+    nodes = [OpenbNode("a", 8000, 8192, 1, "T4"), OpenbNode("b", 8000, 8192, 1, "T4")]
+
+    def let_in(*milli: int) -> list[bool]:
+        return bounds.repacked(nodes, [OpenbPod(f"p{at}", 1, 1, 1, part) for at, part in enumerate(milli)])
+
+    # 400 beside 600 twice, however they came; 700 fits beside neither.
+    assert let_in(400, 400, 600, 700, 600, 190) == [True, True, True, False, True, False]
+    # What is let in stays, also where somebody better comes: that is the difference to the bound.
+    assert let_in(810, 810, 500, 500, 190) == [True, True, False, False, True]
+    assert bounds.repacked(nodes, [OpenbPod("c", 9000, 1, 0, 0)]) == [True]
+
+
+def test_all_that_comes_is_let_in_as_far_as_there_is_room_at_all():
+    pytest.importorskip("scipy")
+    of = cluster(3)
+    coming = sequence(of.pods, of.capacity, Random(42), of.tune)
+    let_in = bounds.repacked(of.nodes, coming)
+    some = [pod for pod, one in zip(coming, let_in, strict=True) if one]
+    taken = 100 * sum(pod.demand for pod in some) / of.capacity
+    assert taken <= bounds.packing_bound(of.nodes, coming, some).percent + 1e-6
+    first_out = coming[let_in.index(False)]
+    with pytest.raises(bounds.BoundFailed, match="no room"):
+        bounds.packing_bound(of.nodes, coming, [*some, first_out])
+
+
 @pytest.mark.parametrize("policy", ["windlass", "fgd"])
 def test_no_run_exceeds_what_moves_could_make_of_it(policy: str):
     pytest.importorskip("scipy")

@@ -28,6 +28,8 @@ from windlass.sim.traces.openb import OpenbNode, OpenbPod
 INSTALL = "pip install 'windlass[optimal]'"
 TINY = 1e-7
 ROUNDS = 2000
+BATCH = 256
+"""So many pods that come are asked about at once, then in halves."""
 DEAR = 100.0 * WHOLE
 """What it costs the solver to leave one card's worth of what runs without a place, in milli."""
 Pattern = tuple[tuple[int, int], ...]
@@ -93,11 +95,55 @@ def packing_bound(
     raise BoundFailed(f"no end after {ROUNDS} rounds")
 
 
-def _kinds(coming: Iterable[OpenbPod], running: Iterable[OpenbPod]) -> list[_Kind]:
-    counted, kept = (
-        Counter((pod.gpus, pod.gpu_milli, pod.cpu_milli) for pod in pods if pod.demand)
-        for pods in (coming, running)
+def repacked(nodes: Sequence[OpenbNode], coming: Sequence[OpenbPod]) -> list[bool]:
+    """Who is let in by a scheduler that turns nothing away which fits, and moves all that runs for every pod that
+    comes, at no cost: by the same program, so with nodes, memory and models left out. No bound for schedulers that
+    miss the one or other pod, as all do, but as far as moves go. Raises :class:`OptimalMissing`,
+    :class:`BoundFailed`."""
+    solve = _solver()
+    cards, cpu = sum(node.gpus for node in nodes), sum(node.cpu_milli for node in nodes)
+    names = sorted({_kind_of(pod) for pod in coming if pod.demand})
+    patterns: dict[Pattern, None] = dict.fromkeys(
+        ((at, WHOLE // milli),) for at, (_, milli, _) in enumerate(names)
     )
+    running: Counter[tuple[int, int, int]] = Counter()
+    full: set[tuple[int, int, int]] = set()
+    """Of these one more does not fit, nor ever will: what runs only grows."""
+
+    def fits(more: Sequence[OpenbPod]) -> bool:
+        wanted = running + Counter(map(_kind_of, more))
+        kinds = [_Kind(kind[0], kind[1], kind[2] / kind[0], *[wanted[kind] * kind[0]] * 2) for kind in names]
+        for _ in range(ROUNDS):
+            _, card_price, cpu_price, prices, homeless = solve(kinds, list(patterns), cards, cpu)
+            if homeless <= TINY:
+                return True
+            worth = [kind.milli - kind.cpu * cpu_price - prices[at] for at, kind in enumerate(kinds)]
+            found = [pattern for pattern in _best(kinds, worth, card_price) if pattern not in patterns]
+            if not found:
+                return False
+            patterns.update(dict.fromkeys(found))
+        raise BoundFailed(f"no end after {ROUNDS} rounds")
+
+    def let_in(some: Sequence[OpenbPod]) -> list[bool]:
+        those = [pod for pod in some if pod.demand and _kind_of(pod) not in full]
+        if not those or fits(those):
+            running.update(map(_kind_of, those))
+            return [not pod.demand or _kind_of(pod) not in full for pod in some]
+        if len(some) == 1:
+            full.add(_kind_of(some[0]))
+            return [False]
+        half = len(some) // 2
+        return let_in(some[:half]) + let_in(some[half:])
+
+    return [one for at in range(0, len(coming), BATCH) for one in let_in(coming[at : at + BATCH])]
+
+
+def _kind_of(pod: OpenbPod) -> tuple[int, int, int]:
+    return pod.gpus, pod.gpu_milli, pod.cpu_milli
+
+
+def _kinds(coming: Iterable[OpenbPod], running: Iterable[OpenbPod]) -> list[_Kind]:
+    counted, kept = (Counter(_kind_of(pod) for pod in pods if pod.demand) for pods in (coming, running))
     return [
         _Kind(gpus, milli, cpu / gpus, number * gpus, kept[gpus, milli, cpu] * gpus)
         for (gpus, milli, cpu), number in sorted(counted.items())

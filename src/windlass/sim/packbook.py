@@ -7,6 +7,7 @@ cards that nobody names are the first free ones: which they are makes no differe
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from statistics import fmean
 
 from windlass.plugins.fragmentation import Mix
 from windlass.sim.jobs import WHOLE
@@ -37,7 +38,8 @@ class PackBook:
         self._seats: dict[int, Placed] = {}
         self._fragments: list[int] | None = None
         self._sum = 0
-        self._cells: dict[int, tuple[float, float, int]] = {}
+        self._cells: dict[int, list[tuple[float, float, float]]] = {}
+        """Percent arrived → what is allocated, fragmented and was moved, moment by moment."""
 
     def enter(self, pod: OpenbPod, placed: Placed | None, moved: Sequence[Moved] = ()) -> None:
         """One pod came, and got its place or (``None``) none. ``moved``: who was moved for it."""
@@ -74,17 +76,22 @@ class PackBook:
                 self._note(point)
 
     def _note(self, percent: int) -> None:
-        allocated, fragmented = self._now()
-        sums = self._cells.get(percent, (0.0, 0.0, 0))
-        self._cells[percent] = (sums[0] + allocated, sums[1] + fragmented, sums[2] + 1)
+        self._cells.setdefault(percent, []).append(self._now())
 
     def allocated(self) -> dict[int, float]:
         """Percent arrived → percent of the capacity that is allocated. A point that was not reached is left out."""
-        return {at: cell[0] / cell[2] for at, cell in sorted(self._cells.items())}
+        return self._means(0)
 
     def fragmented(self) -> dict[int, float]:
         """The same of what is fragmented."""
-        return {at: cell[1] / cell[2] for at, cell in sorted(self._cells.items())}
+        return self._means(1)
+
+    def migrated(self) -> dict[int, float]:
+        """The same of what was moved by then, in percent of what runs."""
+        return self._means(2)
+
+    def _means(self, which: int) -> dict[int, float]:
+        return {at: fmean(moment[which] for moment in cell) for at, cell in sorted(self._cells.items())}
 
     def _leave(self, number: int) -> None:
         pod, (node, cards) = self._pods[number], self._seats.pop(number)
@@ -117,9 +124,10 @@ class PackBook:
         free = self.free[node]
         return self._mix.fragment(self._groups[node], self._mix.level(self.cpu[node]), free) if free else 0
 
-    def _now(self) -> tuple[float, float]:
+    def _now(self) -> tuple[float, float, float]:
         if self._fragments is None:
             self._fragments = [self._fragment(node) for node in range(len(self.cpu))]
             self._sum = sum(self._fragments)
         part = 100.0 / self.capacity
-        return part * self.taken, part * self._sum / max(self._mix.total, 1)
+        fragmented = part * self._sum / max(self._mix.total, 1)
+        return part * self.taken, fragmented, 100.0 * self.moved / max(self.taken, 1)

@@ -67,7 +67,10 @@ class Packed:
     allocation_percent: Mapping[int, float]
     fragmented_percent: Mapping[int, float]
     migrated_percent: float = 0.0
+    """Of what runs in the end."""
     seconds: float = 0.0
+    migrated_by: Mapping[int, float] = field(default_factory=dict[int, float])
+    """Percent arrived → percent of what runs then that was moved by then."""
 
     @property
     def figures(self) -> dict[str, object]:
@@ -80,6 +83,7 @@ class Packed:
             "allocation_percent": {str(at): round(v, 3) for at, v in self.allocation_percent.items()},
             "fragmented_percent": {str(at): round(v, 3) for at, v in self.fragmented_percent.items()},
             "migrated_percent": round(self.migrated_percent, 3),
+            "migrated_percent_by": {str(at): round(v, 3) for at, v in self.migrated_by.items()},
             "seconds": round(self.seconds, 3),
         }
 
@@ -154,6 +158,7 @@ def pack(
         book.fragmented(),
         100.0 * book.moved / max(book.taken, 1),
         seconds,
+        book.migrated(),
     )
 
 
