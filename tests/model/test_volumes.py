@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kubeobjects import node, pod
 
-from windlass.api.views import decode_claim, decode_storage_capacity
+from windlass.api.views import decode_claim, decode_node, decode_storage_capacity
 from windlass.engine import deltas
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -277,6 +277,18 @@ def test_a_volume_that_exists_is_given_to_one_claim() -> None:
     assert write.body["spec"]["claimRef"]["name"] == "a"
     assert found.model.storage_writes("default/b", "n1") == []
     assert found.model.storage_writes("default/a", "n1") == [write]
+    # The binding failed, its pod goes elsewhere, and its claim is bound there: the first is free.
+    found.model.upsert_node(decode_node(msgspec.json.encode(node("n2"))))
+    found.model.take()
+    (elsewhere,) = found.model.storage_writes("default/a", "n2")
+    assert elsewhere.name == "far"
+    assert found.model.storage_writes("default/b", "n1") == []  # the first patch may be on its way still
+    found.model.upsert_storage(_claim_view(claim("a", **named, volumeName="far")))
+    assert found.model.storage._given == {"far": "default/a"}
+    (now,) = found.model.storage_writes("default/b", "n1")
+    assert (now.name, now.body["spec"]["claimRef"]["name"]) == ("near", "b")
+    found.model.remove_storage(_claim_view(claim("b", **named)))
+    assert found.model.storage._given == {"far": "default/a"}
 
 
 def _claim_view(obj: dict[str, Any]):

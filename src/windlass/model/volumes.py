@@ -67,7 +67,7 @@ class VolumeBook:
         """Whether the server has claims and classes of them and lets them be read: what is not there does not exist."""
         self._provides: bool | None = None
         self._given: dict[str, str] = {}
-        """Volume → the claim that it was given to, until the volume itself shows it."""
+        """Volume → the claim that it was given to, until the volume itself shows it, or the claim needs it no more."""
 
     def serve(self) -> None:
         """See :attr:`served`."""
@@ -78,6 +78,8 @@ class VolumeBook:
         self._provides = None
         match item:
             case views.Claim():
+                if item.volume:
+                    self._take_back(item.key, item.volume)
                 return _put(self.claims, item.key, item)
             case views.Volume():
                 if item.claim:
@@ -99,6 +101,7 @@ class VolumeBook:
         self._provides = None
         match item:
             case views.Claim():
+                self._take_back(item.key)
                 return self.claims.pop(item.key, None) is not None
             case views.Volume():
                 self._given.pop(item.name, None)
@@ -148,6 +151,12 @@ class VolumeBook:
                 annotations = {SELECTED_NODE: node.name}
                 found.append(StorageWrite(namespace, name, {"metadata": {"annotations": annotations}}))
         return found
+
+    def _take_back(self, claim: str, has: str = "") -> None:
+        """The claim is bound to what it ``has``, or gone: what it was given besides is free. (Before then it may be on
+        its way to what it was given first.)"""
+        if self._given:
+            self._given = {name: to for name, to in self._given.items() if to != claim or name == has}
 
     def _need(self, key: str) -> VolumeNeed | None:
         claim = self.claims.get(key)
