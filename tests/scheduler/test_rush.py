@@ -153,3 +153,20 @@ async def test_that_a_pod_waits_no_more_is_told_after_the_rush(api: SchedulerApi
         await running.settle(2.5)
         there = (api.object(PODS, "default/alone") or {})["metadata"]["annotations"]
         assert "windlass.dev/explanation" not in there
+
+
+async def test_in_a_rush_there_are_fewer_cycles(api: SchedulerApi) -> None:
+    async with Running(api) as running:
+
+        async def cycles() -> int:
+            before = running.service.last_decision.cycle
+            for i in range(CROWD - 4):
+                api.add(pod(f"one-{before}-{i}"))
+                await running.settle(0.02)
+            return running.service.last_decision.cycle - before
+
+        calm = await cycles()
+        await crowd(api, running, 1.0)
+        assert await cycles() < calm / 2
+        await running.settle()
+        assert len(api.bound()) == len(api.objects(PODS))

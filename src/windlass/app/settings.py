@@ -100,7 +100,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "scheduler.debounceSeconds",
         0.003,
-        "changes are collected for so long before a cycle",
+        "changes are collected for so long before a cycle, in a rush for 0.05 s at least",
         live=True,
         roles=SCHEDULER,
         least=0,

@@ -23,9 +23,9 @@ class SchedulerOptions:
     """Times in seconds. ``beside``: schedulers that still run and hand their queues over one by one
     (:mod:`windlass.model.adoption`).
 
-    ``debounce_seconds``: how long changes are collected before a cycle. ``assume_seconds``: after this a
-    bind that was not seen is looked up. ``gang_seconds``: how long a gang may stand between its first
-    bind and its minimum without progress before its bound members are evicted. ``quiet_seconds``: so long
+    ``debounce_seconds``: how long changes are collected before a cycle, longer in a rush. ``assume_seconds``: after
+    this a bind that was not seen is looked up. ``gang_seconds``: how long a gang may stand between its first bind
+    and its minimum without progress before its bound members are evicted. ``quiet_seconds``: so long
     must a group have waited before its reason is written; ``rewrite_seconds`` lies between two writes of it,
     ``pod_rewrite_seconds`` on its pods. ``wait_for_group``: scheduler names whose bare pods get their
     PodGroup from somebody else. ``policy``: what the scheduler begins with;

@@ -43,7 +43,7 @@ class Returns:
     def pod_changed(self, old: views.Pod | None, new: views.Pod | None) -> None:
         """The informer shows a change of a pod; the model has it already."""
         crew = self._crew
-        if old is None:
+        if old is None and not crew.takes_over:  # what was there before does not come
             crew.rush.count()
         crew.ledger.change(old, new)
         crew.courtesy.change(old, new, crew.clock.monotonic())

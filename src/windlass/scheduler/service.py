@@ -70,6 +70,8 @@ log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
 STAND_BY_SECONDS = 5.0
 WIND_DOWN_LOOK_SECONDS = 0.02
+RUSH_CYCLE_SECONDS = 0.05
+"""So long are changes collected at least in a rush: a cycle for each few pods costs more than it gives."""
 _ONCE = RetryPolicy(attempts=1)
 
 
@@ -361,7 +363,8 @@ class SchedulerService:
         pause: float | None = 0.0
         while True:
             await wait_for(self._wake, self._clock, pause)
-            await self._clock.sleep(self.options.debounce_seconds)
+            collecting = self.options.debounce_seconds
+            await self._clock.sleep(max(collecting, RUSH_CYCLE_SECONDS) if self._rush() else collecting)
             if self._ends:
                 return
             self._wake.clear()
