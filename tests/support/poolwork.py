@@ -1,0 +1,25 @@
+"""What the tests of ``kits.pool`` have done in processes: found there by its name."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from time import sleep
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def hearing(_: int) -> str:
+    """What becomes of Ctrl-C."""
+    return signal.getsignal(signal.SIGINT).name  # type: ignore[union-attr]
+
+
+def awaits(file: str) -> str:
+    """Until there is such a file; fails for none."""
+    if not file:
+        raise ValueError("it fails")
+    while not Path(file).exists():
+        sleep(0.01)
+    return file
