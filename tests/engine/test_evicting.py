@@ -26,6 +26,33 @@ def preempting(*gpus: int) -> Arena:
     return a
 
 
+# ---------------------------------------------------------------------- what is kept between cycles
+
+
+def test_what_is_confirmed_after_a_claim_is_known_to_the_next() -> None:
+    a = preempting(1, 1).runs("weak", "q", "n1:1", priority=40).waits("low", "q", 1, priority=40)
+    a.world.cycle(confirm=False)  # low is bound, and nobody knows yet whether that holds
+    a.waits("high", "q", 1, priority=60).cycle(follow=False)
+    assert a.evicted == {"weak-0"}
+    a.waits("higher", "q", 1, priority=60).cycle(follow=False)
+    assert a.evicted == set()
+    a.world.confirm()
+    a.cycle(follow=False)
+    assert a.evicted == {"low-0"}
+
+
+def test_a_unit_of_which_something_else_is_said_has_another_place() -> None:
+    a = Arena("allocate", "preempt", dialect=Dialect.VOLCANO).queue("q", deserved=3).node("n0", 3)
+    for name in ("one", "two", "three"):
+        a.runs(name, "q", "n0:1", priority=40)
+    a.waits("high", "q", 1, priority=60).cycle(follow=False)
+    assert a.evicted == {"three-0"}  # the last to start
+    a.cycle(follow=False)
+    a.world.change_task("one-0", started=a.world.now)  # it was restarted in its place, and loses least now
+    a.waits("higher", "q", 1, priority=60).cycle(follow=False)
+    assert a.evicted == {"one-0"}
+
+
 # ---------------------------------------------------------------------- transactions
 
 

@@ -341,6 +341,47 @@ def test_whatever_happens_the_books_are_right_and_a_copy_decides_the_same(seed: 
         assert ours.binds == theirs.binds
 
 
+# ---------------------------------------------------------------------- what is remembered
+
+
+def played(seed: int, dialect: Dialect, *, forgetful: bool) -> list[Decision]:
+    """What a crowd comes to, some of which ends, comes anew or is confirmed late. ``forgetful``: nothing that queues
+    offer is kept from one cycle to the next."""
+    rng = random.Random(seed)
+    a = Arena(*ALL, dialect=dialect)
+    a.world.engine.world.policies.offers_last &= not forgetful
+    leaves = tree(a, rng)
+    crowd(a, rng, leaves)
+    a.world.overcommitted = True
+    found = [a.cycle()]
+    for number in range(12):
+        match rng.randrange(4):
+            case 0:
+                a.waits(f"x{number}", rng.choice(leaves), rng.choice((1, 2, 3)), **_standing(rng, 1))
+            case 1 if running := sorted(a.running()):
+                gone = rng.choice(running)
+                for key in [t.key for t in a.world.tasks.values() if t.group == f"{NAMESPACE}/{gone}"]:
+                    a.world.remove_task(key.removeprefix(f"{NAMESPACE}/"))
+            case 2:
+                a.queue(rng.choice(leaves), deserved=rng.choice((0, 1, 3)), weight=rng.randint(0, 2))
+            case _:
+                a.world.confirm()
+        a.decision = a.world.cycle(confirm=rng.random() < 0.6)
+        if rng.random() < 0.7:
+            a.follow()
+        found.append(a.decision)
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(SEEDS, st.sampled_from((Dialect.KAI, Dialect.VOLCANO)))
+def test_what_queues_offer_is_kept_as_it_would_be_asked_anew(seed: int, dialect: Dialect) -> None:
+    kept, anew = (played(seed, dialect, forgetful=forgetful) for forgetful in (False, True))
+    assert [(d.evictions, d.nominations, d.binds) for d in kept] == [
+        (d.evictions, d.nominations, d.binds) for d in anew
+    ]
+
+
 # ---------------------------------------------------------------------- moving
 
 

@@ -123,10 +123,13 @@ class Core:
         self.world.budgets.tidy(now)
         news = self._budgets_changed()
         improved = frozenset(self.world.table.improved)
+        restated, self.world.ledger.restated = self.world.ledger.restated, {}
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved, varied)
         ctx.stirred = self._evicts and (
             bool(improved or self.world.queues.changed or news) or any(g.active for g in ctx.touched.values())
         )
+        if self._evicts:
+            self._machinery.running.note(restated)
         for action in self._actions:
             action.run(ctx)
         if not self._allocates:

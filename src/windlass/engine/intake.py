@@ -186,6 +186,8 @@ class Intake:
             self._replace(entry, task)
             return
         entry.task = task
+        if entry.group is not None:
+            self._ledger.restated[entry.group.key] = entry.group
         if known.started != task.started and entry.group is not None and entry.group.timed:
             self._ledger.ends.stir(entry.group)
         if (known.preemptible, known.critical, known.budgets) != (

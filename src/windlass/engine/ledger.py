@@ -39,6 +39,8 @@ class Ledger:
         self.confirmed = 0
         """Counts the placements that the world has confirmed, since what is confirmed may be asked to go; and the
         changes of what protects tasks from that."""
+        self.restated: dict[str, GroupEntry] = {}
+        """Groups of which a task that was known was reported again since the engine last looked."""
         self.leaving: dict[str, TaskEntry] = {}
         """Tasks that terminate: what they hold is being given back."""
         self.zones = Zones(table, policies, self.leaving)

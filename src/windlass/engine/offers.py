@@ -1,17 +1,20 @@
 """Units that could be taken, and what queues offer of them.
 
-A unit is what goes together (:mod:`windlass.engine.units`). While one claim after the other is served, what a
-queue offers is kept sorted; only groups that gave something are looked at again.
+A unit is what goes together (:mod:`windlass.engine.units`). What a queue offers is kept sorted; only groups of
+which something has changed (:meth:`~windlass.engine.running.RunningGroups.since`) are looked at again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.spi.victims import Claim, Terms, VictimUnit
+
+MOST_KEPT = 50_000
+"""So many places are kept for claims to come."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,15 +48,16 @@ Places = list[tuple[Any, str, Unit]]
 
 @dataclass(slots=True)
 class Offer:
-    """The first units of the groups of one queue, sorted. ``stale``: groups that have changed since."""
+    """The first units of the groups of one queue, sorted. ``wake_at``: when time alone changes it. ``seen``: how many
+    changes of groups it knows of."""
 
     first: Places
     wake_at: float | None
-    stale: dict[str, GroupEntry] = field(default_factory=dict)
+    seen: int
 
 
 class Pool:
-    """What queues offer to claims of one kind, kept while one claim after the other is served.
+    """What queues offer to claims of one kind.
 
     Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
     kind: its action, its queue, its group's API and priority, and the time.
@@ -61,15 +65,26 @@ class Pool:
 
     def __init__(self) -> None:
         self._kinds: dict[Hashable, dict[str, Offer]] = {}
+        self._state: Hashable = None
+
+    def renew(self, state: Hashable) -> None:
+        """Before claims are made. What was offered in another state (what units' standing depends on beside their
+        groups) is forgotten, and so is what was asked for longest ago where that is much."""
+        if state != self._state:
+            self._kinds.clear()
+            self._state = state
+        if len(self._kinds) > 1:
+            sizes = {kind: sum(len(o.first) for o in known.values()) for kind, known in self._kinds.items()}
+            total = sum(sizes.values())
+            for kind, size in sizes.items():
+                if total <= MOST_KEPT:
+                    break
+                del self._kinds[kind]
+                total -= size
 
     def offers(self, claim: Claim, terms: Terms) -> dict[str, Offer]:
         """Those for the claim's kind, by queue."""
         kind = (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms)
-        return self._kinds.setdefault(kind, {})
-
-    def touch(self, groups: Iterable[GroupEntry]) -> None:
-        """The groups hold something else now."""
-        changed = {group.key: group for group in groups}
-        for offers in self._kinds.values():
-            for offer in offers.values():
-                offer.stale.update(changed)
+        found = self._kinds.pop(kind, {})
+        self._kinds[kind] = found  # the last that was asked for
+        return found

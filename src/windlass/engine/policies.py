@@ -100,6 +100,10 @@ class Policies:
         self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
+        self.offers_last = all(
+            getattr(p, "lasting", False) for p in (*self.victim_filters, *self.victim_orders)
+        )
+        """Whether who may be taken, and in which order, changes with nothing but what is taken and queues' rules."""
         self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
         """Whether some rule on what may go counts PodDisruptionBudgets."""
         self.time_sharing = next((p for p in reversed(plugins) if isinstance(p, TimeSharing)), None)

@@ -95,6 +95,32 @@ def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
     return counts
 
 
+def packs(free: NDArray[np.int64], column: int, size: int, wanted: int, movable: Iterable[TaskEntry]) -> bool:
+    """Whether ``wanted`` tasks of ``size`` could be had by moving others, as far as one resource tells.
+
+    ``free``: :func:`future_free`. A node with ``a`` units to give has ``a // size`` slots of that size, and a task of
+    ``b`` units takes ``b // size`` of them at least, wherever it goes; so there have to be enough slots, on nodes
+    with all of ``movable`` gone, for them and what is wanted. (Fekete, Schepers, "New classes of fast lower bounds for
+    bin packing problems", Mathematical Programming 91, 2001: a dual feasible function.)
+    """
+    lifted: dict[int, int] = {}
+    held: dict[TaskClass, int] = {}
+    for entry in movable:
+        cls = entry.cls
+        units = held.get(cls)
+        if units is None:
+            cls.fit_vector()
+            units = held[cls] = int(cls.vector[column])
+        wanted += units // size
+        lifted[entry.row] = lifted.get(entry.row, 0) + units
+    cells = free[:, column]
+    slots = int((np.maximum(cells, 0) // size).sum())
+    for row, units in lifted.items():
+        there = int(cells[row])
+        slots += max(there + units, 0) // size - max(there, 0) // size
+    return slots >= wanted
+
+
 class Room:
     """What one class of tasks finds on the nodes as victims go and are spared again."""
 

@@ -12,6 +12,8 @@ from windlass.engine.groups import GroupEntry
 from windlass.engine.queues import QueueEntry
 
 _MOST_NOTED = 256
+_LONGEST = 8192
+"""So many changes are told of at most; who knows only of earlier ones has to look at all groups."""
 _Level = dict[str, GroupEntry]
 
 
@@ -22,6 +24,9 @@ class RunningGroups:
         self._noted: dict[str, GroupEntry] = {}
         self._home: dict[str, tuple[str, int]] = {}
         """Group → the queue and priority under which it stands in ``_by_queue``."""
+        self._changes: list[GroupEntry] = []
+        self._forgotten = 0
+        """How many changes there were before those."""
 
     def of(self, queue: QueueEntry) -> Mapping[str, GroupEntry]:
         """The groups of a leaf queue that hold something, as of the last :meth:`update`."""
@@ -63,8 +68,28 @@ class RunningGroups:
             self._by_queue = {}
             touched = self._groups.values()
         noted, self._noted = self._noted, {}
-        for group in (*noted.values(), *touched):
+        groups = (*noted.values(), *touched)
+        for group in groups:
             self._place(group, self._by_queue)
+        self.tell(groups)
+
+    def tell(self, groups: Iterable[GroupEntry]) -> None:
+        """Something of the groups has changed, be it only until the next :meth:`update`."""
+        self._changes += groups
+        if len(self._changes) > _LONGEST:
+            self._forgotten += len(self._changes)
+            self._changes.clear()
+
+    @property
+    def seen(self) -> int:
+        """How many changes there have been."""
+        return self._forgotten + len(self._changes)
+
+    def since(self, seen: int) -> dict[str, GroupEntry] | None:
+        """The groups that have changed after so many changes, as they are now; ``None`` if that is not known."""
+        if seen < self._forgotten:
+            return None
+        return {group.key: group for group in self._changes[seen - self._forgotten :]}
 
     def _place(self, group: GroupEntry, by_queue: dict[str, dict[int, _Level]]) -> None:
         spec, queue = group.group, group.queue

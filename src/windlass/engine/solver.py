@@ -22,7 +22,7 @@ from windlass.engine.moves import Mover
 from windlass.engine.offers import Unit
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
-from windlass.engine.room import Leftover, Room, lacking
+from windlass.engine.room import Leftover, Room, lacking, packs
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step, whole_step
@@ -58,7 +58,12 @@ class Solver:
         if terms.move is Move.MUST:
             if not self._enough(claim, step):
                 return None
-            candidates.look_only_at(self._nearby(step) if terms.only is None else self._named(terms.only))
+            if terms.only is not None:
+                candidates.look_only_at(self._named(terms.only))
+            elif self._world.table.height > NODES + step.members:
+                candidates.look_only_at(self._nearby(step))
+            if terms.groups and not self._packs(candidates, terms.groups, group, step):
+                return None
         elif candidates.unsorted and not candidates.queues():
             return None  # as everybody's going would not help, nobody is asked anything
         bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
@@ -179,15 +184,37 @@ class Solver:
         counted by card is left out: there, and of cards of which somebody has a part, moving puts parts on
         fewer cards."""
         table = self._world.table
-        columns, left = table.resources.codes, self._leftover.sums()
-        by_card: set[str] = set()
-        for run in step.runs:
-            if run.cls.needs.devices:
-                by_card |= set(run.cls.request) - {name for name, _ in run.cls.needs.node_request}
-        if table.cards.parted:
-            by_card |= set(table.cards.resources)
+        columns, left, by_card = table.resources.codes, self._leftover.sums(), self._by_card(step)
         asked = ((name, n) for name, n in claim.request.items() if name in columns and name not in by_card)
         return all(left[columns[name]] >= n for name, n in asked)
+
+    def _by_card(self, step: Step) -> set[str]:
+        """The resources of which sums by node do not tell what moving can put together."""
+        cards, found = self._world.table.cards, set[str]()
+        for run in step.runs:
+            if run.cls.needs.devices:
+                found |= set(run.cls.request) - {name for name, _ in run.cls.needs.node_request}
+        if cards.parted:
+            found |= set(cards.resources)
+        return found
+
+    def _packs(self, candidates: Candidates, limit: int, group: GroupEntry, step: Step) -> bool:
+        """Whether the step, and those of the first groups that may be moved for it, could all have a place:
+        by each resource alone, so that most searches in vain are not begun."""
+        if len(step.runs) != 1 or group.promises:
+            return True
+        table, cls = self._world.table, step.runs[0].cls
+        cls.fit_vector()
+        free, uncounted = self._leftover.free(), self._by_card(step)
+        wanted = 1 if step.extra else step.members
+        movable = list(candidates.leading(limit))
+        for name, units in cls.items:
+            column = table.resources.codes.get(name)
+            if units <= 0 or column is None or name in uncounted:
+                continue
+            if not packs(free, column, units, wanted, movable):
+                return False
+        return True
 
     def _possible(self, candidates: Candidates, group: GroupEntry, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""

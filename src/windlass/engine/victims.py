@@ -54,6 +54,7 @@ class Candidates:
         terms: Terms,
         pool: Pool | None = None,
     ) -> None:
+        """``pool``: what is known of earlier claims, renewed for this moment."""
         self._offers = (pool or Pool()).offers(claim, terms)
         self._world = world
         self._running = running
@@ -64,6 +65,7 @@ class Candidates:
             claim.held(queue)
         self._only: dict[str, list[GroupEntry]] | None = None
         """Queue → the groups to look at; ``None`` for all."""
+        self._queues: list[QueueEntry] | None = None
         self.wake_at: float | None = None
         """When time alone makes another unit available, as far as units were looked at."""
 
@@ -75,7 +77,12 @@ class Candidates:
     # ------------------------------------------------------------------ who there is
 
     def queues(self) -> list[QueueEntry]:
-        """The leaf queues in which victims may be looked for."""
+        """The leaf queues in which victims may be looked for, as the claim finds them."""
+        if self._queues is None:
+            self._queues = self._open_queues()
+        return self._queues
+
+    def _open_queues(self) -> list[QueueEntry]:
         claim, world = self._claim, self._world
         own = claim.path[0].name
         if self._terms.scope is Scope.OWN_QUEUE:
@@ -197,6 +204,19 @@ class Candidates:
                         if _takeable(entry):
                             yield entry
 
+    def leading(self, limit: int) -> Iterator[TaskEntry]:
+        """The tasks that could be taken of the first ``limit`` groups of each queue: whoever is among the first of
+        all is among them."""
+        own = self._claim.group.key
+        for queue in self.queues():
+            left = limit
+            for _, key, unit in self._offered_by(queue):
+                if key != own:
+                    yield from (entry for entry in unit.group.tasks.values() if _takeable(entry))
+                    left -= 1
+                    if not left:
+                        break
+
     def _groups(self, queue: QueueEntry) -> Iterator[GroupEntry]:
         """The running groups of a queue that are looked at."""
         if self._only is None:
@@ -260,31 +280,53 @@ class Candidates:
 
     def _first_units(self, queue: QueueEntry, without: Collection[str]) -> Places:
         """The first units of a queue's groups, as a heap of the caller's own."""
-        shared = self._only is None or _MOST * len(self._only.get(queue.name, ())) >= self._running.count(
-            queue
-        )
-        offer = self._offers.get(queue.name) if shared else None
-        if offer is None:
-            before, self.wake_at = self.wake_at, None
-            groups = self._running.within(queue, self._terms.below) if shared else self._groups(queue)
-            offer = Offer(sorted(self._entries(groups), key=_place), self.wake_at)
-            self.wake_at = before
-            if shared:
-                self._offers[queue.name] = offer
-        elif offer.stale:
-            stale, offer.stale = offer.stale, {}
-            offer.first = [place for place in offer.first if place[1] not in stale]
-            for place in self._entries(stale.values()):
-                if place[2].group.queue is queue:
-                    insort(offer.first, place, key=_place)
-        self._note_wake(offer.wake_at)
-        first, own = offer.first, self._claim.group.key
-        if self._only is not None and shared:
-            only = {group.key for group in self._only[queue.name]}
-            first = [place for place in first if place[1] in only]
+        first, own = self._offered_by(queue), self._claim.group.key
         if without or self._world.groups[own].active:
             return [place for place in first if place[1] != own and place[1] not in without]
         return first.copy()
+
+    def _offered_by(self, queue: QueueEntry) -> Places:
+        """The first units of a queue's groups that are looked at, sorted. Not to be changed."""
+        if self._only is None:
+            return self._offer(queue).first
+        only = self._only.get(queue.name, ())
+        if _MOST * len(only) >= self._running.count(queue):
+            keys = {group.key for group in only}
+            return [place for place in self._offer(queue).first if place[1] in keys]
+        places, moment = self._looked_at(only)
+        self._note_wake(moment)
+        return places
+
+    def _offer(self, queue: QueueEntry) -> Offer:
+        """What the queue offers to claims of this kind, as of now."""
+        running, offer = self._running, self._offers.get(queue.name)
+        seen = running.seen
+        stale: Mapping[str, GroupEntry] | None = {}
+        if offer is not None and offer.seen != seen:
+            stale = running.since(offer.seen)
+        if offer is None or stale is None or (offer.wake_at is not None and offer.wake_at <= self._claim.now):
+            offer = Offer(*self._looked_at(running.within(queue, self._terms.below)), seen)
+            self._offers[queue.name] = offer
+        elif stale:
+            places, moment = self._looked_at(
+                g for g in stale.values() if g.active > 0 and g.group and g.queue is queue
+            )
+            if places or any(place[1] in stale for place in offer.first):
+                offer.first = [place for place in offer.first if place[1] not in stale]
+                for place in places:
+                    insort(offer.first, place, key=_place)
+            if moment is not None and (offer.wake_at is None or moment < offer.wake_at):
+                offer.wake_at = moment
+        offer.seen = seen
+        self._note_wake(offer.wake_at)
+        return offer
+
+    def _looked_at(self, groups: Iterable[GroupEntry]) -> tuple[Places, float | None]:
+        """The first units of groups, sorted, and when time alone changes that."""
+        before, self.wake_at = self.wake_at, None
+        places, moment = sorted(self._entries(groups), key=_place), self.wake_at
+        self.wake_at = before
+        return places, moment
 
     def _entries(self, groups: Iterable[GroupEntry]) -> Iterator[tuple[Any, str, Unit]]:
         below = self._terms.below

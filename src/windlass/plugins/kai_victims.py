@@ -107,6 +107,7 @@ class KaiVictims:
     """Who is spared, who goes first, and which sets may go."""
 
     name = "kai-victims"
+    lasting = True
 
     # ------------------------------------------------------------------ who is spared
 

@@ -73,6 +73,7 @@ class VictimsFor:
         self._inner = inner
         self._action = action
         self.name = str(inner.name)
+        self.lasting = bool(getattr(inner, "lasting", False))
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return claim.action == self._action and self._inner.spares_queue(claim, path)

@@ -27,6 +27,7 @@ class SparedUntil(ABC):
     """A protection that ends at a certain moment for each unit, and speaks of no queue as a whole."""
 
     spares_no_queue = True
+    lasting = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return False
@@ -117,6 +118,7 @@ class DisruptionBudget:
 
     name = "budget"
     spares_no_queue = True
+    lasting = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return False
@@ -137,6 +139,7 @@ class PodBudgets:
 
     name = "pod-budgets"
     spares_no_queue = True
+    lasting = True
 
     def __init__(self) -> None:
         self._budgets: Budgets | None = None
@@ -168,6 +171,7 @@ class OnlyMovable:
 
     name = "only-movable"
     spares_no_queue = True
+    lasting = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return False
@@ -182,6 +186,7 @@ class Reserved:
     """Other queues take nothing from one that is not reclaimable, nor what is guaranteed to one."""
 
     name = "reserved"
+    lasting = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return claim.action == RECLAIM and not path[0].spec.reclaimable

@@ -69,6 +69,7 @@ class WindlassVictims:
 
     name = "windlass-victims"
     dialect = Dialect.VOLCANO
+    lasting = True
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return self.spares_branch(claim, *parting(claim.path, path))
@@ -99,7 +100,7 @@ class WindlassVictims:
         if not _speaks(claim):
             return None
         shape = 0 if unit.spare > 0 else 1
-        return unit.group.priority, shape, _lost_seconds(claim, unit), -unit.group.created
+        return unit.group.priority, shape, -_worked_since(unit), -unit.group.created
 
     def may_take(self, claim: Claim, unit: VictimUnit, taken: Taken) -> bool:
         """Only from queues that hold more than their share at every level below the parting."""
@@ -159,13 +160,13 @@ def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit
     )
 
 
-def _lost_seconds(claim: Claim, unit: VictimUnit) -> float:
-    """For how long the unit has worked since it started or since its last checkpoint."""
+def _worked_since(unit: VictimUnit) -> float:
+    """Since when the unit has worked without a checkpoint: what it does not lose came before. Unix seconds."""
     since = unit.started if unit.started is not None else unit.group.created
     text = unit.group.annotations.get(CHECKPOINTED)
     if text is not None:
         try:
-            since = max(since, timestamps.parse_rfc3339(text))
+            return max(since, timestamps.parse_rfc3339(text))
         except ValueError:
-            return claim.now - since
-    return max(claim.now - since, 0.0)
+            return since
+    return since

@@ -159,6 +159,11 @@ class VictimFilter(Protocol):
 
     A plugin whose answer changes with time alone also has a method ``spared_until(claim, unit)``, which
     says when a unit that it spares is to be looked at again (Unix seconds, or ``None``).
+
+    An attribute ``lasting`` that is true, here and of a :class:`VictimOrder`, promises that what is said of a unit to
+    claims of one action and queue, of groups of one API and priority, changes only with its group and its tasks, with
+    what queues are configured to be, with PodDisruptionBudgets, and at the moments that ``spared_until`` names.
+    Where all promise it, the engine remembers the answers.
     """
 
     name: str

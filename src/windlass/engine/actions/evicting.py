@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -116,7 +116,7 @@ class Evicting:
         due = self._due(ctx)
         if due:
             m.running.update(ctx.touched.values())
-            self._pool = Pool()
+            self._pool.renew(self._standing(ctx.now))
             self._asked, self._stops_left = m.world.budgets.asked, STOPS
             self._serve(ctx, due)
         if self._moments:
@@ -139,6 +139,13 @@ class Evicting:
             if not self._walk(ctx, lines, turns):
                 return
             due = [bucket for line in lines.values() for *_, bucket in sorted(line) if self._lives(bucket)]
+
+    def _standing(self, now: float) -> Hashable:
+        """What, beside groups and named moments, decides on who is offered in which order."""
+        world, lasts = self._machinery.world, self._machinery.policies.offers_last
+        if not lasts or world.budgets.any or world.queues.flavors:
+            return object()
+        return world.queues.version
 
     def _put_off(self, due: list[Bucket]) -> None:
         """Have buckets tried first in the next cycle."""
@@ -375,7 +382,7 @@ class Evicting:
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
             return Outcome(until=candidates.wake_at)
         ctx.touched[group.key] = group
-        self._pool.touch([group, *(unit.group for unit in found)])
+        m.running.tell([group, *(unit.group for unit in found)])
         if not ctx.commit(group):
             return Outcome(until=ctx.now + (PAUSE_SECONDS if group.refusal is not None else 0.0))
         m.enrolment.settle(group, ctx.now)
