@@ -179,6 +179,7 @@ def test_pack_prints_what_the_contract_says(windlass, files):
     [
         (("--policy", "nonsense"), 2, "nonsense"),
         (("--seeds", "5-1"), 2, "5-1"),
+        (("--seeds", "1-99999999"), 2, "too many seeds: 10000 at most"),
         (("--seeds", "x"), 2, "--seeds 42-51"),
     ],
 )

@@ -34,6 +34,8 @@ def test_an_unknown_experiment_or_folder_is_refused(windlass: Run, tmp_path: Pat
     done = windlass("sim", "claims", "--traces", str(tmp_path), "--only", "E2,E99")
     assert done.code == 2
     assert 'there is no experiment "E99"' in done.err
+    done = windlass("sim", "claims", "--traces", str(tmp_path), "--only", " , ")
+    assert (done.code, "--only names no experiment" in done.err) == (2, True)
     done = windlass("sim", "claims", "--traces", str(tmp_path / "x"))
     assert done.code == 2
     assert "is no folder" in done.err

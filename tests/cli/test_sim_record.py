@@ -130,6 +130,7 @@ def test_what_is_wrong_with_the_history_of_slurm_has_the_command_that_prints_it(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--since", "-5h"), "--since -5h: that is to come"),
         (("--since", "lately"), "--since lately: 'lately' is not a duration"),
         (("--sacct", "x", "--unfinished"), "sacct's jobs need an end"),
         (("--sacct", "nowhere.txt"), "nowhere.txt does not exist"),

@@ -42,6 +42,10 @@ def chosen(given: Sequence[str]) -> list[Experiment]:
                 evidence="experiments: " + ", ".join(EXPERIMENTS),
                 remedies=("windlass sim claims --only E2,E5",),
             )
+    if given and not names:
+        raise WindlassError(
+            "WL-USE-400", "--only names no experiment", remedies=("windlass sim claims --only E2,E5",)
+        )
     return [tried for key, tried in EXPERIMENTS.items() if not names or key in names]
 
 

@@ -140,14 +140,16 @@ def chosen_seeds(text: str) -> list[int]:
         match = _SEEDS.fullmatch(part.strip())
         first = int(match[1]) if match else 0
         last = int(match[2]) if match and match[2] else first
-        if match is None or last < first or last - first >= MOST_SEEDS:
-            raise WindlassError(
-                "WL-USE-400",
-                f'"{part.strip()}" is no seed and no range of seeds',
-                remedies=("--seeds 42-51",),
-            )
+        if match is None or last < first:
+            raise _wrong_seeds(f'"{part.strip()}" is no seed and no range of seeds')
+        if last - first >= MOST_SEEDS - len(found):
+            raise _wrong_seeds(f'"{text}" are too many seeds: {MOST_SEEDS} at most')
         found |= dict.fromkeys(range(first, last + 1))
     return list(found)
+
+
+def _wrong_seeds(why: str) -> WindlassError:
+    return WindlassError("WL-USE-400", why, remedies=("windlass sim pack --seeds 42-51",))
 
 
 # ---------------------------------------------------------------------- printing

@@ -39,6 +39,10 @@ def since_of(invocation: Invocation, text: str) -> float:
         raise WindlassError(
             "WL-USE-400", f"--since {text}: {error}", remedies=("windlass sim record --since 30d",)
         ) from None
+    if seconds < 0:
+        raise WindlassError(
+            "WL-USE-400", f"--since {text}: that is to come", remedies=("windlass sim record --since 30d",)
+        )
     return invocation.clock.now() - seconds
 
 
