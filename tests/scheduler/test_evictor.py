@@ -240,6 +240,29 @@ async def test_an_overloaded_server_is_no_budget(fake_clock: FakeClock) -> None:
         assert desk.results == [Result(CLAIM, True)]
 
 
+async def test_an_eviction_that_fails_inside_the_server_does_not_hold_up_its_claimer_for_ever(
+    fake_clock: FakeClock,
+) -> None:
+    """A webhook on evictions that nobody answers: said why, and given up; a gang that is not whole goes on trying."""
+    broken = errors.failure(500, "InternalError", 'failed calling webhook "w": connection refused')
+    guarded = Order("default/a", "u", "PreemptionByScheduler", "room", "default/claimer", True)
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"), pod("b", uid="u", node="n"))
+        desk.api.reject = lambda verb, *_: broken if verb in ("evict", "delete") else None
+        desk.evictor.submit(guarded)
+        desk.evictor.submit(Order("default/b", "u", "GangBindFailed", "not whole"))
+        await desk.pass_time(30)
+        assert desk.results == []
+        assert (desk.waits[0][0], "failed calling webhook" in desk.waits[0][1]) == (guarded, True)
+        await desk.pass_time(70)
+        (result,) = desk.results
+        assert (result.order, result.evicted, result.refused) == (guarded, False, False)
+        desk.api.reject = lambda verb, *_: None
+        await desk.pass_time(60)
+        assert [one.order.key for one in desk.results] == ["default/a", "default/b"]
+        assert desk.evictor._broken == {}
+
+
 async def test_a_later_pod_of_the_same_name_is_not_evicted(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="another", node="n"))

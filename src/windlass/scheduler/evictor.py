@@ -35,6 +35,9 @@ PATIENCE_SECONDS = 15.0
 """So long is a budget that refuses asked again."""
 COOLING_SECONDS = 60.0
 """A pod whose eviction was refused for good is not asked to go again before this has passed."""
+BROKEN_SECONDS = 60.0
+"""An eviction for a claimer that fails inside the server for so long (a webhook that nobody answers) has failed: the
+claimer looks elsewhere, and its room is not kept for ever."""
 log = logs.get("scheduler")
 UNGUARDED = ("stale-gang",)
 """Actions that take away what is worth nothing as it is."""
@@ -117,6 +120,8 @@ class Evictor:
         self._going: set[str] = set()
         """Evicted, but not told yet."""
         self._refusals: dict[str, _Refusal] = {}
+        self._broken: dict[str, float] = {}
+        """Since when evictions fail inside the server."""
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=8)
 
     def submit(self, order: Order) -> None:
@@ -127,6 +132,7 @@ class Evictor:
             return
         self._orders[order.key] = order
         self._going.discard(order.key)
+        self._broken.pop(order.key, None)
         refusal = self._refusals.get(order.key)
         if refusal is not None and (refusal.uid != order.uid or not order.guarded):
             del self._refusals[order.key]
@@ -155,7 +161,12 @@ class Evictor:
             if _refused(error) and not self._given_up(order, error):
                 raise
             several = error.code == 500 and _SEVERAL in error.message
-            if error.code in _AGAIN and not _refused(error) and not several:
+            if (
+                error.code in _AGAIN
+                and not _refused(error)
+                and not several
+                and not self._is_broken(order, error)
+            ):
                 raise
             gone = error.code == 404 or (error.code in (409, 422) and "uid" in error.message.lower())
             if order.guarded and error.code == 409 and not gone:
@@ -189,9 +200,19 @@ class Evictor:
     def _end(self, order: Order, result: Result) -> None:
         del self._orders[order.key]
         self._going.discard(order.key)
+        self._broken.pop(order.key, None)
         if result.evicted:
             self._refusals.pop(order.key, None)
         self._done(result)
+
+    def _is_broken(self, order: Order, error: StatusError) -> bool:
+        """The server failed once more to evict for a claimer; whether that is enough. (Who has to go in any case is
+        asked to go for ever.)"""
+        if error.code != 500 or not order.guarded or order.key in self._going:
+            return False
+        since = self._broken.setdefault(order.key, self._clock.monotonic())
+        self._waits(order, error.message)
+        return self._clock.monotonic() - since >= BROKEN_SECONDS
 
     def _given_up(self, order: Order, error: StatusError) -> bool:
         """A budget said no once more; whether that is enough."""
