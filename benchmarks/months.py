@@ -15,6 +15,7 @@ import argparse
 import json
 import multiprocessing
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from time import process_time
 from typing import NamedTuple
 
@@ -74,6 +75,13 @@ def play(policy: str, trace: str, first: int, nodes: str) -> Played:
     )
 
 
+def alone(policy: str, trace: str, first: int, nodes: str) -> Played:
+    """:func:`play` in a process of its own. What that raises is raised here, and that it ended before its time."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=fresh) as own:
+        return own.submit(play, policy, trace, first, nodes).result()
+
+
 def read_jobs(trace: str) -> list[TraceJob]:
     """The jobs of a trace, or those that the generator makes."""
     return list(read_trace(trace)) if trace else generate(GENERATED, seed=7)
@@ -95,8 +103,7 @@ def main() -> int:
         )
     results: list[Played] = []
     for name in given.policies.split(","):
-        with multiprocessing.get_context("spawn").Pool(1) as own:
-            one = own.apply(play, (name, given.trace, given.first, given.nodes))
+        one = alone(name, given.trace, given.first, given.nodes)
         results.append(one)
         if table:
             print(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,3 +40,10 @@ def test_the_median_of_several_runs_is_held_against_the_goal() -> None:
 
 def test_benchmarks_without_a_goal_add_no_row() -> None:
     assert len(_goals().table([("engine", {})])) == 2
+
+
+def test_a_policy_that_could_not_be_played_is_told_and_not_waited_for() -> None:
+    command = [sys.executable, "-m", "benchmarks.months", "no-such-trace.csv", "--policies", "fifo"]
+    ended = subprocess.run(command, cwd=_PATH.parent.parent, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 1
+    assert "no-such-trace.csv does not exist" in ended.stderr
