@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -58,3 +59,21 @@ async def test_a_kind_of_which_the_server_never_says_anything_holds_nobody_up_fo
         await running.settle(20.0)
         assert "plain" in api.bound()
     assert "does not say whether it has these kinds" in caplog.text
+
+
+async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: SchedulerApi) -> None:
+    """At the start, and by who looks every minute, while the server takes its time."""
+    silent(api, None, 35.0, Unreachable(UNREACHABLE, "it starts"))
+    async with Running(api) as running:
+        await running.settle(1.0)
+        known, feed = api.list, running.service._feed
+
+        async def slow(*args: Any, **options: Any) -> Any:
+            await asyncio.sleep(0)
+            return await known(*args, **options)
+
+        api.list = slow  # type: ignore[method-assign]
+        api.clock.jump(60.0)
+        await asyncio.gather(feed._open_served(), feed._open_served())
+        followed = [informer.resource.qualified for informer in feed._informers]
+        assert len(followed) == len(set(followed)) > 10

@@ -80,7 +80,7 @@ class Feed:
         asked = [known for known in self._optional if known not in self._opened]
         served = await asyncio.gather(*map(self._is_served, asked))
         for resource, there in zip(asked, served, strict=True):
-            if there:
+            if there and resource not in self._opened:  # somebody else may have asked meanwhile
                 self._opened.add(resource)
                 self._follow(resource, self._optional[resource])
         if {resources.STORAGE_CLASSES, resources.PERSISTENT_VOLUME_CLAIMS} <= self._opened:
