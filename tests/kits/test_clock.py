@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from windlass.kits import clock as clock_module
 from windlass.kits.clock import FakeClock, SystemClock
 
 
@@ -55,6 +56,17 @@ def test_a_machine_that_was_suspended_is_as_much_later(monkeypatch: pytest.Monke
         time, "clock_gettime", lambda which: told(which) + night * (which == time.CLOCK_BOOTTIME)
     )
     assert night <= clock.elapsed() - before < night + 60
+
+
+def test_where_the_kernel_does_not_tell_the_other_clock_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(which: int) -> float:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(time, "clock_gettime", refuse)
+    assert clock_module._since_boot() is None
+    monkeypatch.setattr(clock_module, "_SINCE_BOOT", None)
+    before = time.monotonic()
+    assert before <= SystemClock().elapsed() <= time.monotonic()
 
 
 def test_a_fake_machine_is_suspended_without_its_sleepers() -> None:

@@ -29,8 +29,18 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
-_SINCE_BOOT: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-"""Linux' clock that counts suspended time; elsewhere ``monotonic`` has to do."""
+def _since_boot() -> int | None:
+    """Linux' clock that counts suspended time; where there is none ``monotonic`` has to do."""
+    which: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+    try:
+        if which is not None:
+            time.clock_gettime(which)
+    except OSError:
+        return None
+    return which
+
+
+_SINCE_BOOT = _since_boot()
 
 
 class SystemClock:
