@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, nan
 
 import msgspec
 import numpy as np
@@ -17,6 +18,7 @@ from windlass.plugins.gpu_aware import COMMS, COMPUTE, MEMORY, GpuAware, weights
 from windlass.plugins.mix import PATIENCE_SECONDS, Moment, observe
 from windlass.plugins.scarcity import CPU, MODEL, Scarcity, cpu_per_card, demand_by_model
 from windlass.plugins.stranding import strandings
+from windlass.spi.configuration import PluginOption
 from windlass.spi.devices import CardMode
 from windlass.spi.objects import Needs
 from windlass.spi.plugins import Trend
@@ -79,7 +81,9 @@ def test_cards_near_one_another(boxes, held, count, expected):
 def test_parts_add_up_to_the_score_by_their_weights():
     cards = Cards(Box("a", 4, zones=[0, 0, 1, 1]), Box("b", 2))
     cards.put("a", whole(1), 3)
-    plugin = GpuAware(weights_of({"gpuMemoryWeight": 2, "interGPUCommsWeight": 0}))
+    plugin = GpuAware(
+        weights_of(PluginOption("gpu-aware", {}, {"gpuMemoryWeight": 2, "interGPUCommsWeight": 0}))
+    )
     parts = plugin.parts(whole(2), cards.view)
     assert {name: weight for name, (weight, _) in parts.items()} == {MEMORY: 2.0, COMPUTE: 0.8}
     score = plugin.score(whole(2), cards.view)
@@ -94,10 +98,10 @@ def test_pods_without_cards_have_no_score_of_gpu_aware():
     assert GpuAware().trend(whole(1)) is Trend.ANY
 
 
-@pytest.mark.parametrize("given", ["1", True, -1, None])
+@pytest.mark.parametrize("given", ["1", True, -1, None, inf, nan, 1e300])
 def test_a_weight_that_is_none_is_refused(given):
     with pytest.raises(ValueError, match="gpuComputeWeight"):
-        weights_of({"gpuComputeWeight": given})
+        weights_of(PluginOption("gpu-aware", {}, {"gpuComputeWeight": given}))
 
 
 # ---------------------------------------------------------------------- scarcity

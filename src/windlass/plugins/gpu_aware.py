@@ -21,6 +21,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
+from windlass.spi.configuration import PluginOption
 from windlass.spi.devices import CardView, DeviceNeed
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Dialect, Needs
@@ -140,12 +141,6 @@ def _in_whole_set(cards: CardView, free: IntArray) -> BoolArray:
     return found
 
 
-def weights_of(arguments: Mapping[str, object]) -> dict[str, float]:
+def weights_of(option: PluginOption) -> dict[str, float]:
     """The weights that a configuration gives; raises ``ValueError`` for one that is no number of at least 0."""
-    found = dict(WEIGHTS)
-    for part in WEIGHTS:
-        given = arguments.get(f"{part}Weight", found[part])
-        if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
-            raise ValueError(f"gpu-aware: {part}Weight {given!r} is no number of at least 0")
-        found[part] = float(given)
-    return found
+    return {part: option.weight(f"{part}Weight", weight) for part, weight in WEIGHTS.items()}

@@ -19,25 +19,18 @@ Make = Callable[[PluginOption, Collection[Dialect]], list[object]]
 
 
 def _gpu_aware(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
-    weights = weights_of(option.arguments)
+    weights = weights_of(option)
     return [GpuAware(weights, dialects)] if any(weights.values()) else []
 
 
 def _fgd(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
-    weight = _weight(option, 100.0)
+    weight = option.weight("weight", 100.0)
     return [Fgd(weight, dialects)] if weight else []
 
 
 def _scarcity(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:
-    weight = _weight(option, 1.0)
+    weight = option.weight("weight", 1.0)
     return [Scarcity(weight, dialects)] if weight else []
-
-
-def _weight(option: PluginOption, default: float) -> float:
-    given = option.arguments.get("weight", default)
-    if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
-        raise ValueError(f"{option.name}: weight {given!r} is no number of at least 0")
-    return float(given)
 
 
 def _las(option: PluginOption, dialects: Collection[Dialect]) -> list[object]:

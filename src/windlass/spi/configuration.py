@@ -90,6 +90,10 @@ def canonical_switch(name: str) -> str | None:
     return None
 
 
+HEAVIEST = 1 << 53
+"""No score weighs more: sums of weighed scores are still told apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class PluginOption:
     """A plugin of a tier. ``flags``: only what the file names, under canonical names."""
@@ -102,6 +106,15 @@ class PluginOption:
         """Whether a switch is on: as the file says, else its default. ``KeyError`` for no switch."""
         default = SWITCHES[switch]
         return self.flags.get(switch, default)
+
+    def weight(self, name: str, default: float) -> float:
+        """An argument that weighs scores. Raises ``ValueError`` for what is no number from 0 to :data:`HEAVIEST`."""
+        given = self.arguments.get(name, default)
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
+            raise ValueError(f"{self.name}: {name} {given!r} is no number of at least 0")
+        if given > HEAVIEST:
+            raise ValueError(f"{self.name}: {name} {given!r} is more than {HEAVIEST}")
+        return float(given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -423,7 +424,8 @@ def test_the_nearest_queues_give_first() -> None:
 
 @pytest.mark.parametrize(
     ("factor", "wanted", "permitted"),
-    [(None, 7, True), (None, 8, False), ("1.5", 10, True), (1.5, 11, False), (0.5, 7, True), (0.5, 8, False)],
+    [(None, 7, True), (None, 8, False), ("1.5", 10, True), (1.5, 11, False), (0.5, 7, True), (0.5, 8, False)]
+    + [(given, wanted, wanted == 7) for given in (inf, nan, "1e400", 10**400) for wanted in (7, 8)],
 )
 def test_overcommit(factor: object, wanted: int, permitted: bool) -> None:
     """Of 10 GPUs 3 are used and 2 booked; 1.2 times 10 leaves 7."""
