@@ -79,12 +79,15 @@ def _amounts(given: Json | None) -> str:
 def apply(client: BlockingClient, found: Translation, *, dry_run: bool) -> Iterator[str]:
     """Make the queues, and name the queue of namespaces that have one LocalQueue; yields what was done.
 
-    May be repeated. A namespace that names a queue already keeps it.
+    May be repeated. A namespace that names a queue already keeps it; a queue that somebody else has made under the name
+    gets Kueue's amounts, which is told.
     """
     for queue in found.queues:
         name = queue["metadata"]["name"]
+        present = client.find(QUEUES, name)
         client.patch(QUEUES, name, queue, kind="apply", field_manager=MANAGER, force=True, dry_run=dry_run)
-        yield f"queue {name} applied"
+        theirs = present is not None and not _made_here(present)
+        yield f"queue {name} applied{', over one that was there already' if theirs else ''}"
     for namespace in found.namespaces:
         name, wanted = namespace["metadata"]["name"], namespace["metadata"]["annotations"]
         present = client.find(NAMESPACES, name)
@@ -92,6 +95,10 @@ def apply(client: BlockingClient, found: Translation, *, dry_run: bool) -> Itera
             continue
         client.patch(NAMESPACES, name, {"metadata": {"annotations": wanted}}, dry_run=dry_run)
         yield f"namespace {name}: queue {wanted[QUEUE_NAME_VOLCANO]}"
+
+
+def _made_here(queue: Json) -> bool:
+    return any(one.get("manager") == MANAGER for one in queue["metadata"].get("managedFields") or ())
 
 
 # ---------------------------------------------------------------------- queue by queue
