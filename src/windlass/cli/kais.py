@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from windlass.api.annotations import NODE_POOL_KAI
-from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, PODS, Resource
-from windlass.api.views import decode_kai_pod_group, decode_kai_queue, decode_pod, encode
+from windlass.api.resources import CONFIG_MAPS, KAI_POD_GROUPS, KAI_QUEUES, NODES, Resource
+from windlass.api.views import decode_kai_pod_group, decode_kai_queue, encode
 from windlass.cli import peers
 from windlass.cli.installing import DEPLOYMENTS
 from windlass.cli.peers import GOOD, NOTE, STOP, QueueRow, Report, Switch, listed, title
@@ -55,11 +55,9 @@ def preflight(client: BlockingClient) -> Report:
 
 def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -> list[QueueRow]:
     """The queues by name, with what is in them. ``names``: the scheduler names that count."""
-    queues = [decode_kai_queue(encode(obj)) for obj in client.list(KAI_QUEUES).items]
-    groups = [decode_kai_pod_group(encode(obj)) for obj in client.list(KAI_POD_GROUPS).items]
-    found = {kai_key(group): group for group in groups}
-    pods = [decode_pod(encode(obj)) for obj in client.list(PODS).items]
-    mine = [pod for pod in pods if pod.scheduler_name in names]
+    queues = peers.decoded(client, KAI_QUEUES, decode_kai_queue)
+    found = {kai_key(group): group for group in peers.decoded(client, KAI_POD_GROUPS, decode_kai_pod_group)}
+    mine = peers.pods_of(client, names)
     sharing = {group_key(pod) for pod in mine if keeps_cards(pod.annotations)}
     elsewhere = {key for key, group in found.items() if group.pool and not group.adopted}
     return peers.rows(queues, found, mine, staying=(sharing & found.keys()) | elsewhere)

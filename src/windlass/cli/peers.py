@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from windlass.api.annotations import ADOPTED, ADOPTED_REPLICAS
 from windlass.api.errors import StatusError
-from windlass.api.resources import Resource
-from windlass.api.views import KaiPodGroup, KaiQueue, Pod, PodGroup, Queue
+from windlass.api.resources import PODS, Resource
+from windlass.api.views import KaiPodGroup, KaiQueue, Pod, PodGroup, Queue, decode_pod, encode
 from windlass.client.blocking import BlockingClient
 from windlass.model import groups
 from windlass.model.adoption import Peer
 
 Json = dict[str, Any]
+View = TypeVar("View")
 STOP, NOTE, GOOD = "stop", "note", "ok"
 
 
@@ -171,6 +172,16 @@ def rows(
         )
         for queue in sorted(queues, key=lambda queue: queue.name)
     ]
+
+
+def decoded(client: BlockingClient, resource: Resource, decode: Callable[[bytes], View]) -> list[View]:
+    """All objects of a kind, as views."""
+    return [decode(encode(obj)) for obj in client.list(resource).items]
+
+
+def pods_of(client: BlockingClient, names: Collection[str]) -> list[Pod]:
+    """The pods for the schedulers of these names."""
+    return [pod for pod in decoded(client, PODS, decode_pod) if pod.scheduler_name in names]
 
 
 def listed(client: BlockingClient, resource: Resource) -> list[Json] | None:

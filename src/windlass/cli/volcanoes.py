@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, PODS, QUEUES, Resource
-from windlass.api.views import decode_pod, decode_pod_group, decode_queue, encode
+from windlass.api.resources import CONFIG_MAPS, POD_GROUPS, QUEUES, Resource
+from windlass.api.views import decode_pod_group, decode_queue, encode
 from windlass.cli import peers
 from windlass.cli.installing import DEPLOYMENTS
 from windlass.cli.peers import GOOD, NOTE, STOP, QueueRow, Report, Switch, container, flags, listed, title
@@ -46,11 +46,8 @@ def preflight(client: BlockingClient) -> Report:
 
 def queue_rows(client: BlockingClient, names: Sequence[str] = (DEFAULT_NAME,)) -> list[QueueRow]:
     """The queues by name, with what is in them. ``names``: the scheduler names that count."""
-    queues = [decode_queue(encode(obj)) for obj in client.list(QUEUES).items]
-    found = [decode_pod_group(encode(obj)) for obj in client.list(POD_GROUPS).items]
-    pods = [decode_pod(encode(obj)) for obj in client.list(PODS).items]
-    mine = [pod for pod in pods if pod.scheduler_name in names]
-    return peers.rows(queues, {group.key: group for group in found}, mine)
+    found = {group.key: group for group in peers.decoded(client, POD_GROUPS, decode_pod_group)}
+    return peers.rows(peers.decoded(client, QUEUES, decode_queue), found, peers.pods_of(client, names))
 
 
 def label(deployment: Json) -> str:
