@@ -25,6 +25,14 @@ from windlass.sim.replay import Options, replay
 from windlass.sim.traces import formats
 
 COST = RestartCost(7, 30, 60)
+WORDS = {
+    "first_seconds": "first division: {:g} s",
+    "factor": "factor between divisions: {:g}",
+    "prior": "weight of the assumption: {:g} runs",
+    "node": "GPUs that weigh as one more: {:g}",
+    "patience_seconds": "patience: {:g} s",
+    "quantum_seconds": "a start is left alone: {:g} s",
+}
 
 
 def table(trace: str, shape: str) -> Iterator[str]:
@@ -36,7 +44,7 @@ def table(trace: str, shape: str) -> Iterator[str]:
     for field in fields(Tuning):
         for times in (0.5, 2.0):
             value = getattr(Tuning(), field.name) * times
-            tunings[f"{field.name} {value:g}"] = replace(Tuning(), **{field.name: value})
+            tunings[WORDS[field.name].format(value)] = replace(Tuning(), **{field.name: value})
     yield "| parameter | mean wait | p90 | mean wait of jobs ≥ 8 GPUs | mean completion | suspensions per job |"
     yield "|---|---|---|---|---|---|"
     for name, tuning in tunings.items():
