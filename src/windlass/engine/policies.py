@@ -93,6 +93,7 @@ class Policies:
         self.task_orders = [p for p in plugins if isinstance(p, spi.TaskOrder)]
         self.admissions = [p for p in plugins if isinstance(p, spi.Admits)]
         self.claims = [p for p in plugins if isinstance(p, victims.Claims)]
+        self._grants: dict[tuple[str, Dialect], bool] = {}
         self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
         sparing = [p for p in self.victim_filters if not getattr(p, "spares_no_queue", False)]
         self.branch_filters = [p for p in sparing if isinstance(p, victims.SparesBranches)]
@@ -159,6 +160,15 @@ class Policies:
     def scores(self, dialect: Dialect) -> Scores:
         """The scores that count for pods of a dialect."""
         return self._scores[dialect]
+
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        """Whether anybody may grant anything to claims under that name of groups of that API."""
+        known = self._grants.get((action, dialect))
+        if known is None:
+            words = [getattr(plugin, "may_grant", None) for plugin in self.claims]
+            known = any(word is None or word(action, dialect) for word in words)
+            self._grants[action, dialect] = known
+        return known
 
     def rises(self, needs: Needs) -> bool:
         """Whether a node's score never falls as tasks of these needs are added to it."""

@@ -68,6 +68,9 @@ class KaiClaims:
 
     name = "kai-claims"
 
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        return dialect is _KAI
+
     def claims(self, claim: Claim) -> Terms | Denied | None:
         if not _speaks(claim):
             return None

@@ -78,6 +78,9 @@ class Patience:
 
     name = "patience"
 
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        return False
+
     def claims(self, claim: Claim) -> Terms | Denied | None:
         group = claim.group
         if group.never_preempts:

@@ -50,6 +50,9 @@ class WindlassClaims:
     name = "windlass-claims"
     dialect = Dialect.VOLCANO
 
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        return dialect is not _KAI
+
     def claims(self, claim: Claim) -> Terms | Denied | None:
         if not _speaks(claim):
             return None

@@ -142,7 +142,11 @@ class Loot:
 
 @runtime_checkable
 class Claims(Protocol):
-    """Whether a claim may look for victims. The first plugin that grants sets the terms; any denial ends it."""
+    """Whether a claim may look for victims. The first plugin that grants sets the terms; any denial ends it.
+
+    A plugin may have a method ``may_grant(action, dialect)``: false promises that it grants nothing to claims under
+    that name of groups of that API. Where nobody may, nobody is asked.
+    """
 
     name: str
 

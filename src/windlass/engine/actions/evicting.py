@@ -392,7 +392,9 @@ class Evicting:
     def _made(self, ctx: CycleContext, group: GroupEntry) -> tuple[Claim, Terms, Step] | Outcome:
         """A group's claim and what it may do, or that it has none."""
         m, step = self._machinery, group.step
-        if step is None or group.queue is None or self._hopeless(step):
+        if step is None or group.queue is None:
+            return Outcome()
+        if not m.policies.may_grant(self.name, group.spec.dialect) or self._hopeless(step):
             return Outcome()
         if group.promises and is_promised(group, step):
             return Outcome()

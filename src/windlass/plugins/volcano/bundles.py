@@ -47,6 +47,9 @@ class Bundles:
 
     # ------------------------------------------------------------------ who may claim
 
+    def may_grant(self, action: str, dialect: Dialect) -> bool:
+        return _speaks(action, dialect) is not None
+
     def claims(self, claim: Claim) -> Terms | Denied | None:
         action = _action(claim)
         if action is None:
@@ -135,8 +138,12 @@ class Bundles:
 
 def _action(claim: Claim) -> str | None:
     """The action that these rules are for; ``None`` for any other claim."""
-    name = claim.action.removesuffix(SURPLUS)
-    return name if name in (PREEMPT, RECLAIM) and claim.group.dialect is Dialect.VOLCANO else None
+    return _speaks(claim.action, claim.group.dialect)
+
+
+def _speaks(action: str, dialect: Dialect) -> str | None:
+    name = action.removesuffix(SURPLUS)
+    return name if name in (PREEMPT, RECLAIM) and dialect is Dialect.VOLCANO else None
 
 
 def _use(needed: Resources, given: Resources) -> Fraction:

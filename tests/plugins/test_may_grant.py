@@ -1,0 +1,33 @@
+"""Who says that it may grant nothing grants nothing: the engine does not ask it then."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from queueviews import claim, queue
+
+from windlass.plugins.kai_victims import KaiClaims
+from windlass.plugins.protection import Patience
+from windlass.plugins.volcano.bundles import SURPLUS, Bundles
+from windlass.plugins.volcano.tiers import VolcanoTiers
+from windlass.plugins.windlass_victims import WindlassClaims
+from windlass.spi.objects import Dialect
+from windlass.spi.victims import Terms
+
+ACTIONS = ("consolidation", "reclaim", "preempt", "gangreclaim", "gangpreempt", "gangpreempt" + SURPLUS)
+PLUGINS = {
+    type(plugin).__name__: plugin
+    for plugin in (KaiClaims(), WindlassClaims(), Patience(), Bundles(VolcanoTiers([], arguments={})))
+}
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_it_grants_only_where_it_says_that_it_may(name: str) -> None:
+    plugin, granted = PLUGINS[name], 0
+    for action, dialect in product(ACTIONS, Dialect):
+        rich = queue("q", held=0, fair=9, dialect=dialect)
+        terms = isinstance(plugin.claims(claim(action, rich, priority=5)), Terms)
+        granted += terms
+        assert plugin.may_grant(action, dialect) or not terms, (action, dialect)
+    assert bool(granted) is (name != "Patience")
