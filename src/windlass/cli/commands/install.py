@@ -104,13 +104,8 @@ def command(
         if finish:
             raise WindlassError("WL-USE-400", "--adopt kueue stops nothing: Kueue places no pods")
         return _translate(invocation, queues, wait=wait, dry_run=dry_run)
-    if invocation.structured and adopt is not None:
-        raise WindlassError(
-            "WL-USE-400",
-            f"-o prints objects, and --adopt {adopt} is more than objects: it asks a cluster, step by step",
-            remedies=(f"windlass install --adopt {adopt} --dry-run", "windlass install -o yaml"),
-        )
     if invocation.structured:
+        _check_printed(adopt)
         return _print(invocation, replace(told, proof=_proof(invocation, told) if bind_guard else None))
     need_cluster(invocation)
     installing.refuse_helms(invocation.client, told)
@@ -121,6 +116,16 @@ def command(
         invocation.note(f"kept as installed: {words} (--reset: the defaults)")
     run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
     return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+
+
+def _check_printed(adopt: str | None) -> None:
+    """Raises ``WL-USE-400`` where objects alone are not what was asked for."""
+    if adopt is not None:
+        raise WindlassError(
+            "WL-USE-400",
+            f"-o prints objects, and --adopt {adopt} is more than objects: it asks a cluster, step by step",
+            remedies=(f"windlass install --adopt {adopt} --dry-run", "windlass install -o yaml"),
+        )
 
 
 def _guarded(invocation: Invocation, wishes: Wishes, there: Wishes, asked: bool | None) -> Wishes:
