@@ -125,6 +125,8 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kept_for: str = ""
     explanation: Explanation | None = None
     told: str = ""
+    roomless: bool = False
+    """Whether its groups wait for room alone."""
 
 
 class MeterRecord(msgspec.Struct, frozen=True):
@@ -165,6 +167,11 @@ class Document(msgspec.Struct, frozen=True):
     reviews: list[Any]
     holds: list[HoldRecord] = []
     reserved_parts: dict[str, dict[str, tuple[Cut, ...]]] = {}
+    reserved_tasks: dict[str, dict[str, dict[int, int]]] = {}
+    """By group and node: class → how many of its tasks."""
+    reserved_turns: dict[str, int] = {}
+    unreserved: bool = False
+    """Whether another is to be looked for in the place of a reservation that has gone."""
     usage: UsageRecord | None = None
     namespace_quotas: list[NamespaceQuota] = []
     claims: dict[str, ClaimsRecord] = {}
@@ -191,9 +198,16 @@ def dump(engine: Core) -> bytes:
         classes=[ClassRecord(cls.number, cls.needs) for cls in world.classes],
         groups=[_group_record(group, let_in=key in world.gate.let_in) for key, group in world.groups.items()],
         tasks=[_task_record(entry, table.names) for entry in world.tasks.values()],
-        buckets=[_bucket_record(b, table.names) for b in engine.lot.buckets.values() if _living(b)],
+        buckets=[
+            _bucket_record(b, table.names, roomless=b in engine.reservations.roomless)
+            for b in engine.lot.buckets.values()
+            if _living(b)
+        ],
         reservations=engine.reservations.as_records(),
         reserved_parts=engine.reservations.parts_as_records(),
+        reserved_tasks=engine.reservations.tasks_as_records(),
+        reserved_turns={key: r.turns for key, r in engine.reservations.slots.items() if r.turns},
+        unreserved=engine.reservations.vacant,
         waiting_since=engine.reservations.aging.since,
         dirty=list(world.dirty),
         improved=sorted(table.names[row] for row in table.improved if table.names[row]),
@@ -328,7 +342,7 @@ def _task_record(entry: TaskEntry, names: list[str]) -> TaskRecord:
     )
 
 
-def _bucket_record(bucket: Bucket, names: list[str]) -> BucketRecord:
+def _bucket_record(bucket: Bucket, names: list[str], *, roomless: bool) -> BucketRecord:
     waits = bucket.waits
     return BucketRecord(
         signature=_as_list(bucket.signature),
@@ -344,6 +358,7 @@ def _bucket_record(bucket: Bucket, names: list[str]) -> BucketRecord:
         kept_for=waits.kept_for,
         explanation=bucket.explanation,
         told=bucket.told,
+        roomless=roomless,
     )
 
 
@@ -461,12 +476,17 @@ def _load_waiting(engine: Core, document: Document) -> None:
             bucket.explanation = record.explanation
         if bucket is not None:
             bucket.told = record.told
+            if record.roomless:
+                engine.reservations.roomless[bucket] = None
 
 
 def _load_notes(engine: Core, document: Document) -> None:
     """What has been reported but not looked at: exactly that, nothing that loading itself stirred up."""
     world = engine.world
     engine.reservations.restore(document.reservations, document.reserved_parts)
+    classes = {cls.number: cls for cls in world.classes}
+    engine.reservations.restore_more(document.reserved_tasks, document.reserved_turns, classes)
+    engine.reservations.vacant = document.unreserved
     engine.reservations.aging.since = dict(document.waiting_since)
     world.ledger.dirty = {key: world.groups[key] for key in document.dirty}
     world.table.improved = {world.table.rows[name] for name in document.improved if name in world.table.rows}

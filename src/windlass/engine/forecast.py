@@ -17,10 +17,13 @@ import numpy as np
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.cards import Cuts
+from windlass.engine.classes import TaskClass
 from windlass.engine.ends import End
 from windlass.engine.groups import OCCUPYING, GroupEntry, TaskEntry, run_time
 from windlass.engine.keptcards import parts_by_row
 from windlass.engine.statement import Statement
+from windlass.engine.steps import Step
+from windlass.engine.table import RELEASING
 from windlass.engine.world import World
 from windlass.spi.objects import TaskState
 
@@ -28,7 +31,7 @@ MOST_EVENTS = 4096
 """Ends looked at for one forecast; beyond them nothing is said."""
 _Own = tuple[float, int, str, list[TaskEntry]]
 """Moment, a number that no other has, group, and its tasks."""
-_State = tuple[int, float, int, int, list[_Own]]
+_State = tuple[int, float, int, int, list[_Own], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +50,10 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept for a group of one class without parts of cards. ``rows``: row → for how many of its tasks;
-    together as many as its step has."""
+    """What is kept for a group without parts of cards. ``tasks``: class → row → for how many of them."""
 
     start: float
-    rows: Mapping[int, int]
+    tasks: Mapping[TaskClass, Mapping[int, int]]
 
 
 class Forecaster:
@@ -71,7 +73,7 @@ class Forecaster:
         """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
         :meth:`plan` for the others beside them."""
         mark = statement.checkpoint()
-        planning = _Planning(statement, self._world.ledger.ends.at(now), now)
+        planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
         first: list[str] = []
         for group in groups:
             known = kept.get(group.key)
@@ -85,26 +87,50 @@ class Forecaster:
                 break
             found[group.key] = forecast
         statement.rollback(mark)
+        planning.undo()
         return first, found
 
+    def at_once(
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, kept: Mapping[str, Kept]
+    ) -> tuple[list[str], dict[str, Forecast]]:
+        """Of groups whose time has come: the keys of those that have what is ``kept`` for them now; and where others
+        of which that cannot be told would be now, beside them."""
+        mark = statement.checkpoint()
+        planning = _Planning(statement, self._world, now, ())
+        first: list[str] = []
+        found: dict[str, Forecast] = {}
+        for group in groups:
+            known, begin = kept.get(group.key), statement.checkpoint()
+            if known is not None:
+                if self._keep(planning, group, known):
+                    first.append(group.key)
+            elif group.step is not None and self._attempt(statement, group, group.step):
+                found[group.key] = _forecast(planning, begin)
+        statement.rollback(mark)
+        return first, found
+
+    def _attempt(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
+        return self._allocation.attempt(statement, group, step, future=True).done
+
     def _keep(self, planning: _Planning, group: GroupEntry, kept: Kept) -> bool:
-        """Give a group the room that is kept for it, when it is; if that is a moment at which something ends, and
-        there is room then. Else the plan is as it was."""
+        """Give a group the room that is kept for it, when it is, if there is room then. Else the plan is as it was."""
         state, step = planning.state(), group.step
-        if step is None or not planning.let_go_until(kept.start):
-            planning.restore(state)
+        if step is None:
             return False
-        (run,) = step.runs
-        waiting = iter(run.entries)
-        rows = np.fromiter(kept.rows, dtype=np.int64, count=len(kept.rows))
-        if any(room < n for room, n in zip(run.cls.future_count(rows), kept.rows.values(), strict=True)):
-            planning.restore(state)
-            return False
+        planning.let_go_until(kept.start)
         placements: list[tuple[TaskEntry, int]] = []
-        for row, n in kept.rows.items():
-            for entry in islice(waiting, n):
-                planning.statement.pipeline(entry, row)
-                placements.append((entry, row))
+        for cls, by_row in kept.tasks.items():
+            waiting = [entry for run in step.runs if run.cls is cls for entry in run.entries]
+            rows = np.fromiter(by_row, dtype=np.int64, count=len(by_row))
+            short = any(room < n for room, n in zip(cls.future_count(rows), by_row.values(), strict=True))
+            if short or len(waiting) < sum(by_row.values()):
+                planning.restore(state)
+                return False
+            left = iter(waiting)
+            for row, n in by_row.items():
+                for entry in islice(left, n):
+                    planning.statement.pipeline(entry, row)
+                    placements.append((entry, row))
         planning.note(group, placements)
         return True
 
@@ -125,10 +151,9 @@ class Forecaster:
             self._nearest(planning, group, state, stride)
             before = statement.checkpoint()
             self._allocation.attempt(statement, group, step, future=True)
-        placements = tuple(statement.placements(before))
-        parts = parts_by_row(statement.seats(before))
-        planning.note(group, placements)
-        return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
+        found = _forecast(planning, before)
+        planning.note(group, found.placements)
+        return found
 
     def _nearest(self, planning: _Planning, group: GroupEntry, state: _State, stride: int) -> None:
         """Let as few moments pass since ``state`` as the group needs: it does not fit there, but after ``stride``."""
@@ -153,25 +178,45 @@ class Forecaster:
         return done
 
 
+def _forecast(planning: _Planning, mark: int) -> Forecast:
+    """Of a group that has been placed since ``mark``."""
+    placements = tuple(planning.statement.placements(mark))
+    parts = parts_by_row(planning.statement.seats(mark))
+    return Forecast(planning.now, tuple(dict.fromkeys(planning.gone)), placements, parts)
+
+
 class _Planning:
     """The moment up to which a plan has come, and what has ended by then: the first ``_past`` of ``_ends``, and
-    what has left ``_own``, the ends of those who got their places in this plan."""
+    what has left ``_own``, the ends of those who got their places in this plan.
 
-    def __init__(self, statement: Statement, ends: Sequence[End], now: float) -> None:
+    What runs now is entered as leaving without the ceremony of an eviction, as nobody is asked to go: ``_left`` of it.
+    """
+
+    def __init__(self, statement: Statement, world: World, now: float, ends: Sequence[End]) -> None:
         self.statement = statement
         self.now = now
         self.gone: list[str] = []
+        self._ledger = world.ledger
+        self._admitted = bool(world.policies.admissions)
+        """Whether it matters what queues give back."""
+        self._left: list[TaskEntry] = []
         self._ends = ends
         self._last = min(len(ends), MOST_EVENTS)
         self._past = 0
         self._own: list[_Own] = []
         self._numbers = count()
 
-    def let_go_until(self, start: float) -> bool:
-        """Let time pass up to a moment; whether something ends at it, or did when the plan came to it."""
-        while (moment := self._next()) is not None and moment <= start:
-            self.let_go(1)
-        return self.now == start
+    def let_go_until(self, start: float) -> None:
+        """Let time pass up to a moment, if the plan has not come to it yet."""
+        ends, own = self._ends, self._own
+        while self._past < self._last and ends[self._past][0] <= start:
+            _, key, entries = ends[self._past]
+            self._past += 1
+            self._end(key, entries)
+        while own and own[0][0] <= start:
+            _, _, key, entries = heapq.heappop(own)
+            self._end_own(key, entries)
+        self.now = max(self.now, start)
 
     def let_go(self, n: int) -> bool:
         """Let the next ``n`` moments pass at which something ends; false if there is none left at all."""
@@ -185,10 +230,10 @@ class _Planning:
             while self._past < self._last and self._ends[self._past][0] == moment:
                 _, key, entries = self._ends[self._past]
                 self._past += 1
-                self._free(key, entries)
+                self._end(key, entries)
             while self._own and self._own[0][0] == moment:
                 _, _, key, entries = heapq.heappop(self._own)
-                self._free(key, entries)
+                self._end_own(key, entries)
         return True
 
     def _next(self) -> float | None:
@@ -199,13 +244,28 @@ class _Planning:
         return first
 
     def state(self) -> _State:
-        return self.statement.checkpoint(), self.now, len(self.gone), self._past, list(self._own)
+        return (
+            self.statement.checkpoint(),
+            self.now,
+            len(self.gone),
+            self._past,
+            list(self._own),
+            len(self._left),
+        )
 
     def restore(self, state: _State) -> None:
-        mark, self.now, gone, self._past, own = state
+        mark, self.now, gone, self._past, own, left = state
         self._own = list(own)
         self.statement.rollback(mark)
         del self.gone[gone:]
+        self.undo(left)
+
+    def undo(self, left: int = 0) -> None:
+        """Enter as staying all but so many of those that were entered as leaving."""
+        for entry in self._left[left:]:
+            self._leave(entry, -1)
+            del self._ledger.leaving[entry.key]
+        del self._left[left:]
 
     def note(self, group: GroupEntry, placements: Iterable[tuple[TaskEntry, int]]) -> None:
         """A group has got its place; it ends in its turn if it is known how long it runs."""
@@ -214,10 +274,31 @@ class _Planning:
         if estimate and entries:
             heapq.heappush(self._own, (self.now + estimate, next(self._numbers), group.key, entries))
 
-    def _free(self, key: str, entries: Iterable[TaskEntry]) -> None:
+    def _end(self, key: str, entries: Iterable[TaskEntry]) -> None:
+        """What runs ends."""
+        self.gone.append(key)
+        for entry in entries:
+            if entry.state is not TaskState.RELEASING:
+                self._leave(entry, 1)
+                self._ledger.leaving[entry.key] = entry
+                self._left.append(entry)
+
+    def _end_own(self, key: str, entries: Iterable[TaskEntry]) -> None:
+        """What has got its place in this plan ends."""
         self.gone.append(key)
         for entry in entries:
             if entry.promised >= 0:
                 self.statement.unpromise(entry)
-            elif entry.state in OCCUPYING and entry.state is not TaskState.RELEASING:
+            elif entry.state in OCCUPYING:
                 self.statement.evict(entry, "forecast")
+
+    def _leave(self, entry: TaskEntry, sign: int) -> None:
+        ledger = self._ledger
+        if sign > 0:
+            ledger.table.planes[entry.row, RELEASING] += entry.cls.vector
+        else:
+            ledger.table.planes[entry.row, RELEASING] -= entry.cls.vector
+        ledger.table.touch(entry.row)
+        ledger.holdings.ends(entry, sign)
+        if self._admitted:
+            ledger.accounts.release(entry, sign)

@@ -16,67 +16,34 @@ group has had its turn: a queue that comes before its own would take it otherwis
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
-from windlass.engine.cards import KEPT, Cut, Cuts
+from windlass.engine.cards import Cut, Cuts
 from windlass.engine.classes import TaskClass
-from windlass.engine.devices import WHOLE
-from windlass.engine.ends import end_of
-from windlass.engine.forecast import Forecast, Forecaster, Kept
-from windlass.engine.groups import GroupEntry, TaskEntry, passing_time
-from windlass.engine.keptcards import CardKeeper, parts_by_row
+from windlass.engine.forecast import Forecast, Forecaster
+from windlass.engine.groups import GroupEntry, passing_time
+from windlass.engine.keeping import Keeping
+from windlass.engine.parking import Bucket
+from windlass.engine.positions import hopeless
+from windlass.engine.reservation import UNKNOWN, Amounts, Reservation
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
-from windlass.engine.table import PROMISED
 from windlass.engine.world import World
-from windlass.spi.objects import TaskState
 
 DEPTH = 16
 DEPTHS = {"strict": 0, "none": 0, "easy": 1, "conservative": DEPTH}
 _PLANS_PER_CYCLE = DEPTH + 4
 _TURNS = 2
 """So many cycles have a turn for a group whose time has come: who is woken in one is tried in the next."""
-UNKNOWN = float(1 << 60)
-"""The start of a reservation of which nobody knows when it will be."""
-Amounts = NDArray[np.int64]
+_TIDY_AT_LEAST = 4096
+_FOREVER = float("inf")
 _rank = attrgetter("rank")
-_start = attrgetter("start")
-
-
-@dataclass(slots=True)
-class Reservation:
-    """``rows``: row → what the group will hold there. ``kept``: row → what is booked for it at present, as pairs of
-    column and units."""
-
-    group: GroupEntry
-    start: float
-    rows: dict[int, Amounts]
-    nodes: dict[int, str]
-    """Row → the name of the node there, by which a row that now is another node's is recognised."""
-    parts: dict[int, Cuts] = field(default_factory=dict)
-    """Row → what the group will hold of cards there."""
-    asked: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """``rows`` as pairs of column and units, of what it will hold any of."""
-    kept: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    kept_parts: dict[int, Cuts] = field(default_factory=dict)
-    turns: int = 0
-    """Cycles since its time has come."""
-
-    def same(self, other: Reservation | None) -> bool:
-        """Whether the other keeps the same, from the same moment on, so that nobody else may come for it."""
-        return (
-            other is not None
-            and (self.start, self.nodes, self.parts) == (other.start, other.nodes, other.parts)
-            and all(np.array_equal(amounts, other.rows[row]) for row, amounts in self.rows.items())
-        )
 
 
 class Reservations:
@@ -86,66 +53,100 @@ class Reservations:
         self._forecaster = Forecaster(world, allocation)
         self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
-        self._turns = _TURNS if self._depth == 1 else -1
-        """For so many cycles room is kept for a group whose time has come; several of them at once might be in one
-        another's way."""
+        self._keeping = Keeping(world.table)
         self._plans = 0
+        self._tidy_at = _TIDY_AT_LEAST
+        self.vacant = False
+        """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
+        self._overtaken = False
+        """Whether a group has started that need not respect all of them."""
+        self.roomless: dict[Bucket, None] = {}
+        """Those that wait for room alone: of them the first have reservations."""
         self.slots: dict[str, Reservation] = {}
 
     # ------------------------------------------------------------------ round the action
 
-    def open(self, statement: Statement, now: float, *, served: bool = True) -> None:
-        """Bring the reservations in line with the world, and book what they keep, unless nobody is ``served``."""
+    def open(
+        self, statement: Statement, now: float, touched: Iterable[GroupEntry] = (), *, served: bool = True
+    ) -> None:
+        """Bring the reservations in line with the world, and book what they keep, unless nobody is ``served``.
+
+        ``touched``: the groups that may have come since the last time.
+        """
         self._plans = 0
         if not self.slots and not self.aging.since:
             return
-        alive = [r.group for r in self.slots.values() if _waits(self._world, r.group)]
-        late = [r for r in self.slots.values() if r.start <= now or not self._stands(r)]
-        vacant = len(alive) != len(self.slots)
-        aged = [group for group in self.aging.due(now) if group.key not in self.slots]
-        others = self.aging.waiting() if vacant else aged
-        for r in late:
+        self._drop([r for r in self.slots.values() if not _waits(self._world, r.group)])
+        broken = {key for key, r in self.slots.items() if not self._stands(r)}
+        due = [r for r in self.slots.values() if r.start <= now and r.group.key not in broken]
+        for r in due:
             r.turns += served
-        if late or aged or vacant:
-            if not (aged or vacant) and self._came_true(statement, late, now):
-                return
-            ranked = [*alive, *(group for group in others if group not in alive)]
-            self._plan(statement, heapq.nsmallest(self._depth, ranked, key=_rank), now)
-        if served:
-            self._book(self.slots.values(), now)
+        broken |= self._come_due(statement, due, now)
+        others = self._others(touched, now)
+        if broken or others:
+            ranked = heapq.nsmallest(
+                self._depth, [*(r.group for r in self.slots.values()), *others], key=_rank
+            )
+            if broken or any(group.key not in self.slots for group in ranked):
+                self._plan(statement, ranked, now, broken)
 
-    def _came_true(self, statement: Statement, late: Sequence[Reservation], now: float) -> bool:
-        """Whether those whose time has come have their room now, beside what is kept for the others: then these
-        stand as they are, and booked, since nobody starts later than was planned, and those keep what they have now
-        until they have had their turn."""
-        if not all(map(self._stands, late)):
-            return False
-        kept = [r for r in self.slots.values() if r not in late]
-        self._book(kept, now)
-        begin = statement.checkpoint()
-        due: list[Reservation] = []
-        for r in sorted(late, key=lambda r: r.group.rank):
-            step, mark = r.group.step, statement.checkpoint()
-            if step is None or not self._allocation.attempt(statement, r.group, step, future=True).done:
-                break
-            rows, parts = by_row(statement.placements(mark)), parts_by_row(statement.seats(mark))
-            due.append(self._reservation(r.group.key, r.start, rows, parts, r.turns))
-        statement.rollback(begin)
-        if len(due) < len(late):
-            self._unbook(kept)
-            return False
-        for r in late:
+    def _drop(self, reservations: Iterable[Reservation]) -> None:
+        """These are kept no more, and others may come for their room."""
+        for r in reservations:
             del self.slots[r.group.key]
-            if r.turns == 1 or r.turns > self._turns:
-                self._world.table.improved |= r.rows.keys()
-        due = [r for r in due if r.turns <= self._turns]
-        self.slots.update((r.group.key, r) for r in due)
-        self._book(due, now)
-        return True
+            self.vacant = True
+            self._world.table.improved |= r.rows.keys() & set(self._world.table.rows.values())
 
-    def close(self) -> None:
-        """Give the booking back."""
-        self._unbook(self.slots.values())
+    def _come_due(self, statement: Statement, due: Sequence[Reservation], now: float) -> set[str]:
+        """Those whose time has come keep their room until they have had their turn. The keys of those that do not have
+        it: they are planned anew."""
+        if not due:
+            return set()
+        ranked = sorted((r.group for r in due), key=_rank)
+        told = {r.group.key: known for r in due if (known := r.told()) is not None}
+        kept = [r for r in self.slots.values() if r.start > now]
+        with self._keeping.booked(kept if len(told) < len(due) else (), now, _FOREVER):
+            first, found = self._forecaster.at_once(statement, ranked, now, told)
+        for key, forecast in found.items():
+            self.slots[key] = self._made(key, now, forecast, self.slots[key].turns)
+        there = {*first, *found}
+        late = [r for r in self.slots.values() if r.start <= now and r.group.key in there]
+        for r in late:
+            if r.turns == 1:
+                self._world.table.improved |= r.rows.keys()
+        self._drop([r for r in late if r.turns > _TURNS])
+        return {r.group.key for r in due} - there
+
+    def _others(self, touched: Iterable[GroupEntry], now: float) -> list[GroupEntry]:
+        """Groups that may have to have a reservation, and have none."""
+        slots = self.slots
+        if self.vacant:
+            self.vacant = False
+            return [group for group in self._line() if group.key not in slots]
+        emptied = any(r.start >= UNKNOWN for r in slots.values())
+        found = [] if emptied else [one for one in self.aging.due(now) if one.key not in slots]
+        if self._depth > 1:
+            bar = max(r.group.rank for r in slots.values()) if len(slots) >= self._depth else None
+            found += [
+                group
+                for group in touched
+                if group.bucket in self.roomless
+                and group.key not in slots
+                and (bar is None or group.rank < bar)
+                and group not in found
+            ]
+        return found
+
+    def _line(self) -> list[GroupEntry]:
+        """All who wait for room, as far as is known: who found none, and who asks for the same."""
+        self.roomless = {bucket: None for bucket in self.roomless if bucket.members}
+        return [group for bucket in self.roomless for group in bucket.members.values() if not hopeless(group)]
+
+    def close(self, statement: Statement, now: float) -> None:
+        """Those whose room somebody may have taken who need not leave it alone are planned anew."""
+        if self._overtaken:
+            self._overtaken = False
+            self._plan(statement, [r.group for r in self.slots.values()], now)
 
     # ------------------------------------------------------------------ within it
 
@@ -154,20 +155,32 @@ class Reservations:
 
         With a failed attempt comes the group for which the room is kept that it could have had, or "".
         """
-        passed = [r for r in self.slots.values() if self._may_pass(group, r, now)]
-        with self._lifted(passed):
-            attempt = self._allocation.advance(statement, group, step)
-        if attempt.done and not attempt.pipelined and group.key in self.slots:
-            reservation = self.slots.pop(group.key)
-            self._unbook([reservation])
-            return attempt, ""
-        if attempt.done or len(passed) == len(self.slots) or len(statement):
-            return attempt, ""
-        with self._lifted(self.slots.values()):
-            mark = statement.checkpoint()
-            could = self._allocation.attempt(statement, group, step).done
+        own = self.slots.get(group.key)
+        planned = own is not None and own.start < UNKNOWN
+        outranked = [] if planned else [r for r in self.slots.values() if group.rank < r.group.rank]
+        kept = [r for r in self.slots.values() if r is not own and r not in outranked]
+        until = self._until(group, now)
+        mark = statement.checkpoint()
+        attempt = self._allocation.advance(statement, group, step)
+        rows = {row for _, row in statement.placements(mark)} if attempt.done else ()
+        if rows and not self._keeping.leaves(group, rows, kept, now, until):
             statement.rollback(mark)
-        return attempt, self._first_kept(passed) if could else ""
+            with self._keeping.booked(kept, now, until):
+                attempt = self._allocation.advance(statement, group, step)
+            if not attempt.done:
+                return attempt, "" if len(statement) else self._first_kept(kept, until)
+        if attempt.done:
+            self._overtaken = self._overtaken or any(r.binds(until) for r in outranked)
+            if own is not None:
+                del self.slots[group.key]
+                self.vacant = True
+        return attempt, ""
+
+    @staticmethod
+    def _until(group: GroupEntry, now: float) -> float:
+        """When the group will have ended for certain if it starts now."""
+        seconds = passing_time(group) if group.timed else None
+        return _FOREVER if seconds is None else now + seconds
 
     @contextmanager
     def kept_from(self, group: GroupEntry, now: float) -> Iterator[None]:
@@ -175,14 +188,8 @@ class Reservations:
         have ended by then covers nothing of that: it may be whom the group has evicted. He would take the room that
         the group may not have, be evicted again, and so on without end."""
         kept = [r for r in self.slots.values() if not self._may_pass(group, r, now) and self._stands(r)]
-        if not kept:
+        with self._keeping.booked(kept, now, _FOREVER, covered=False):
             yield
-            return
-        self._book(kept, now, covered=False)
-        try:
-            yield
-        finally:
-            self._unbook(kept)
 
     def limit(self, group: GroupEntry, now: float) -> float | None:
         """Within how many seconds another must end to pass a reservation that this one may not pass."""
@@ -193,9 +200,15 @@ class Reservations:
 
     def offer(self, statement: Statement, group: GroupEntry, attempt: Attempt, now: float) -> None:
         """A group found no room: keep some for it, if it is its turn and its start is known."""
-        if not self._depth or attempt.refusals or attempt.pipelined:
+        if group.bucket is None or not self._depth or attempt.pipelined:
+            return
+        if attempt.refusals:
+            self.roomless.pop(group.bucket, None)
             return
         self.aging.note(group, now)
+        self.roomless[group.bucket] = None
+        if len(self.roomless) > self._tidy_at:
+            self._tidy_at = max(_TIDY_AT_LEAST, 2 * len(self._line()))
         if not self._world.timed:
             return
         if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
@@ -203,19 +216,18 @@ class Reservations:
         kept = [r.group for r in self.slots.values()]
         if len(kept) >= self._depth and group.rank > max(map(_rank, kept)):
             return
-        alike: Iterable[GroupEntry] = group.bucket.members.values() if group.bucket is not None else ()
+        alike: Iterable[GroupEntry] = group.bucket.members.values()
         if len(kept) < self._depth:
             self._plans += 1
-            alike = [*alike, *self.aging.waiting()]
-        others = {one.key: one for one in alike if one is not group and one.key not in self.slots}
-        ranked = heapq.nsmallest(self._depth, [*kept, group, *others.values()], key=_rank)
+            alike = self._line()
+        others = [one for one in alike if one is not group and one.key not in self.slots]
+        ranked = heapq.nsmallest(self._depth, [*kept, group, *others], key=_rank)
         if group not in ranked:
             return
-        self._unbook(self.slots.values())
-        self._plan(statement, ranked, now, keep=True)
+        before = self.slots
+        self._plan(statement, ranked, now)
         if group.key not in self.slots and len(ranked) <= len(kept):
-            self._plan(statement, kept, now)
-        self._book(self.slots.values(), now)
+            self.slots = before
 
     def next_change(self, now: float) -> float | None:
         """When the first of them is to start, or the next group will have waited for too long."""
@@ -262,29 +274,54 @@ class Reservations:
             cuts = {table.row(name): held for name, held in parts.get(key, {}).items()}
             self.slots[key] = self._reservation(key, start, amounts, cuts)
 
+    def tasks_as_records(self) -> dict[str, dict[str, dict[int, int]]]:
+        """Group key → by node, the number of a class → how many of its tasks will be there."""
+        names = self._world.table.names
+        found: dict[str, dict[str, dict[int, int]]] = {}
+        for key, r in self.slots.items():
+            for cls, rows in r.tasks.items():
+                for row, n in rows.items():
+                    found.setdefault(key, {}).setdefault(names[row], {})[cls.number] = n
+        return found
+
+    def restore_more(
+        self,
+        tasks: Mapping[str, Mapping[str, Mapping[int, int]]],
+        turns: Mapping[str, int],
+        classes: Mapping[int, TaskClass],
+    ) -> None:
+        """After :meth:`restore`: the inverse of :meth:`tasks_as_records`, and how many turns they have had."""
+        table = self._world.table
+        for key, r in self.slots.items():
+            r.turns = turns.get(key, 0)
+            for name, numbers in tasks.get(key, {}).items():
+                for number, n in numbers.items():
+                    r.tasks.setdefault(classes[number], {})[table.row(name)] = n
+
     # ------------------------------------------------------------------ parts
 
     def _plan(
-        self, statement: Statement, groups: list[GroupEntry], now: float, *, keep: bool = False
+        self, statement: Statement, groups: Sequence[GroupEntry], now: float, broken: Collection[str] = ()
     ) -> None:
-        """Make the reservations anew for these groups: as far as their starts can be told, and for one
-        more that has waited for too long. ``keep``: those that come before all who have none stay as they are,
-        where they can."""
+        """Make reservations for these groups as far as their starts can be told, and for one more that has waited
+        for too long. Those that come before all who have none, or whose own is ``broken``, stay as they are where
+        they can."""
         self._plans += 1
         before, self.slots = self.slots, {}
         ranked = sorted(groups, key=_rank)
         forecasts: dict[str, Forecast] = {}
         first: list[str] = []
         if self._world.timed:
-            kept = {key: told for key, r in before.items() if (told := _told(r)) is not None} if keep else {}
+            kept = {
+                key: told for key, r in before.items() if key not in broken and (told := r.told()) is not None
+            }
             first, forecasts = self._forecaster.beside(statement, ranked, now, kept)
         self.slots.update((key, before[key]) for key in first)
         for key, forecast in forecasts.items():
             had, later = before.get(key), forecast.start > now
-            if later or (had is not None and had.turns <= self._turns):
+            if later or (had is not None and had.turns <= _TURNS):
                 turns = 0 if later or had is None else had.turns
-                rows = by_row(forecast.placements)
-                self.slots[key] = self._reservation(key, forecast.start, rows, forecast.parts, turns)
+                self.slots[key] = self._made(key, forecast.start, forecast, turns)
         aged = {group.key for group in self.aging.due(now)}
         known = forecasts.keys() | self.slots.keys()
         waiting = next((one for one in ranked if one.key in aged and one.key not in known), None)
@@ -304,148 +341,40 @@ class Reservations:
             self.slots[group.key] = self._reservation(group.key, UNKNOWN, *held)
 
     def _reservation(
-        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts], turns: int = 0
+        self, key: str, start: float, rows: dict[int, Amounts], parts: dict[int, Cuts]
     ) -> Reservation:
         nodes = {row: self._world.table.names[row] for row in rows}
         asked = {
             row: [(column, units) for column, units in enumerate(amounts.tolist()) if units]
             for row, amounts in rows.items()
         }
-        return Reservation(self._world.groups[key], start, rows, nodes, parts, asked, turns=turns)
+        group = self._world.groups[key]
+        signature = group.bucket.signature if group.bucket is not None else ()
+        return Reservation(group, start, rows, nodes, signature, parts, asked)
+
+    def _made(self, key: str, start: float, forecast: Forecast, turns: int) -> Reservation:
+        """The reservation of what was forecast."""
+        made = self._reservation(key, start, by_row(forecast.placements), forecast.parts)
+        made.turns = turns
+        for entry, row in forecast.placements:
+            rows = made.tasks.setdefault(entry.cls, {})
+            rows[row] = rows.get(row, 0) + 1
+        return made
 
     def _stands(self, reservation: Reservation) -> bool:
-        rows = self._world.table.rows
-        return all(rows.get(name) == row for row, name in reservation.nodes.items())
+        """Whether its nodes are there, and the group asks for the same as when it was made."""
+        rows, bucket = self._world.table.rows, reservation.group.bucket
+        asks = bucket is not None and bucket.signature == reservation.signature
+        return asks and all(rows.get(name) == row for row, name in reservation.nodes.items())
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
-        if reservation.group is group or group.rank < reservation.group.rank:
-            return True
-        estimate = passing_time(group) if group.timed and reservation.start < UNKNOWN else None
-        return estimate is not None and now + estimate <= reservation.start
+        """Whether nothing is kept there from the group: it goes before, or will have ended."""
+        mine = reservation.group is group or group.rank < reservation.group.rank
+        return mine or not reservation.binds(self._until(group, now))
 
-    def _first_kept(self, passed: Sequence[Reservation]) -> str:
-        return next(key for key, r in self.slots.items() if r not in passed)
-
-    def _book(self, reservations: Iterable[Reservation], now: float, *, covered: bool = True) -> None:
-        """Book what has to be kept. What leaves a node covers what is kept there only once, and not at all unless it is
-        to be ``covered``."""
-        taken_of: dict[int, dict[int, int]] = {}
-        keeper = CardKeeper(self._world.table)
-        ends: dict[int, list[tuple[float, TaskEntry]]] = {}
-        vectors: dict[TaskClass, list[int]] = {}
-        for reservation in sorted(reservations, key=_start):
-            reservation.kept, reservation.kept_parts = {}, {}
-            start = reservation.start
-            for row, asked in reservation.asked.items():
-                known = ends.get(row)
-                if known is None:
-                    known = ends[row] = self._ends(row, now)
-                ending = [entry for end, entry in known if covered and now < start and end <= start]
-                vacated: dict[int, int] = {}
-                if row in reservation.parts or any(entry.cuts for entry in ending):
-                    vacated = self._keep_cards(keeper, reservation, row, ending)
-                leaving = [_vector(entry.cls, vectors) for entry in ending]
-                before = taken_of.setdefault(row, {})
-                kept = []
-                for column, units in asked:
-                    left, taken = vacated.get(column, 0), before.get(column, 0)
-                    for vector in leaving:
-                        left += vector[column]
-                    lacking = max(units - max(left - taken, 0), 0)
-                    before[column] = taken + units - lacking
-                    if lacking:
-                        kept.append((column, lacking))
-                if kept:
-                    reservation.kept[row] = kept
-            self._change(reservation, 1)
-
-    def _keep_cards(
-        self, keeper: CardKeeper, reservation: Reservation, row: int, ending: Sequence[TaskEntry]
-    ) -> dict[int, int]:
-        """Note which cards of a node are to be kept. Returns what becomes free of them, by column."""
-        amounts = reservation.rows[row]
-        parts = keeper.parts(row, reservation.parts.get(row, ()), ending)
-        parts += keeper.closed(row, amounts, ending, _held(ending, len(amounts)))
-        if parts:
-            reservation.kept_parts[row] = parts
-        codes = self._world.table.resources.codes
-        vacated = keeper.vacated(row, ending).items()
-        return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
-
-    def _unbook(self, reservations: Iterable[Reservation]) -> None:
-        for reservation in reservations:
-            self._change(reservation, -1)
-            reservation.kept, reservation.kept_parts = {}, {}
-
-    @contextmanager
-    def _lifted(self, reservations: Iterable[Reservation]) -> Iterator[None]:
-        lifted = list(reservations)
-        for reservation in lifted:
-            self._change(reservation, -1)
-        try:
-            yield
-        finally:
-            for reservation in lifted:
-                self._change(reservation, 1)
-
-    def _change(self, reservation: Reservation, sign: int) -> None:
-        table = self._world.table
-        for row, kept in reservation.kept.items():
-            for column, units in kept:
-                table.planes[row, PROMISED, column] += sign * units
-            table.touch(row)
-        for row, parts in reservation.kept_parts.items():
-            table.cards.put(row, f"reservation {reservation.group.key}", parts, KEPT, sign)
-            table.touch(row)
-
-    def _ends(self, row: int, now: float) -> list[tuple[float, TaskEntry]]:
-        """Those on a node of whom it is known when they end; what terminates covers promises already."""
-        found = []
-        for entry in self._world.table.tasks[row].values():
-            if entry.state is not TaskState.RELEASING:
-                end = end_of(entry, now)
-                if end is not None:
-                    found.append((end, entry))
-        return found
-
-
-def _vector(cls: TaskClass, known: dict[TaskClass, list[int]]) -> list[int]:
-    """What a task of a class holds of a node, by column."""
-    found = known.get(cls)
-    if found is None:
-        cls.fit_vector()
-        found = known[cls] = cls.vector.tolist()
-    return found
-
-
-def _told(reservation: Reservation) -> Kept | None:
-    """What a reservation keeps, if that can be told without trying: for whole steps of one class that need no
-    parts of cards. Where run times are learned, others end otherwise than was reckoned with: all is planned anew."""
-    group, step = reservation.group, reservation.group.step
-    if group.spec.learned:
-        return None
-    if step is None or len(step.runs) != 1 or step.extra or group.promises or reservation.start >= UNKNOWN:
-        return None
-    cls = step.runs[0].cls
-    if cls.needs.devices or step.root is not None or step.options:
-        return None
-    cls.fit_vector()
-    each = [(column, units) for column, units in enumerate(cls.vector.tolist()) if units]
-    rows: dict[int, int] = {}
-    for row, asked in reservation.asked.items():
-        n = rows[row] = asked[0][1] // each[0][1]
-        if asked != [(column, units * n) for column, units in each]:
-            return None
-    return Kept(reservation.start, rows) if sum(rows.values()) == step.members else None
-
-
-def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:
-    """What tasks hold of a node together, but for parts of cards."""
-    sums = np.zeros(width, dtype=np.int64)
-    for entry in entries:
-        entry.cls.fit_vector()
-        sums += entry.cls.vector[:width]
-    return sums
+    @staticmethod
+    def _first_kept(kept: Sequence[Reservation], until: float) -> str:
+        return next(r.group.key for r in kept if r.binds(until))
 
 
 def _waits(world: World, group: GroupEntry) -> bool:

@@ -24,11 +24,10 @@ class Allocate:
 
     def run(self, ctx: CycleContext) -> None:
         reservations = self._machinery.reservations
-        reservations.open(self._machinery.statement, ctx.now, served=self._machinery.turns.waiting)
-        try:
-            self._serve(ctx)
-        finally:
-            reservations.close()
+        statement, served = self._machinery.statement, self._machinery.turns.waiting
+        reservations.open(statement, ctx.now, ctx.touched.values(), served=served)
+        self._serve(ctx)
+        reservations.close(statement, ctx.now)
         ctx.wake(reservations.next_change(ctx.now))
 
     def _serve(self, ctx: CycleContext) -> None:

@@ -1,0 +1,22 @@
+"""Random small clusters, jobs that run as long as was said: nobody starts later than was promised to him first."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from promised import played
+
+
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 1 << 32), queues=st.integers(1, 3))
+def test_nobody_starts_later_than_was_promised_to_him(backfill: str, seed: int, queues: int) -> None:
+    told = played(Random(seed), backfill, queues)
+    assert not told.late(), (told.promised, told.started)
+
+
+def test_some_are_promised_a_start() -> None:
+    assert sum(len(played(Random(seed), "conservative", 1).promised) for seed in range(5)) >= 10
