@@ -30,8 +30,8 @@ WORDS = {
     "factor": "factor between divisions: {:g}",
     "prior": "weight of the assumption: {:g} runs",
     "node": "GPUs that weigh as one more: {:g}",
-    "patience_seconds": "patience: {:g} s",
-    "quantum_seconds": "a start is left alone: {:g} s",
+    "patience_seconds": "patience: {:,.0f} s",
+    "quantum_seconds": "a start is left alone: {:,.0f} s",
 }
 
 
