@@ -94,19 +94,7 @@ class Policies:
         self.admissions = [p for p in plugins if isinstance(p, spi.Admits)]
         self.claims = [p for p in plugins if isinstance(p, victims.Claims)]
         self._grants: dict[tuple[str, Dialect], bool] = {}
-        self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
-        sparing = [p for p in self.victim_filters if not getattr(p, "spares_no_queue", False)]
-        self.branch_filters = [p for p in sparing if isinstance(p, victims.SparesBranches)]
-        """Those that spare all queues of a branch of the tree, or none of them."""
-        self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
-        self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
-        self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
-        self.offers_last = all(
-            getattr(p, "lasting", False) for p in (*self.victim_filters, *self.victim_orders)
-        )
-        """Whether who may be taken, and in which order, changes with nothing but what is taken and queues' rules."""
-        self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
-        """Whether some rule on what may go counts PodDisruptionBudgets."""
+        self._sort_victims(plugins)
         self.time_sharing = next((p for p in reversed(plugins) if isinstance(p, TimeSharing)), None)
         self.consenting = [p for p in plugins if isinstance(p, Consents)]
         self.in_rounds = [p for p in plugins if isinstance(p, Rounds)]
@@ -129,6 +117,22 @@ class Policies:
         self.countable = not self.row_filters
         """Whether a gang may be placed by counting: no filter depends on a row's amounts but through
         its ``capacity``."""
+
+    def _sort_victims(self, plugins: Sequence[object]) -> None:
+        """Those that say who may be asked to go, and in which order."""
+        self.victim_filters = [p for p in plugins if isinstance(p, victims.VictimFilter)]
+        sparing = [p for p in self.victim_filters if not getattr(p, "spares_no_queue", False)]
+        self.branch_filters = [p for p in sparing if isinstance(p, victims.SparesBranches)]
+        """Those that spare all queues of a branch of the tree, or none of them."""
+        self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
+        self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
+        self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
+        self.offers_last = all(
+            getattr(p, "lasting", False) for p in (*self.victim_filters, *self.victim_orders)
+        )
+        """Whether who may be taken, and in which order, changes with nothing but what is taken and queues' rules."""
+        self.heeds_budgets = any(isinstance(p, HearsBudgets) for p in self.validations)
+        """Whether some rule on what may go counts PodDisruptionBudgets."""
 
     def hear_scores(self) -> None:
         """Look again which scores have a word at all (:mod:`windlass.spi.scoring`)."""
