@@ -18,7 +18,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace as altered
 
 from benchmarks.engine import GIB, GPU
 from benchmarks.report import add_output, percentile, show
@@ -98,7 +100,7 @@ class World:
         """The world confirms the binds; raises ``AssertionError`` for one that is impossible."""
         deltas: list[Delta] = []
         for bind in binds:
-            task = replace(self.waiting.pop(bind.task), node=bind.node, state=TaskState.BOUND)
+            task = altered(self.waiting.pop(bind.task), node=bind.node, state=TaskState.BOUND)
             self._take(task)
             self.running.append(task)
             deltas.append(TaskUpserted(task))

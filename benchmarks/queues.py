@@ -18,7 +18,9 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace as altered
 
 from benchmarks.report import add_output, show
 from benchmarks.timing import memory_mib
@@ -162,7 +164,7 @@ class World:
             workload.node = bind.node
             self.decided += 1
             heapq.heappush(self.ends, (now + workload.size.runs, bind.task, workload.attempt))
-            self.news.append(TaskUpserted(replace(workload.task, state=TaskState.RUNNING, node=bind.node)))
+            self.news.append(TaskUpserted(altered(workload.task, state=TaskState.RUNNING, node=bind.node)))
         for eviction in decision.evictions:
             workload = self.by_task[eviction.task]
             self._leave(workload)

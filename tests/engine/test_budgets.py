@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 from arena import ALL, Arena
 from cluster_dsl import NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
 from windlass.engine.actions.evicting import Evicting
@@ -26,7 +26,7 @@ def guard(a: Arena, allowed: int, *names: str) -> Arena:
     a.world.engine.apply([BudgetUpserted(BUDGET, allowed)])
     for key, task in list(a.world.tasks.items()):
         if key.removeprefix(f"{NAMESPACE}/") in names:
-            a.world.task(replace(task, budgets=(BUDGET,)))
+            a.world.task(altered(task, budgets=(BUDGET,)))
     return a
 
 
@@ -107,7 +107,7 @@ def test_no_decision_exceeds_a_budget(seed: int, dialect: Dialect) -> None:
         assert len(gone & guarded) <= allowed
         for eviction in decision.evictions:
             task = a.world.tasks[eviction.task]
-            a.world.task(replace(task, state=TaskState.RELEASING))
+            a.world.task(altered(task, state=TaskState.RELEASING))
 
 
 # ---------------------------------------------------------------------- who is told
@@ -157,7 +157,7 @@ def test_what_was_said_of_a_budget_is_taken_back_when_something_else_stops_it() 
     guard(a, 0, "calm-0").waits("high", "q", 1, priority=60).cycle()
     assert BUDGET in told(a, "high")
     task = a.world.tasks[f"{NAMESPACE}/calm-0"]
-    a.world.task(replace(task, preemptible=False))
+    a.world.task(altered(task, preemptible=False))
     a.cycle()
     assert BUDGET not in told(a, "high")
 
@@ -166,7 +166,7 @@ def test_several_budgets_are_told_with_what_each_lets_go() -> None:
     a = preempting(2).runs("one", "q", "n0:1", priority=20).runs("two", "q", "n0:1", priority=20)
     a.world.engine.apply([BudgetUpserted(BUDGET, 0), BudgetUpserted(f"{NAMESPACE}/other", 1)])
     for name, budgets in (("one-0", (BUDGET, f"{NAMESPACE}/other")), ("two-0", (f"{NAMESPACE}/other",))):
-        a.world.task(replace(a.world.tasks[f"{NAMESPACE}/{name}"], budgets=budgets))
+        a.world.task(altered(a.world.tasks[f"{NAMESPACE}/{name}"], budgets=budgets))
     a.waits("high", "q", 2, priority=60).cycle()
     assert a.evicted == set()
     message = told(a, "high")

@@ -4,10 +4,10 @@ test, ``tests/properties/test_engine.py``.)"""
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from cluster_dsl import Cluster, needs
+from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
 from windlass.engine.config import EngineConfig
@@ -100,4 +100,4 @@ def test_classes_keep_their_numbers() -> None:
 
 def test_an_empty_engine_comes_back() -> None:
     copy = Engine.load(Engine().dump(), [])
-    assert replace(copy.cycle(1.0), cycle=0) == replace(Engine().cycle(1.0), cycle=0)
+    assert altered(copy.cycle(1.0), cycle=0) == altered(Engine().cycle(1.0), cycle=0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from arena import Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
+from msgspec.structs import replace as altered
 
 from windlass.engine.actions.evicting import LONGEST_PAUSE, PATIENCE
 from windlass.engine.actions.registry import make_actions
@@ -265,8 +265,8 @@ def test_a_moved_task_finds_its_place_kept_under_another_name() -> None:
     a.cycle()
     assert a.bound == {"mine-0": "n1"}
     old = a.world.tasks["ns/big-0"].needs
-    task = replace(a.world.tasks["ns/thief-0"], key="ns/small-x", uid="x", group="ns/small", needs=old)
-    a.world.task(replace(task, needs=a.world.tasks["ns/thief-0"].needs))
+    task = altered(a.world.tasks["ns/thief-0"], key="ns/small-x", uid="x", group="ns/small", needs=old)
+    a.world.task(altered(task, needs=a.world.tasks["ns/thief-0"].needs))
     a.cycle()
     assert a.bound == {"small-x": "n0"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
 from windlass.engine.decision import Decision
@@ -265,7 +266,7 @@ def test_nodes_that_are_not_ready_and_work_of_others_are_not_divided() -> None:
     scene.finish("r")
     scene.cycle()
     scene.engine.apply(
-        [TaskUpserted(replace(task, key="o/x", uid="o", group="", node="h", state=TaskState.RUNNING))]
+        [TaskUpserted(altered(task, key="o/x", uid="o", group="", node="h", state=TaskState.RUNNING))]
     )
     scene.pinned("s", 9, "h", "r", min_member=9)
     scene.cycle()

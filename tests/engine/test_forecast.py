@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from cluster_dsl import Cluster
+from msgspec.structs import replace as altered
 
 from windlass.engine.ends import end_of
 from windlass.spi.objects import TaskState
@@ -123,7 +123,7 @@ def test_what_terminates_ends_now_and_what_is_stuck_never(box: Cluster) -> None:
     assert end_of(entry, box.now) == box.now + 100
     box.change_task("busy-0", state=TaskState.RELEASING)
     assert end_of(entry, box.now) == box.now
-    box.task(replace(box.tasks["ns/busy-0"], state=TaskState.STUCK))
+    box.task(altered(box.tasks["ns/busy-0"], state=TaskState.STUCK))
     assert end_of(entry, box.now) is None
 
 

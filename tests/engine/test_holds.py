@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from arena import Arena
 from cluster_dsl import GPU
+from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
 from windlass.engine.deltas import EvictionFailed
@@ -50,7 +51,7 @@ def test_a_place_is_kept_from_the_end_of_the_one_to_the_coming_of_the_other() ->
     old = a.world.tasks["ns/big-0"]
     needs = replace(old.needs, request=(("cpu", 1000), ("memory", 1 << 30), ("nvidia.com/gpu", 1000)))
     a.world.task(
-        replace(
+        altered(
             old, key="ns/small-9", uid="9", group="ns/small", needs=needs, node="", state=TaskState.PENDING
         )
     )
@@ -63,7 +64,7 @@ def test_a_place_is_kept_from_the_end_of_the_one_to_the_coming_of_the_other() ->
 def test_a_task_of_another_kind_does_not_get_it() -> None:
     a = left()
     old = a.world.tasks["ns/big-0"]
-    a.world.task(replace(old, key="ns/small-9", uid="9", group="ns/small", node="", state=TaskState.PENDING))
+    a.world.task(altered(old, key="ns/small-9", uid="9", group="ns/small", node="", state=TaskState.PENDING))
     a.cycle()
     assert len(held(a)) == 1
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from arena import Arena
 from cluster_dsl import Cluster, needs, node, queue
+from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
 from windlass.engine.deltas import (
@@ -256,7 +256,7 @@ def test_a_repeated_report_makes_no_work() -> None:
         c.nodes(c.node_specs["n1"])
         c.queues("default")
     assert c.engine.world.dirty == {}
-    assert replace(c.cycle(), cycle=0) == replace(c.cycle(), cycle=0)
+    assert altered(c.cycle(), cycle=0) == altered(c.cycle(), cycle=0)
 
 
 def test_pods_that_come_together_are_entered_as_if_one_by_one() -> None:

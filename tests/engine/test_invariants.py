@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from cluster_dsl import GPU, Cluster
+from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
 from windlass.engine.decision import Bind
@@ -117,8 +118,8 @@ def test_decisions_are_checked() -> None:
     c = Cluster().queues("default").nodes("n1 gpu=4").gang("g", 2, "gpu=1")
     decision = c.cycle()
     invariants.check_decision(c.engine, decision)
-    twice = replace(decision, binds=decision.binds * 2)
-    bare = replace(decision, binds=tuple(Bind(b.task, b.uid, b.group, b.node) for b in decision.binds))
+    twice = altered(decision, binds=decision.binds * 2)
+    bare = altered(decision, binds=tuple(Bind(b.task, b.uid, b.group, b.node) for b in decision.binds))
     for broken, message in ((twice, "bound 2 times"), (bare, "got 0 devices, not 1")):
         with pytest.raises(InvariantViolation, match=message):
             invariants.check_decision(c.engine, broken)
@@ -131,7 +132,7 @@ def test_a_bucket_that_forgot_to_move_is_found() -> None:
     c = sound()
     group = c.engine.world.groups["ns/w"]
     assert group.bucket is not None
-    group.set_group(replace(c.groups["ns/w"], min_member=3))
+    group.set_group(altered(c.groups["ns/w"], min_member=3))
     with pytest.raises(InvariantViolation, match="waits for something it does not ask for"):
         invariants.check(c.engine)
     bucket = group.bucket

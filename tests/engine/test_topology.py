@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from cluster_dsl import NAMESPACE, Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.engine.deltas import NodeUpserted
 from windlass.engine.dump import dump, load_into, read
@@ -346,7 +346,7 @@ def test_a_dump_keeps_what_is_asked_for() -> None:
     again = Engine(None, default_plugins())
     load_into(again, read(dump(c.engine)))
     assert dump(again) == dump(c.engine)
-    assert replace(again.world.groups[f"{NAMESPACE}/g"].spec).topology == want("rack")
+    assert altered(again.world.groups[f"{NAMESPACE}/g"].spec).topology == want("rack")
     again.apply([NodeUpserted(c.node_specs["n0"])])
 
 

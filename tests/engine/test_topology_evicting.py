@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,6 +10,7 @@ from arena import Arena
 from cluster_dsl import GIB, GPU, NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
@@ -142,7 +142,7 @@ def test_victims_for_parts_in_racks_of_their_own() -> None:
     a.waits("g", "q", 1, 1, 1, 1, min=4, priority=60, topology=ZONE, subgroups=parts)
     for at in range(4):
         key = f"{NAMESPACE}/g-{at}"
-        a.world.task(replace(a.world.tasks[key], subgroup="ab"[at // 2]))
+        a.world.task(altered(a.world.tasks[key], subgroup="ab"[at // 2]))
     a.cycle()
     assert len(a.decision.evictions) == 4
     assert len({a.promised["g-0"], a.promised["g-1"]}) == 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cluster_dsl import NAMESPACE, Cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.engine.parts import PartTree
 from windlass.engine.units import extras_and_core
@@ -42,7 +41,7 @@ def parted(parts: str, held: dict[str, int], **group) -> Cluster:
         c.add_tasks("g", n, "gpu=1", role=part)
         for i in range(n):
             c.task(
-                replace(
+                altered(
                     c.tasks[f"ns/g-{part}-{i}"], subgroup=part, role="", state=TaskState.RUNNING, node="n1"
                 )
             )

@@ -10,6 +10,7 @@ from arena import Arena
 from cluster_dsl import GIB, GPU, Cluster, needs, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.numa import AlignmentPolicy, ContainerNeed, NodeZones, Zone, ZoneNeed
@@ -44,7 +45,7 @@ class Zoned(Arena):
         )
         task = Task(f"{key}-0", f"u-{name}", key, replace(asking(gpus), dialect=self.dialect))
         if where:
-            task = replace(task, state=TaskState.RUNNING, node=where, devices=cards, started=1.0)
+            task = altered(task, state=TaskState.RUNNING, node=where, devices=cards, started=1.0)
         self.world.task(task)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as altered
 from queueviews import GPU, claim, queue, unit
 
 from windlass.plugins.protection import (
@@ -37,7 +38,7 @@ def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> Non
 
 def running(one: VictimUnit) -> VictimUnit:
     """Its group has held its minimum since 1000."""
-    return replace(one, group=replace(one.group, started=1000.0))
+    return replace(one, group=altered(one.group, started=1000.0))
 
 
 def test_for_reclaim_the_queue_counts_in_which_the_paths_part() -> None:

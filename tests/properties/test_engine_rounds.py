@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from cluster_dsl import Cluster, needs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.engine.placing import Placer
 from windlass.engine.rounds import Round
@@ -178,7 +178,7 @@ def promised(
     cluster.cycle()
     for key, task in list(cluster.tasks.items()):
         if task.node:
-            cluster.task(replace(task, state=TaskState.RELEASING))
+            cluster.task(altered(task, state=TaskState.RELEASING))
         else:
             cluster.remove_task(key.removeprefix("ns/"))
     for i, (what, n) in enumerate(after):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cluster_dsl import Cluster, needs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.spi.objects import Expression, HostPort, Needs, PodTerm, TaskState
 
@@ -110,6 +111,6 @@ def test_nobody_is_promised_the_room_of_those_who_are_stuck(scene: Scene) -> Non
     c.cycle()
     for at, resident in enumerate(scene.residents):
         if resident.leaves:
-            c.task(replace(c.tasks[f"ns/r{at}-0"], state=TaskState.STUCK))
+            c.task(altered(c.tasks[f"ns/r{at}-0"], state=TaskState.STUCK))
     c.cycle()
     assert c.engine.world.groups["ns/g"].promises == 0

@@ -3,13 +3,13 @@ whoever runs then lies as near as it asked for. The books and every decision are
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 from arena import Arena
 from cluster_dsl import GIB, GPU, NAMESPACE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.spi.objects import Node, SubGroup
 from windlass.spi.topology import Level, TopologyNeed
@@ -67,7 +67,7 @@ def come(a: Arena, rng: Random, name: str, gpus: int) -> None:
     )
     for at in range(len(sizes) if parted else 0):
         key = f"{NAMESPACE}/{name}-{at}"
-        a.world.task(replace(a.world.tasks[key], subgroup="b" if at else "a"))
+        a.world.task(altered(a.world.tasks[key], subgroup="b" if at else "a"))
 
 
 def lies_near(a: Arena, key: str, part: str, need: TopologyNeed | None) -> bool:

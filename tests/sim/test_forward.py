@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
@@ -103,7 +102,7 @@ def test_of_what_nobody_knows_an_end_there_is_none() -> None:
 def test_a_run_limit_is_an_end() -> None:
     found = state("1x8")
     work(found, "a", 8, None, node="node-0000", began=NOW - 10)
-    found.tasks["ns/a-0"] = replace(found.tasks["ns/a-0"], run_limit=60.0)
+    found.tasks["ns/a-0"] = altered(found.tasks["ns/a-0"], run_limit=60.0)
     work(found, "b", 8, 10.0)
     assert play(found)["b"].started == NOW + 50
 
@@ -160,7 +159,7 @@ def test_draws_are_of_earlier_runs_that_were_longer() -> None:
     assert run_times.draw(group, "0", 2000.0) == 4000.0
     assert run_times.draw(group, "0", 0.0, 50.0) == 50.0
     assert run_times.draw(group, "7") == run_times.draw(group, "7")
-    said = replace(group, run_estimate=7.0)
+    said = altered(group, run_estimate=7.0)
     assert run_times.draw(said, "0") == 7.0
     assert RunTimes(History()).draw(group, "0") is None
     assert RunTimes(History(), 60.0).draw(group, "0") == 60.0
@@ -217,8 +216,8 @@ def test_a_claim_that_never_fits_is_not_tried_all_day() -> None:
 def test_what_came_on_top_later_does_not_begin_the_work_anew() -> None:
     found = state("1x8")
     work(found, "elastic", 2, 600.0, pods=4, node="node-0000", began=NOW - 400)
-    found.groups["ns/elastic"] = replace(found.groups["ns/elastic"], min_member=2)
+    found.groups["ns/elastic"] = altered(found.groups["ns/elastic"], min_member=2)
     late = found.tasks["ns/elastic-3"]
-    found.tasks[late.key] = replace(late, started=NOW - 10)
+    found.tasks[late.key] = altered(late, started=NOW - 10)
     work(found, "b", 8, 10.0)
     assert play(found)["b"].started == NOW + 200

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from kubeobjects import group, node, pod, priority_class, queue
+from msgspec.structs import replace as altered
 from schedapi import Running, SchedulerApi
 
 from windlass.api.resources import POD_GROUPS, PODS, PRIORITY_CLASSES
@@ -69,7 +70,7 @@ def live_policy(config: SchedulerConfig) -> Policy:
 def said(group: Group, job: TraceJob) -> Group:
     """With what its owner states: the run time, and whether it shares time."""
     notes = {**group.annotations, "windlass.dev/time-share": "true"} if job.time_share else group.annotations
-    return replace(group, run_estimate=job.duration_seconds, annotations=notes)
+    return altered(group, run_estimate=job.duration_seconds, annotations=notes)
 
 
 def simulated(jobs: list[TraceJob], config: SchedulerConfig, terms: Terms | None = None) -> list[Start]:

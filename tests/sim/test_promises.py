@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace as altered
 
 from windlass.engine.decision import Decision
 from windlass.model.engines import make_engine
@@ -36,7 +36,7 @@ def trace(rng: Random, queues: str) -> list[TraceJob]:
 
 
 def stated(group: Group, job: TraceJob) -> Group:
-    return replace(group, run_estimate=job.duration_seconds)
+    return altered(group, run_estimate=job.duration_seconds)
 
 
 def played(jobs: list[TraceJob], queues: str) -> tuple[dict[str, float], dict[str, float]]:

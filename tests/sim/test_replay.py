@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 from simulated import ends, job, of, play, started
 
 from windlass.engine.invariants import check
@@ -266,4 +265,4 @@ def test_nobody_is_evicted_for_room_that_the_evicting_group_may_not_have() -> No
 
 
 def _stated(group: Group, job: TraceJob) -> Group:
-    return replace(group, run_estimate=job.duration_seconds)
+    return altered(group, run_estimate=job.duration_seconds)

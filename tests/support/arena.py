@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import replace
 
 from cluster_dsl import GIB, GPU, NAMESPACE, Cluster
+from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
@@ -107,7 +108,7 @@ class Arena:
             uid=f"uid-{name}",
             dialect=self.dialect,
         )
-        group = replace(group, **rest)
+        group = altered(group, **rest)
         self.world.group(group)
         for at, (gpus, node) in enumerate(wanted):
             request = (("cpu", 1000), ("memory", GIB), (GPU, gpus * 1000))
@@ -116,7 +117,7 @@ class Arena:
                 f"{key}-{at}", f"uid-{name}-{at}", key, needs, index=at, preemptible=group.preemptible
             )
             if node:
-                task = replace(task, state=TaskState.RUNNING, node=node, started=float(self._age))
+                task = altered(task, state=TaskState.RUNNING, node=node, started=float(self._age))
             self.world.task(task)
         return self
 
@@ -132,14 +133,14 @@ class Arena:
     def follow(self) -> None:
         for eviction in self.decision.evictions:
             old = self.world.tasks[eviction.task]
-            fresh = replace(
+            fresh = altered(
                 old, uid=f"{old.uid}'", node="", devices=(), state=TaskState.PENDING, started=None
             )
             self.world.task(fresh)
         for bind in self.decision.binds:
             task = self.world.tasks[bind.task]
             if task.state is TaskState.BOUND:
-                self.world.task(replace(task, state=TaskState.RUNNING, started=self.world.now))
+                self.world.task(altered(task, state=TaskState.RUNNING, started=self.world.now))
 
     def rest(self, most: int = 40) -> int:
         """Cycle until nothing is decided any more, then five cycles in which nothing may be. How many it

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Explanation
 from windlass.engine import invariants
@@ -247,7 +248,7 @@ class Cluster:
         self.engine.apply([GroupUpserted(group)])
 
     def change_group(self, name: str, **changes: Any) -> None:
-        self.group(replace(self.groups[f"{NAMESPACE}/{name}"], **changes))
+        self.group(altered(self.groups[f"{NAMESPACE}/{name}"], **changes))
 
     def remove_group(self, name: str) -> None:
         del self.groups[f"{NAMESPACE}/{name}"]
@@ -302,7 +303,7 @@ class Cluster:
         self.engine.apply([TaskUpserted(task)])
 
     def change_task(self, name: str, **changes: Any) -> None:
-        self.task(replace(self.tasks[f"{NAMESPACE}/{name}"], **changes))
+        self.task(altered(self.tasks[f"{NAMESPACE}/{name}"], **changes))
 
     def remove_task(self, name: str) -> None:
         task = self.tasks.pop(f"{NAMESPACE}/{name}")
@@ -318,12 +319,12 @@ class Cluster:
     def finish(self, name: str, state: TaskState = TaskState.SUCCEEDED) -> None:
         """All tasks of a group end."""
         for task in [t for t in self.tasks.values() if t.group == f"{NAMESPACE}/{name}"]:
-            self.task(replace(task, state=state))
+            self.task(altered(task, state=state))
 
     def fail_bind(self, name: str, message: str = "no") -> None:
         """A decided bind could not be carried out."""
         task = self.tasks[f"{NAMESPACE}/{name}"]
-        self.tasks[task.key] = replace(task, node="", state=TaskState.PENDING, devices=())
+        self.tasks[task.key] = altered(task, node="", state=TaskState.PENDING, devices=())
         self.engine.apply([BindFailed(task.key, task.uid, message)])
 
     # ------------------------------------------------------------------ the engine
@@ -337,7 +338,7 @@ class Cluster:
         for status in decision.groups:
             self.status[status.group] = status
         for bind in decision.binds:
-            bound = replace(
+            bound = altered(
                 self.tasks[bind.task],
                 node=bind.node,
                 state=TaskState.BOUND,
@@ -357,8 +358,8 @@ class Cluster:
             if entry.state is TaskState.ASSUMED:
                 devices = tuple(share.index for share in entry.devices)
                 slices = slices_of(entry.devices)
-                bound = replace(self.tasks[key], node=names[entry.row], state=TaskState.BOUND)
-                self.task(replace(bound, devices=devices, slices=slices))
+                bound = altered(self.tasks[key], node=names[entry.row], state=TaskState.BOUND)
+                self.task(altered(bound, devices=devices, slices=slices))
 
     def settle(self, quiet: int = 5) -> None:
         """Cycle until nothing changes, then ``quiet`` cycles more in which nothing may change."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from cluster_dsl import GPU, NAMESPACE, Cluster, needs, node
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.engine.decision import Decision
 from windlass.engine.engine import Engine
@@ -232,7 +233,7 @@ class Player:
             wants = self.classes[(op.x + (at > 3)) % len(self.classes)]
             self.cluster.add_tasks(name, 1, wants, role=part)
             task = list(self.cluster.tasks.values())[-1]
-            self.cluster.task(replace(task, subgroup=part, role=""))
+            self.cluster.task(altered(task, subgroup=part, role=""))
 
     def _near(self, op: Op) -> None:
         """A group, and some of its parts, ask to be near; or no longer do."""
@@ -260,7 +261,7 @@ class Player:
             where = self.cluster.tasks[f"{NAMESPACE}/{name}"].node
             for task in list(self.cluster.tasks.values()):
                 if where and task.node == where and task.state in (TaskState.BOUND, TaskState.RUNNING):
-                    self.cluster.task(replace(task, state=TaskState.RELEASING))
+                    self.cluster.task(altered(task, state=TaskState.RELEASING))
 
     def _cycle(self, op: Op) -> None:
         self.decisions.append(self.cluster.cycle(1.0 + op.x % 3))

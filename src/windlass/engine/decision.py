@@ -42,8 +42,7 @@ class Bind(msgspec.Struct, frozen=True):
     """What it gets of the node's NUMA zones, where those are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Eviction:
+class Eviction(msgspec.Struct, frozen=True):
     """``claimer`` is the group that the room is for; ``action`` preempt, reclaim, consolidate or stale-gang."""
 
     task: str
@@ -54,8 +53,7 @@ class Eviction:
     claimer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Nomination:
+class Nomination(msgspec.Struct, frozen=True):
     task: str
     uid: str
     node: str
@@ -97,8 +95,7 @@ class QueueUsage:
     """Resources of which no surplus is given to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     cycle: int
     binds: tuple[Bind, ...] = ()
     evictions: tuple[Eviction, ...] = ()
@@ -107,4 +104,4 @@ class Decision:
     queues: tuple[QueueUsage, ...] = ()
     wake_at: float | None = None
     """Unix seconds of the next moment at which time alone changes something (back-off, aging); else None."""
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = msgspec.field(default_factory=dict)

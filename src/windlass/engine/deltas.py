@@ -7,77 +7,64 @@ object is the order of its resource versions; deltas about different objects may
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from windlass.spi.objects import Group, NamespaceQuota, Node, Queue, Task
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUpserted:
+class NodeUpserted(msgspec.Struct, frozen=True):
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRemoved:
+class NodeRemoved(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class QueueUpserted:
+class QueueUpserted(msgspec.Struct, frozen=True):
     queue: Queue
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRemoved:
+class QueueRemoved(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupUpserted:
+class GroupUpserted(msgspec.Struct, frozen=True):
     group: Group
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRemoved:
+class GroupRemoved(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class TaskUpserted:
+class TaskUpserted(msgspec.Struct, frozen=True):
     task: Task
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRemoved:
+class TaskRemoved(msgspec.Struct, frozen=True):
     key: str
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceQuotaUpserted:
+class NamespaceQuotaUpserted(msgspec.Struct, frozen=True):
     quota: NamespaceQuota
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceQuotaRemoved:
+class NamespaceQuotaRemoved(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetUpserted:
+class BudgetUpserted(msgspec.Struct, frozen=True):
     """A PodDisruptionBudget, ``namespace/name``: how many evictions its status allows."""
 
     key: str
     allowed: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetRemoved:
+class BudgetRemoved(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class BindFailed:
+class BindFailed(msgspec.Struct, frozen=True):
     """A decided bind could not be carried out: the task is pending again, its group backs off."""
 
     key: str
@@ -85,8 +72,7 @@ class BindFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionFailed:
+class EvictionFailed(msgspec.Struct, frozen=True):
     key: str
     uid: str
     message: str

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace as altered
 from numpy.typing import NDArray
 
 from windlass.api.reasons import Change, ChangeKind, Reason
@@ -158,7 +159,7 @@ class SmallestChange:
         if need is None or need.required < 0:
             return None
         for level in range(need.required - 1, -2, -1):
-            group.group = replace(spec, topology=replace(need, required=level))
+            group.group = altered(spec, topology=replace(need, required=level))
             mark = statement.checkpoint()
             try:
                 fits = self._allocation.attempt(statement, group, step).done

@@ -7,7 +7,8 @@ is not stated is preemptible below priority 100. A gang that holds less than its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace as altered
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -145,7 +146,7 @@ def kai_batch_group(pods: Sequence[views.Pod], key: str, queue: str, classes: Cl
     stated = first.annotations.get(names.BATCH_MIN_MEMBER_KAI, "")
     least = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 8 else 1
     owner = first.controller
-    return replace(
+    return altered(
         kai_pod_group(first, queue, classes),
         key=key,
         min_member=least,

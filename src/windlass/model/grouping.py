@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace as altered
 
 from windlass.api import annotations as names
 from windlass.api import views
@@ -74,7 +75,7 @@ class Grouping(Observed):
             if kai is None:
                 return None
             group = foreign_groups.kai_group(kai, key, queues.KAI + kai.queue, self.classes)
-            return group if group.started is not None else replace(group, started=self._reached(group))
+            return group if group.started is not None else altered(group, started=self._reached(group))
         if kind == groups.NATIVE:
             native = self._native(key)
             if native is None:

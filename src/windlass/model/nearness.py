@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec.structs import replace as altered
+
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
@@ -139,7 +141,7 @@ def segment_of(pod: views.Pod) -> str:
 def applied(group: Group, near: Near, pods: Iterable[views.Pod]) -> Group:
     """The group with what it asks for; held, if that cannot be told."""
     if near.problems:
-        return replace(group, held=True)
+        return altered(group, held=True)
     if near.size and not group.subgroups:
         counts: dict[str, int] = {}
         for pod in pods:
@@ -150,11 +152,11 @@ def applied(group: Group, near: Near, pods: Iterable[views.Pod]) -> Group:
             for name in sorted(counts, key=lambda each: (len(each), each))
         )
         least = min(len(parts), -(-group.min_member // near.size))
-        return replace(group, topology=near.whole, subgroups=parts, min_subgroups=least if parts else None)
+        return altered(group, topology=near.whole, subgroups=parts, min_subgroups=least if parts else None)
     subgroups = group.subgroups
     if near.parts:
         subgroups = tuple(
             replace(part, topology=near.parts[part.name]) if part.name in near.parts else part
             for part in subgroups
         )
-    return replace(group, topology=near.whole, subgroups=subgroups)
+    return altered(group, topology=near.whole, subgroups=subgroups)

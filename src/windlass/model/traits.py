@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace as altered
 
 from windlass.api import views
 from windlass.model.grouping import Grouping
@@ -26,7 +27,7 @@ def foretold(group: Group, model: RunTimeModel, shape: str = "") -> Group:
 def with_prediction(group: Group, found: Prediction) -> Group:
     """The group with what was learned of it: named as such, so that it is trusted no further than that."""
     seconds, longest = found.seconds, found.at_most
-    return replace(group, run_estimate=seconds, run_bound=longest, learned=found.basis, runs=found.runs)
+    return altered(group, run_estimate=seconds, run_bound=longest, learned=found.basis, runs=found.runs)
 
 
 def shape_of(pod: views.Pod) -> str:

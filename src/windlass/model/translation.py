@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
+from msgspec.structs import replace as altered
+
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.errors import FieldError
@@ -328,7 +330,7 @@ class Translation(Grouping):
             return
         if key in self._spared:
             if self._spared[key] >= self._now:
-                task = replace(task, preemptible=False)
+                task = altered(task, preemptible=False)
             else:
                 del self._spared[key]
         if task != sent:
@@ -349,7 +351,7 @@ class Translation(Grouping):
         task = tasks.task_of(pod, tasks.FOREIGN, needs, self.classes, now=self._now, node=node)
         if pod.shape.claims and not task.devices:
             indices = {index for _, index in self.claims.held(pod, self.pods)}
-            return replace(task, devices=tuple(sorted(indices)))
+            return altered(task, devices=tuple(sorted(indices)))
         return task
 
     def _lent_to(self, pod: views.Pod) -> str:
@@ -365,13 +367,13 @@ class Translation(Grouping):
     def _lent(self, pod: views.Pod, queue: str, out: list[deltas.Delta]) -> Task | None:
         task = self._foreign(pod)
         alone = groups.implicit_group(pod, self.classes)
-        group = replace(alone, key=groups.implicit_key(pod), queue=queue, guest=True, annotations={})
+        group = altered(alone, key=groups.implicit_key(pod), queue=queue, guest=True, annotations={})
         if task is None:
             return None
         self._group_of[pod.key] = group.key
         self._members.setdefault(group.key, {})[pod.key] = None
         self._send_group(group, out)
-        return replace(task, group=group.key, budgets=self._budgets.of(pod))
+        return altered(task, group=group.key, budgets=self._budgets.of(pod))
 
     def _note_end(self, pod: views.Pod) -> None:
         """Look at a terminating pod again when its termination counts as stuck."""
@@ -527,6 +529,6 @@ def as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
     """The task as the engine holds it; what was sent before the decision, if nothing else changed."""
     if sent is not None and task == sent:
         return sent
-    return replace(
+    return altered(
         task, state=TaskState.ASSUMED, node=assumed.node, devices=assumed.devices, slices=assumed.slices
     )

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as altered
+
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Decision
 from windlass.engine.deltas import (
@@ -162,7 +164,7 @@ def _settled(deltas: Iterable[Delta], everybody: bool) -> tuple[list[Delta], Cou
     for delta in deltas:
         if isinstance(delta, GroupUpserted) and everybody:
             annotations = {**delta.group.annotations, MOVABLE: "true"}
-            found.append(GroupUpserted(replace(delta.group, annotations=annotations)))
+            found.append(GroupUpserted(altered(delta.group, annotations=annotations)))
         elif not isinstance(delta, TaskUpserted) or delta.task.state is not TaskState.PENDING:
             found.append(delta)
         elif _milli(delta.task.needs):
@@ -185,7 +187,7 @@ def _probe(engine: Engine, defrag: Defrag, number: int, needs: Needs, now: float
 
 def _away(task: Task) -> tuple[Delta, Delta]:
     """A mover is gone, and its owner has made it anew: it goes where room is kept for it."""
-    again = replace(task, uid=f"{task.uid}-moved", state=TaskState.PENDING, node="", devices=())
+    again = altered(task, uid=f"{task.uid}-moved", state=TaskState.PENDING, node="", devices=())
     return TaskRemoved(task.key), TaskUpserted(again)
 
 

@@ -7,7 +7,8 @@ A job is asked about when it comes, and learned from when it has ended, as in li
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace as altered
 
 from windlass.model.traits import with_prediction
 from windlass.predict.history import History
@@ -40,7 +41,7 @@ class Estimates:
         if found is None:
             return group
         if found.stated:
-            return replace(group, run_estimate=found.seconds)
+            return altered(group, run_estimate=found.seconds)
         return with_prediction(group, found)
 
     def ended(self, key: str, job: TraceJob, seconds: float) -> None:

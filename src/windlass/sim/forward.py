@@ -11,8 +11,10 @@ Invariants: pure; the state handed in stays as it was; equal states and run time
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
+
+from msgspec.structs import replace as altered
 
 from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.engine.deltas import (
@@ -216,7 +218,7 @@ class Forward:
 
     def _bound(self, bind: Bind, now: float) -> None:
         work = self._works[bind.group]
-        task = replace(work.tasks[bind.task], state=TaskState.RUNNING, node=bind.node, started=now)
+        task = altered(work.tasks[bind.task], state=TaskState.RUNNING, node=bind.node, started=now)
         work.tasks[bind.task] = task
         self._deltas.append(TaskUpserted(task))
         self._look(work, now)
@@ -297,7 +299,7 @@ class _Work:
 
 def _anew(task: Task, number: int) -> Task:
     """As its owner makes it in place of one that is gone."""
-    return replace(
+    return altered(
         task,
         uid=f"{task.uid}+{number}",
         state=TaskState.PENDING,

@@ -17,7 +17,9 @@ Figures are shares of the cluster's cards. Equal inputs and seeds give equal pla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace as altered
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.decision import Bind
@@ -264,7 +266,7 @@ class DefragRun(PackRun):
         number = number_of(bind.group)
         task = self._task(number, coming[number], self._tries.get(number, 0))
         cards = tuple(share.index for share in bind.devices)
-        return TaskUpserted(replace(task, state=TaskState.RUNNING, node=bind.node, devices=cards))
+        return TaskUpserted(altered(task, state=TaskState.RUNNING, node=bind.node, devices=cards))
 
 
 def number_of(group: str) -> int:

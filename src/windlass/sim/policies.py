@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
+from msgspec.structs import replace as altered
+
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
 from windlass.kits.rng import Random
@@ -168,13 +170,13 @@ def _opting_in(setting: Setting) -> Callable[[Group, TraceJob], Group]:
     def dress(group: Group, job: TraceJob) -> Group:
         agrees = setting.time_share if job.time_share is None else job.time_share
         notes = {**group.annotations, TIME_SHARE: "true" if agrees else "false"}
-        return replace(group, annotations=notes)
+        return altered(group, annotations=notes)
 
     return dress
 
 
 def _with_model(group: Group, job: TraceJob) -> Group:
-    return replace(group, annotations={MODEL: job.model}) if job.model else group
+    return altered(group, annotations={MODEL: job.model}) if job.model else group
 
 
 def _remaining(run_times: str, setting: Setting, *, weighed: bool) -> Made:

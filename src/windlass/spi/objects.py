@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 from windlass.spi.devices import CardMode, DeviceNeed, SliceProfile
 from windlass.spi.numa import NodeZones, ZoneHolding, ZoneNeed
 from windlass.spi.quantities import is_device
@@ -292,8 +294,7 @@ _BY_PRIORITY = ("preempt", "gangpreempt", "gangpreempt-surplus")
 """Actions that take room inside a queue for who is more important."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A gang. ``key`` is ``namespace/name``; of a pod without a group (a group of one) ``namespace/pod:name``.
 
     ``admitted``: its phase is past Pending (Inqueue or later). ``min_task_member``: role → minimum.
@@ -317,8 +318,8 @@ class Group:
     queue: str = "default"
     priority: int = 0
     min_member: int = 1
-    min_task_member: Mapping[str, int] = field(default_factory=dict)
-    min_resources: Resources = field(default_factory=dict)
+    min_task_member: Mapping[str, int] = msgspec.field(default_factory=dict)
+    min_resources: Resources = msgspec.field(default_factory=dict)
     preemptible: bool = True
     never_preempts: bool = False
     created: float = 0.0
@@ -335,7 +336,7 @@ class Group:
     last_eviction: float | None = None
     run_estimate: float | None = None
     waiting_limit: float | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Only those that a policy reads (disruption budgets, revocable zones)."""
     topology: TopologyNeed | None = None
     """How near to one another its tasks are to be; parts may ask for more."""
@@ -463,8 +464,7 @@ class Needs:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """A pod in a group. ``key`` is ``namespace/name``; ``uid`` tells incarnations apart."""
 
     key: str

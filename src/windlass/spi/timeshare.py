@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from windlass.spi.objects import Group
 from windlass.spi.plugins import QueueView
 
@@ -37,8 +39,7 @@ class Stint:
     memory: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True):
     """Whoever has the smaller ``value`` runs first. ``falls``: by how much it gets smaller with each second that
     the group runs. ``until``: ask again once the group has run for so many seconds in all, ``waited_until``: once it
     has waited for so many; ``None``: never."""

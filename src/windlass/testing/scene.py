@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace as altered
 
 from windlass.engine import invariants
 from windlass.engine.actions.registry import ACTIONS
@@ -145,7 +146,7 @@ class Scene:
     def finish(self, name: str) -> None:
         """All pods of a group end well."""
         for task in self._of(name):
-            self._enter(replace(task, state=TaskState.SUCCEEDED))
+            self._enter(altered(task, state=TaskState.SUCCEEDED))
 
     # ------------------------------------------------------------------ time
 
@@ -153,7 +154,7 @@ class Scene:
         """One pass of all actions, ``seconds`` after the last one, and what follows from it."""
         for task in self._leaving:
             self.engine.apply([TaskRemoved(task.key, task.uid)])
-            self._enter(replace(task, state=TaskState.PENDING, node="", devices=()))
+            self._enter(altered(task, state=TaskState.PENDING, node="", devices=()))
         self._leaving.clear()
         self.now += seconds
         decision = self.engine.cycle(self.now)
@@ -161,7 +162,7 @@ class Scene:
         for bind in decision.binds:
             devices = tuple(share.index for share in bind.devices)
             task = self._tasks[bind.task]
-            self._enter(replace(task, node=bind.node, state=TaskState.RUNNING, devices=devices))
+            self._enter(altered(task, node=bind.node, state=TaskState.RUNNING, devices=devices))
         for eviction in decision.evictions:
             self._leaving.append(self._tasks[eviction.task])
         invariants.check(self.engine)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.engine import dump
 from windlass.engine.budgets import LAG
@@ -39,7 +40,7 @@ class Guarded(Scene):
         self.engine.apply([BudgetUpserted(BUDGET, allowed)])
         for key, task in list(self._tasks.items()):
             if task.node and (not names or key.removeprefix("default/") in names):
-                self._tasks[key] = replace(task, budgets=(BUDGET,))
+                self._tasks[key] = altered(task, budgets=(BUDGET,))
                 self.engine.apply([TaskUpserted(self._tasks[key])])
 
 
@@ -123,7 +124,7 @@ def test_an_eviction_counts_until_the_status_can_know_of_it() -> None:
     task = scene._tasks[eviction.task]
     scene.engine.apply([BudgetUpserted(BUDGET, 1)])  # of something else: the pod still runs
     assert left(BUDGET) == 0
-    scene.engine.apply([TaskUpserted(replace(task, state=TaskState.RELEASING))])
+    scene.engine.apply([TaskUpserted(altered(task, state=TaskState.RELEASING))])
     assert left(BUDGET) == 0  # the status has not followed
     scene.engine.apply([BudgetUpserted(BUDGET, 0)])
     assert left(BUDGET) == 0  # once, not twice

@@ -8,6 +8,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
 from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla, tdm
@@ -525,7 +526,7 @@ def test_firm_work_takes_the_room_of_preemptible_pods_on_ordinary_nodes() -> Non
     assert votes.victims(Purpose.RECLAIM, firm, there) is None
     assert votes.victims(Purpose.PREEMPT, pod("soft", gang_of("s")), there) == []
     zone = pod("zone", gang_of("zz"), preemptible=False)
-    zone.task = replace(zone.task, needs=replace(zone.task.needs, revocable_zone="*"))
+    zone.task = altered(zone.task, needs=replace(zone.task.needs, revocable_zone="*"))
     assert votes.victims(Purpose.PREEMPT, zone, there) == []
 
 
