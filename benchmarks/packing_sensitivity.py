@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.packing_tables import put
+from benchmarks.packing_tables import put_rows
 from windlass.cli.packing import read_cluster
 from windlass.kits.clock import SystemClock
 from windlass.plugins.binpack import Binpack
@@ -74,13 +74,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    lines: list[str] = []
-    for text in table(given.folder, given.seed):
-        lines.append(text)
-        if given.out is None:
-            print(text, flush=True)
-    if given.out is not None:
-        put("\n".join(lines), given.out, FIRST, LAST)
+    put_rows(table(given.folder, given.seed), given.out, FIRST, LAST)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -74,6 +74,15 @@ def put(text: str, page: Path | None, first: str, last: str) -> None:
         return
     head, rest = page.read_text().split(first)
     page.write_text(f"{head}{first}\n{text}\n{last}{rest.split(last)[1]}")
+
+
+def put_rows(rows: Iterable[str], page: Path | None, first: str, last: str) -> None:
+    """:func:`put`, but without a page each row as soon as it is there."""
+    if page is not None:
+        put("\n".join(rows), page, first, last)
+        return
+    for row in rows:
+        print(row, flush=True)
 
 
 def arguments(about: str | None, seeds: str = "42-51") -> argparse.Namespace:

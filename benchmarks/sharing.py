@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
-from benchmarks.packing_tables import put
+from benchmarks.packing_tables import put_rows
 from windlass.plugins.timeshare.learned import LearnedSharing, Tuning
 from windlass.sim import metrics
 from windlass.sim.cluster import make_nodes, parse
@@ -64,19 +64,9 @@ def main() -> None:
     parser.add_argument("shape")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    lines: list[str] = []
-    for text in table(given.trace, given.shape):
-        lines.append(text)
-        if given.out is None:
-            print(text, flush=True)
-    if given.out is not None:
-        name = Path(given.trace).name
-        put(
-            "\n".join(lines),
-            given.out,
-            f"<!-- {name}: made by make sim-sensitivity -->",
-            f"<!-- end of {name} -->",
-        )
+    name = Path(given.trace).name
+    first, last = f"<!-- {name}: made by make sim-sensitivity -->", f"<!-- end of {name} -->"
+    put_rows(table(given.trace, given.shape), given.out, first, last)
 
 
 if __name__ == "__main__":

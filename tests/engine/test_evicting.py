@@ -512,19 +512,24 @@ def test_a_moment_is_noted_once_however_often_it_is_tried() -> None:
 # ---------------------------------------------------------------------- patience
 
 
+def in_vain(pause: float) -> tuple[Cluster, Arena]:
+    """A cluster in which ``high`` claims room that nobody gives; on ``n1`` others come and go."""
+    config = EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=pause)
+    world = Cluster(config, default_plugins())
+    a = Arena()
+    a.world = world
+    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
+    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    return world, a
+
+
 @pytest.mark.parametrize(("pause", "most"), [(0.0, 60), (0.25, PATIENCE + 4)])
 def test_who_has_tried_often_in_vain_pauses(pause: float, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Something else changes all the time; the claim stays in vain, until it does not."""
     tried = []
     solve = Solver.solve
     monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(a) or solve(*a))
-    world = Cluster(
-        EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=pause), default_plugins()
-    )
-    a = Arena("allocate", "preempt")
-    a.world = world
-    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
-    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    world, a = in_vain(pause)
     for number in range(60):
         a.runs(f"small{number}", "q", "n1:1", priority=70)
         world.cycle(0.05)
@@ -541,11 +546,7 @@ def test_pauses_begin_after_some_patience_and_grow_up_to_a_longest(monkeypatch: 
     tried = []
     solve = Solver.solve
     monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(world.now) or solve(*a))
-    world = Cluster(EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=1.0), default_plugins())
-    a = Arena()
-    a.world = world
-    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
-    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    world, a = in_vain(1.0)
     for number in range(240):
         a.runs(f"small{number}", "q", "n1:1", priority=70)
         world.cycle(0.25 if number <= PATIENCE else 0.5)
@@ -577,12 +578,7 @@ def test_a_copy_pauses_as_long_as_the_original(monkeypatch: pytest.MonkeyPatch) 
     tried: list[float] = []
     solve = Solver.solve
     monkeypatch.setattr(Solver, "solve", lambda *a: tried.append(world.now) or solve(*a))
-    config = EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=1.0)
-    world = Cluster(config, default_plugins())
-    a = Arena()
-    a.world = world
-    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
-    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    world, a = in_vain(1.0)
     for number in range(PATIENCE + 4):
         a.runs(f"small{number}", "q", "n1:1", priority=70)
         world.cycle(0.25)
@@ -605,12 +601,7 @@ def test_a_copy_pauses_as_long_as_the_original(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_end_of_a_pause_is_no_reason_to_try_again_while_nothing_changes() -> None:
     """Else a claim that never fits would be tried, and the engine woken, every few seconds for ever."""
-    config = EngineConfig(actions=("allocate", "preempt"), claim_pause_seconds=1.0)
-    world = Cluster(config, default_plugins())
-    a = Arena()
-    a.world = world
-    a.queue("q", deserved=64).node("n0", 4).node("n1", 1)
-    a.runs("firm", "q", "n0:4", preemptible=False, priority=40).waits("high", "q", 4, priority=60)
+    world, a = in_vain(1.0)
     for number in range(PATIENCE + 4):
         a.runs(f"small{number}", "q", "n1:1", priority=70)
         world.cycle(0.25)
