@@ -17,7 +17,6 @@ from windlass.cli.installing import (
     DEPLOYED,
     DEPLOYMENTS,
     KINDS,
-    LEARNED,
     SHARED,
     Wishes,
     guard_objects,
@@ -235,6 +234,8 @@ def remove(client: BlockingClient, namespace: str, *, purge: bool, dry_run: bool
     """Titles of what is deleted, the last applied first, and what the processes wrote for themselves. ``purge``: also
     the namespace if ``install`` made it, what was learned, and the CRDs with every object of theirs. Raises
     ``StatusError``, ``Unreachable``."""
+    from windlass.scheduler.runtimes import NAME as LEARNED  # the engine comes with it
+
     yield from remove_guard(client, namespace, dry_run=dry_run)
     kept = () if purge else (CRD, NAMESPACES)
     wanted = [obj for obj in reversed(objects(Wishes(namespace=namespace))) if KINDS[obj["kind"]] not in kept]

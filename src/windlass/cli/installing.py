@@ -84,8 +84,6 @@ SHARED = frozenset({NAMESPACES, PRIORITY_CLASSES, CRD})
 NAMED, BESIDE, GROUPED, GUARDED = "--scheduler-name=", "--beside=", "--wait-for-group=", "--bind-guard="
 DEPLOYED = ("windlass-scheduler", "windlass-controllers")
 """Deployments, and the leases that their instances hold."""
-LEARNED = "windlass-run-times"
-"""The ConfigMap in which the scheduler keeps what it has learned."""
 CONFIGURED = (("windlass-scheduler", "windlass.conf"), ("windlass-settings", "settings.yaml"))
 """ConfigMaps, and the file in each that is the user's."""
 Json = dict[str, Any]

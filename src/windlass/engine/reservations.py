@@ -8,9 +8,10 @@ reservation (EASY backfilling: Lifka, "The ANL/IBM SP Scheduling System", JSSPP 
 ``conservative`` up to :data:`DEPTH`. Without run times there is no reservation, and everybody passes, until
 a group has waited for so long that nodes are emptied for it (:mod:`windlass.engine.aging`).
 
-Kept room is booked as promised while ``allocate`` runs, less what will have left by then. For a group that may not
-pass, actions that evict leave alone all of it. With ``easy`` the room stays kept when its time has come, until the
-group has had its turn: a queue that comes before its own would take it otherwise.
+A group is placed as if nothing was kept; only if that takes kept room is it placed again with that room booked as
+promised (:mod:`windlass.engine.keeping`). For a group that may not pass, actions that evict leave alone all of it. The
+room stays kept when its time has come, until the group has had its turn: a queue that comes before its own would take
+it otherwise.
 """
 
 from __future__ import annotations
