@@ -6,9 +6,11 @@
 
 PYTHON ?= python3
 VENV := .venv
-TRACES ?= ../shared/traces
-OPENB ?= $(TRACES)/openb
-PHILLY ?= ../shared/traces/philly/philly_oct.csv.gz
+# Where published traces lie, as docs/guides/simulator.md names them; they do not come with Windlass.
+TRACES ?=
+OPENB ?= $(TRACES:%=%/openb)
+PHILLY ?= $(TRACES:%=%/philly/philly_oct.csv.gz)
+needs = $(if $($(1)),,$(error $@ needs published traces: make $@ $(1)=FOLDER))
 SEEDS ?= 42-51
 JOBS ?= 2
 BIN := $(VENV)/bin
@@ -69,12 +71,15 @@ docs: $(STAMP)  ## write the generated reference pages anew
 	@$(BIN)/python tools/reference/generate.py
 
 sim-tables: $(STAMP)  ## the packing tables of the docs from the OpenB trace (OPENB=FOLDER, SEEDS=42-51, JOBS=2, KEEP=FOLDER; hours)
+	@$(call needs,OPENB)
 	@$(VENV)/bin/python -m benchmarks.packing_tables "$(OPENB)" --seeds $(SEEDS) --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
 
 sim-moves: $(STAMP)  ## the table of moves of the docs, likewise (one seed; KEEP=FOLDER; half an hour)
+	@$(call needs,OPENB)
 	@$(VENV)/bin/python -m benchmarks.packing_moves "$(OPENB)" --jobs $(JOBS) $(if $(KEEP),--keep "$(KEEP)") --out docs/operations/packing.md
 
-sim-sensitivity: $(STAMP)  ## the tables of parameters of the docs: packing (OPENB=FOLDER), time-sharing (TRACES=FOLDER; half an hour)
+sim-sensitivity: $(STAMP)  ## the tables of parameters of the docs: packing and time-sharing (TRACES=FOLDER; half an hour)
+	@$(call needs,TRACES)
 	@$(VENV)/bin/python -m benchmarks.packing_sensitivity "$(OPENB)" --out docs/operations/packing.md
 	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/muri/trace3.csv.gz" 8x8 --out docs/concepts/time-sharing.md
 	@$(VENV)/bin/python -m benchmarks.sharing "$(TRACES)/philly/philly_oct.csv.gz" 60x8 --out docs/concepts/time-sharing.md
@@ -83,6 +88,7 @@ sim-months: $(STAMP)  ## a month of jobs through every policy: processor seconds
 	@$(BIN)/python -m benchmarks.months $(if $(PHILLY),"$(PHILLY)") $(if $(POLICIES),--policies $(POLICIES))
 
 claims: $(STAMP)  ## docs/operations/claims.md from published traces (TRACES=FOLDER, ONLY=E2,E5, JOBS=2; an hour)
+	@$(call needs,TRACES)
 	@$(BIN)/python tools/claims.py "$(TRACES)" --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
 lock: $(STAMP)  ## resolve requirements-dev.lock anew

@@ -1,6 +1,6 @@
 """How much the constants of the learned packing score matter: each halved and doubled, beside FGD.
 
-    python -m benchmarks.packing_sensitivity ../shared/traces/openb [--seed 42] [--out FILE.md]
+    python -m benchmarks.packing_sensitivity TRACES/openb [--seed 42] [--out FILE.md]
 
 Five variants of OpenB, one seed, through the engine; a table in Markdown, of differences to FGD in points of GPUs
 allocated. With ``--out`` it is put into a page, between two marks.

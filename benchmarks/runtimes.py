@@ -1,6 +1,6 @@
 """How well run times are foretold on a trace: every job when it comes, by those that have ended by then.
 
-    python -m benchmarks.runtimes ../shared/traces/philly/philly_oct.csv.gz ../shared/traces/muri/trace3.csv.gz
+    python -m benchmarks.runtimes TRACES/philly/philly_oct.csv.gz TRACES/muri/trace3.csv.gz
 
 As if each job ran at once when it comes. A table in Markdown; figures: ``windlass.predict.scoring``. Models: what the
 product learns (``learned``); the last two runs of such work, as Tsafrir, Etsion and Feitelson (2007) foretell it, with
