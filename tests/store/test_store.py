@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,7 @@ from storekit import crash, drain, pod, thing
 from windlass.api.selectors import FieldTerm, parse_labels
 from windlass.kits.clock import FakeClock
 from windlass.store import errors
-from windlass.store.families import EVENTS, MAIN, StoreOptions
+from windlass.store.families import EVENTS, LEASES, MAIN, StoreOptions
 from windlass.store.filters import Filter, UnknownField
 from windlass.store.records import restamp, version_of
 from windlass.store.store import Store
@@ -271,8 +272,8 @@ async def test_a_watch_in_the_log_meets_compaction(fake_clock: FakeClock) -> Non
 
 
 async def test_upkeep_compacts_by_age_but_keeps_the_newest(fake_clock: FakeClock) -> None:
-    options = StoreOptions().with_family(
-        type(MAIN)("main", log_age_seconds=300, log_rows=200_000, log_keep_rows=10)
+    options = StoreOptions(
+        families=(replace(MAIN, log_age_seconds=300, log_rows=200_000, log_keep_rows=10), EVENTS, LEASES)
     )
     store = Store.open(":memory:", clock=fake_clock, options=options)
     for n in range(150):
@@ -291,7 +292,7 @@ async def test_upkeep_compacts_by_age_but_keeps_the_newest(fake_clock: FakeClock
 
 
 async def test_upkeep_compacts_by_count(fake_clock: FakeClock) -> None:
-    options = StoreOptions().with_family(type(MAIN)("main", log_rows=300, log_keep_rows=10))
+    options = StoreOptions(families=(replace(MAIN, log_rows=300, log_keep_rows=10), EVENTS, LEASES))
     store = Store.open(":memory:", clock=fake_clock, options=options)
     for n in range(1000):
         await store.create("pods", "d", f"p{n}", pod(f"p{n}"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from windlass.api.errors import WindlassError
 from windlass.cli.terminal import RANK_COLOURS, Terminal
 from windlass.cli.words import natural
+from windlass.kits import durations
 
 COLLAPSE_SECONDS = 0.15
 
@@ -49,18 +50,17 @@ LONGEST = (1 << 31) - 1
 
 
 def duration_seconds(option: str, text: str, *, least: int = 0) -> int:
-    """``90``, ``90s``, ``10m``, ``1h30m``, ``2d`` in seconds, given for an option; ``least``: of no fewer. Raises
-    :class:`WindlassError`, which names the option."""
-    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
-    if not text.strip() or found is None or not any(found.groups()):
+    """``90``, ``90s``, ``1.5h``, ``1h30m``, ``2d`` in whole seconds, given for an option; ``least``: of no fewer.
+    Raises :class:`WindlassError`, which names the option."""
+    try:
+        total = round(durations.parse_long(f"{text}s" if text.isdecimal() else text))
+    except ValueError:
         raise WindlassError(
             "WL-USE-400",
             f"{option} {text}: {text!r} is not a duration",
             evidence="durations read like 45s, 10m, 1h30m, 2d",
             remedies=(f"{option} 30m",),
-        )
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+        ) from None
     if not least <= total <= LONGEST:
         raise WindlassError(
             "WL-USE-400",

@@ -16,14 +16,11 @@ What a node says about its cards (NVML's possible placements) goes before the ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from windlass.spi.devices import SliceProfile, profiles_of
 from windlass.spi.objects import Device
-
-Placed = frozenset[tuple[str, int]]
-"""Instances on one card: (profile, start)."""
 
 
 class Geometry:
@@ -135,20 +132,6 @@ class Geometry:
                         combinations.update(one + rest for rest in self.future(self.then(plain, at, start)))
             found = self._futures[plain] = frozenset(combinations)
         return found
-
-    # ------------------------------------------------------------------ for tests and reports
-
-    def layouts(self) -> Iterator[Placed]:
-        """Every way in which instances can stand on the card, the free card included."""
-        return self._layouts(frozenset(), 0, 0)
-
-    def _layouts(self, placed: Placed, state: int, first: int) -> Iterator[Placed]:
-        yield placed
-        places = [(start, at) for at, p in enumerate(self.profiles) for start in p.starts]
-        for rank, (start, at) in enumerate(sorted(places)):
-            if rank >= first and start in self.starts(state, at):
-                name = self.profiles[at].name
-                yield from self._layouts(placed | {(name, start)}, self.then(state, at, start), rank + 1)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ that their log can be compacted earlier without shortening everybody else's hist
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,3 @@ class StoreOptions:
     def family_of(self, resource: str) -> Family:
         wanted = _OF.get(resource, "main")
         return next(family for family in self.families if family.name == wanted)
-
-    def with_family(self, family: Family) -> StoreOptions:
-        """The same with one family exchanged."""
-        return replace(self, families=tuple(family if f.name == family.name else f for f in self.families))
