@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ import render  # noqa: E402
 
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{SPACE}/deployments"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
 
@@ -82,17 +84,26 @@ def test_helm_installs_upgrades_rolls_back_and_uninstalls(kube: RealKube, api: C
     def replicas() -> int:
         return api.get(f"{DEPLOYMENTS}/windlass-scheduler").ok()["spec"]["replicas"]
 
+    def asked_at() -> set[str]:
+        found = api.get(f"{HOOKS}/windlass-bind-guard")
+        return {hook["clientConfig"]["service"]["path"] for hook in found.json.get("webhooks", ())}
+
     assert replicas() == 2
-    helm(
-        kube, "upgrade", "windlass", str(render.CHART), "--namespace", SPACE, "--set", "scheduler.replicas=3"
-    )
+    more = "scheduler.replicas=3,bindGuard.enabled=true,gpuSharing.enabled=true"
+    upgrade = ("upgrade", "windlass", str(render.CHART), "--namespace", SPACE, "--set", more)
+    helm(kube, *upgrade)
     assert replicas() == 3
+    (path,) = asked_at()
+    assert re.fullmatch("/bind/[a-z0-9]{40}", path)
+    helm(kube, *upgrade)
+    assert asked_at() == {path}  # what is there is kept
     refused = windlass(kube, "install")
     assert refused.returncode == 5
     assert "WL-INSTALL-409" in refused.stderr
     assert "WL-INSTALL-409" in windlass(kube, "uninstall").stderr
     helm(kube, "rollback", "windlass", "1", "--namespace", SPACE)
     assert replicas() == 2
+    assert not asked_at()
     helm(kube, "uninstall", "windlass", "--namespace", SPACE)
     assert api.get(f"{DEPLOYMENTS}/windlass-scheduler").status == 404
     assert len(ours(api)) == len(render.crd_files())  # with the queues and jobs in them
@@ -124,7 +135,7 @@ def test_the_guide_tells_the_truth(kube: RealKube, tmp_path: Path) -> None:
 
 
 def test_the_bind_guard_comes_is_kept_and_goes(kube: RealKube, api: Cluster) -> None:
-    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/windlass-bind-guard"
+    hooks = f"{HOOKS}/windlass-bind-guard"
     first = windlass(kube, "install", "--bind-guard")
     assert first.returncode == 0, first.stderr
     secret = api.get(f"/api/v1/namespaces/{SPACE}/secrets/windlass-bind-guard").ok()["data"]

@@ -158,8 +158,9 @@ volumes:
 {{- else }}
 {{- $host := printf "%s.%s.svc" $name .Release.Namespace }}
 {{- $ca := genCA "windlass-bind-guard" 3650 }}
+{{- /* A server takes no capitals in the path of a webhook. */}}
 {{- $pair := genSignedCert $host nil (list $host) 3650 $ca }}
-{{- $made = dict "ca.crt" (b64enc $ca.Cert) "tls.crt" (b64enc $pair.Cert) "tls.key" (b64enc $pair.Key) "token" (randAlphaNum 40 | b64enc) }}
+{{- $made = dict "ca.crt" (b64enc $ca.Cert) "tls.crt" (b64enc $pair.Cert) "tls.key" (b64enc $pair.Key) "token" (randAlphaNum 40 | lower | b64enc) }}
 {{- end }}
 {{- $_ := set $made "mark" (get $made "tls.crt" | sha256sum) }}
 {{- $_ := set .Values.bindGuard "made" $made }}
