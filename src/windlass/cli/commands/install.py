@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ FORMATS = ("json", "yaml", "name")
 
 
 @click.command("install")
-@click.option("--image", metavar="IMAGE", default="", help="Image of Windlass (default: windlass:VERSION).")
+@click.option("--image", metavar="IMAGE", help="Image of Windlass (default: windlass:VERSION).")
 @click.option("--replicas", type=click.IntRange(1, 5), metavar="N", help="Instances of each (default: 2).")
 @click.option(
     "--scheduler-name",
@@ -60,7 +60,7 @@ FORMATS = ("json", "yaml", "name")
 @standard(formats=FORMATS)
 def command(
     invocation: Invocation,
-    image: str,
+    image: str | None,
     replicas: int | None,
     names: tuple[str, ...],
     config: Path | None,
@@ -89,12 +89,14 @@ def command(
     from windlass.cli import adopting, installing, keeping
 
     namespace = invocation.namespace or installing.NAMESPACE
+    if image is not None and not image.strip():
+        raise WindlassError("WL-USE-400", "--image is empty", remedies=("leave it out for the default",))
     told = installing.Wishes(
         namespace=namespace,
-        image=image,
+        image=image or "",
         replicas=replicas or 0,
         scheduler_names=names,
-        configuration=_configuration(config),
+        configuration=_configuration(config, invocation.warn),
         crds=crds,
     )
     if adopt is None and (queues or finish):
@@ -270,12 +272,16 @@ def need_cluster(invocation: Invocation) -> None:
     )
 
 
-def _configuration(file: Path | None) -> str:
-    """The text, once it is understood. Raises :class:`WindlassError`."""
+def _configuration(file: Path | None, warn: Callable[[str], None]) -> str:
+    """The text, once it is understood; ``warn`` is told what in it is not used. Raises :class:`WindlassError`."""
     if file is None:
         return ""
+    from windlass.model.engines import make_engine
     from windlass.scheduler.configuration import parse, read_text
 
     text = read_text(str(file))
-    parse(text, str(file))
+    parsed = parse(text, str(file))
+    for note in parsed.notes:
+        warn(f"{file}: {note}")
+    make_engine(parsed.config, lambda note: warn(f"{file}: {note}"))
     return text
