@@ -179,7 +179,7 @@ class NodeFit:
         changed = log.since(self._seen_amounts)
         if 2 * len(changed) > table.height > _FEW:
             self._refresh_rows(np.arange(table.height, dtype=np.int64), everything=True)
-        elif self._luck > 0 and len(changed) <= _CLEAR:
+        elif self._luck > 0 and len(changed) <= _CLEAR and not self.judge.at_once:
             self._refresh_few(changed)
         elif not self._refresh_plain(changed) and not self._refresh_together():
             self._refresh_some(changed)
@@ -190,7 +190,7 @@ class NodeFit:
         table = self._table
         table.ranking.settle()
         self.judge.hear()
-        self._most_open = _CARDS_OPEN if self.judge.by_cards else _PLAIN_OPEN
+        self._most_open = _CARDS_OPEN if self.judge.by_cards or self.judge.at_once else _PLAIN_OPEN
         self.judge.fit_vector()
         old = self.count
         self.static = np.zeros(table.capacity, dtype=np.bool_)

@@ -38,6 +38,7 @@ class Judge:
         "_request",
         "_seats",
         "_table",
+        "at_once",
         "by_card",
         "by_cards",
         "joins",
@@ -79,6 +80,9 @@ class Judge:
         """The row scores for one row in plain integers; ``None`` where that cannot be."""
         self.by_cards = any(of is not None for _, _, of in self.plain or ())
         """Whether some of them look at single cards."""
+        self.at_once = self.plain is not None and bool(needs.devices) and not self.by_cards
+        """Whether a row is judged in plain integers sooner than it is found among those remembered: for that its
+        cards would have to be looked at."""
         self.by_card = bool(needs.devices) or self.scores.reads_cards
         """Whether the answer depends on the node's single cards."""
         self.plain_later = self.plain is not None and not self.by_cards and not needs.devices
