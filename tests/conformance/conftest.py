@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pytest
 from clusters import Cluster, eventually
+from serverpair import Pair
+
+if TYPE_CHECKING:
+    from embeddedkube import EmbeddedKube
+    from realkube import RealKube
+
+
+@pytest.fixture(scope="module")
+def both(real_kube: RealKube, embedded_kube: EmbeddedKube) -> Iterator[Pair]:
+    """(embedded, real): for tests that hold one answer against the other."""
+    pair = Cluster.of_embedded(embedded_kube), Cluster.of_real(real_kube)
+    yield pair
+    for cluster in pair:
+        cluster.close()
 
 
 @pytest.fixture

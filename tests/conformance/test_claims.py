@@ -8,30 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from clusters import MERGE, Answer, Cluster
-
-if TYPE_CHECKING:
-    from embeddedkube import EmbeddedKube
-    from realkube import RealKube
+from clusters import MERGE, Answer
+from serverpair import Pair
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(180)]
-Pair = tuple[Cluster, Cluster]
 GROUP = "/apis/resource.k8s.io/v1"
 SELECTOR = {"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-@pytest.fixture(scope="module")
-def both(real_kube: RealKube, embedded_kube: EmbeddedKube) -> Iterator[Pair]:
-    """(embedded, real)."""
-    pair = Cluster.of_embedded(embedded_kube), Cluster.of_real(real_kube)
-    yield pair
-    for cluster in pair:
-        cluster.close()
 
 
 def exactly(name: str = "gpu", **fields: Any) -> dict[str, Any]:
