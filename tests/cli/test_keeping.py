@@ -122,6 +122,7 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "windlass install",
         "kubectl get pods",
         "windlass up",
+        "windlass up, if it is this box's own",
         "did you mean team?",
         "windlass --context b ps",
     )
@@ -130,6 +131,7 @@ def test_remedies_name_the_cluster_that_was_meant() -> None:
         "windlass --context a install",
         "kubectl --context a get pods",
         "windlass up",
+        "windlass up, if it is this box's own",
         "did you mean team?",
         "windlass --context b ps",
     )

@@ -51,6 +51,15 @@ CASES = [
         ["Create it: windlass queue create nope, or use one that exists: default."],
     ),
     Case(
+        "a queue that is missing, before anybody made pods",
+        ["n1"],
+        lambda c: c.gang("g", 0, min=4, queue="nope"),
+        Reason.QUEUE_NOT_FOUND,
+        ["Queue nope does not exist."],
+        [Blocker(Reason.QUEUE_NOT_FOUND, detail="nope")],
+        ["Create it: windlass queue create nope, or use one that exists: default."],
+    ),
+    Case(
         "a queue whose parent is missing",
         ["n1"],
         gang(1, "cpu=1", queue="q"),

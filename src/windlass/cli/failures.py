@@ -63,7 +63,7 @@ def aimed_remedy(remedy: str, flags: str) -> str:
     command, _, rest = remedy.partition(" ")
     if not flags or command not in ("windlass", "kubectl") or not rest or "--context" in rest:
         return remedy
-    return remedy if rest.split()[0] in _NO_CLUSTER else f"{command} {flags} {rest}"
+    return remedy if rest.split()[0].rstrip(",") in _NO_CLUSTER else f"{command} {flags} {rest}"
 
 
 # Words and short names of the kinds in codes and commands.

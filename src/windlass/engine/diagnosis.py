@@ -216,8 +216,8 @@ class Diagnosis:
         refusal = self._world.gate.refusal(group)
         if refusal is not None:
             found.append(_refused(refusal))
-            if not group.tasks:
-                return found  # nobody creates its pods before it is let in
+        if not group.tasks and (refusal is not None or self._of_queue(group)):
+            return found  # nobody creates its pods before it is let in
         if group.refusal is not None:
             found.append(_refused(group.refusal))
         elif group.not_before > now:
