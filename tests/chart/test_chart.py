@@ -19,6 +19,7 @@ from windlass.app import settings
 from windlass.app.companions import card_pods_of
 from windlass.app.options import parser, remote_options
 from windlass.cli import guarding, installing
+from windlass.cli.gpusharing import MARK
 from windlass.controllers.priorityclasses.controller import SHIPPED
 from windlass.model.reservedcards import NAMESPACE
 from windlass.model.scheduler_config import parse
@@ -372,6 +373,10 @@ def test_shared_cards_are_held_as_the_values_say() -> None:
     assert "MutatingAdmissionPolicy" not in {obj["kind"] for obj in without}
     (space,) = of_kind(objects, "Namespace").values()
     assert space["metadata"]["name"] == NAMESPACE
+    marked = {name for name, obj in of_kind(objects, "Deployment").items() if MARK in str(obj["spec"])}
+    assert marked == {
+        "windlass-scheduler"
+    }  # it is started anew: the image of holding pods is not read while it runs
     made = card_pod(NODE, 0, CardPodOptions("windlass:v7"))
     (budget,) = [
         obj

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from windlass.api.errors import StatusError
-from windlass.api.resources import LEASES, NODES, Resource
-from windlass.cli import clusterchecks
+from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, Resource
+from windlass.cli import clusterchecks, gpusharing
 from windlass.cli.checks import FAIL, OK, WARN
 from windlass.cli.failures import translate
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
@@ -50,6 +50,9 @@ class Cluster:
         self.ready = 2
         self.nodes: list[Json] = []
         self.refused: tuple[Resource, ...] = ()
+        self.settings = ""
+        self.there: set[tuple[str, str]] = set()
+        self.holders: list[Json] = []
         self.on_warning: Callable[[str], None] | None = None
 
     def call(self, request: Request) -> bytes:
@@ -63,8 +66,14 @@ class Cluster:
         if resource in self.refused:
             raise StatusError({"code": 403, "message": "no"})
 
-    def list(self, resource: Resource, labels: str = "") -> ListResult:
+    def list(self, resource: Resource, namespace: str = "", labels: str = "") -> ListResult:
         self._check(resource)
+        if resource is CONFIG_MAPS:
+            assert labels == gpusharing.SETTINGS
+            return ListResult([{"data": {"settings.yaml": self.settings}}], "1")
+        if resource is PODS:
+            assert namespace == gpusharing.SPACE
+            return ListResult(self.holders, "1")
         if resource is NODES:
             return ListResult(self.nodes, "1")
         assert labels == "app.kubernetes.io/part-of=windlass"
@@ -72,8 +81,10 @@ class Cluster:
         metadata = [{"name": name, "namespace": "windlass-system"} for name in self.renewed]
         return ListResult([{"metadata": m, "spec": {"replicas": 2}, "status": status} for m in metadata], "1")
 
-    def find(self, resource: Resource, name: str, namespace: str) -> Json:
+    def find(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
         self._check(resource)
+        if resource in (NAMESPACES, gpusharing.RUNTIME_CLASSES):
+            return {} if (resource.kind, name) in self.there else None
         assert (resource, namespace) == (LEASES, "windlass-system")
         spec = {
             "holderIdentity": "a",
@@ -184,3 +195,27 @@ def test_a_kind_that_is_not_served_is_named(
     assert told.message == f"this cluster does not have the kinds {kinds}"
     assert why in told.evidence
     assert told.remedies[0] == "windlass install"
+
+
+def test_cards_that_cannot_be_held_are_told(
+    cluster: Cluster, found: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    cluster.nodes = [node("a")]
+    assert "shared cards" not in {name for name, _, _ in found()}  # nobody asked for it
+    cluster.settings = gpusharing.switched("log: {level: info}\n", "windlass:1")
+
+    def told() -> list[tuple[str, str]]:
+        return [(level, text) for name, level, text in found() if name == "shared cards"]
+
+    assert told() == [(FAIL, "namespace windlass-reservations is not there, so no card can be held")]
+    cluster.there = {("Namespace", gpusharing.SPACE)}
+    refused = (FAIL, "there is no runtime class nvidia, so pods that hold cards are refused")
+    assert told() == [refused, (OK, "0 cards held")]
+    cluster.there |= {("RuntimeClass", "nvidia")}
+    cluster.holders = [
+        {"metadata": {"name": f"card-{i}"}, "status": {"phase": phase}}
+        for i, phase in enumerate(("Running", "Pending"))
+    ]
+    assert told() == [(WARN, "2 cards held; not running: card-1")]
+    cluster.refused = (CONFIG_MAPS,)
+    assert told() == []

@@ -7,10 +7,14 @@ from typing import Any, cast
 import pytest
 
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import CONFIG_MAPS, Resource
-from windlass.cli import deploying, failures, guarding, installing, keeping
+from windlass.api.resources import CONFIG_MAPS, PODS, Resource
+from windlass.app import settings
+from windlass.app.companions import card_pods_of
+from windlass.cli import deploying, failures, gpusharing, guarding, installing, keeping
 from windlass.cli.installing import DEPLOYMENTS, NAMESPACE, SECRETS, Part, Wishes
+from windlass.client.answers import ListResult
 from windlass.client.blocking import BlockingClient
+from windlass.scheduler.cardpods import CardPodOptions
 
 Json = dict[str, Any]
 PROOF = guarding.Proof("authority", "certificate", "key", "token")
@@ -45,14 +49,14 @@ def test_everything_that_was_said_is_found_again() -> None:
     assert found.parts == {name: Part("r/w:2", 3) for name in installing.DEPLOYED}
     again = installing.objects(keeping.keep(Wishes(), found))
     assert again == installing.objects(said)
-    assert keeping.kept_words(Wishes(), found, guard=True) == (
+    assert keeping.kept_words(Wishes(), found, guard=True, sharing=True) == (
         "image r/w:2; instances 3; scheduler names windlass, volcano; scheduler configuration; settings; bind guard"
     )
 
 
 def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
     found = Installed(Wishes()).read()
-    assert keeping.kept_words(Wishes(), found, guard=True) == ""
+    assert keeping.kept_words(Wishes(), found, guard=True, sharing=True) == ""
     assert found.parts["windlass-scheduler"].image == ""  # of a newer version it will be that one's
     told = Wishes(image="r/w:3", replicas=1, scheduler_names=("a",), configuration="actions: backfill\n")
     kept = keeping.keep(told, Installed(Wishes(image="r/w:2", replicas=3, scheduler_names=("b",))).read())
@@ -66,7 +70,7 @@ def test_what_is_said_now_wins_and_the_defaults_are_nobodys_choice() -> None:
     assert [word for word in container["args"] if word.startswith("--scheduler-name")] == [
         "--scheduler-name=a"
     ]
-    assert keeping.kept_words(told, found, guard=True) == ""
+    assert keeping.kept_words(told, found, guard=True, sharing=True) == ""
 
 
 def test_a_default_image_goes_along_with_the_version() -> None:
@@ -78,7 +82,7 @@ def test_a_default_image_goes_along_with_the_version() -> None:
             obj["spec"]["replicas"] = 0  # somebody has stopped it
     found = old.read()
     assert installing.objects(keeping.keep(Wishes(replicas=2), found)) == installing.objects(Wishes())
-    assert keeping.kept_words(Wishes(), found, guard=True) == "instances 0"
+    assert keeping.kept_words(Wishes(), found, guard=True, sharing=True) == "instances 0"
 
 
 class Refusing:
@@ -142,3 +146,69 @@ def test_a_right_that_is_missing_is_named() -> None:
     words = 'pods is forbidden: User "a" cannot list resource "pods" in API group "" in the namespace "team"'
     told = failures.translate(StatusError({"code": 403, "message": words, "details": {"kind": "pods"}}))
     assert told.remedies[0] == "kubectl auth can-i list pods -n team"
+
+
+SETTINGS = "# by hand\nlog: {level: debug}\nscheduler: {reservationRuntimeClass: ''}\n"
+
+
+def test_shared_cards_are_kept_with_what_the_user_says_of_them() -> None:
+    said = Wishes(image="r/w:2", settings=SETTINGS, scheduler_names=("windlass", "volcano"), gpu_sharing=True)
+    first = Installed(said)
+    text = first.objects[(CONFIG_MAPS.kind, "windlass-settings")]["data"]["settings.yaml"]
+    values = {**settings.defaults(), **settings.read(text, "settings.yaml")}
+    assert card_pods_of(values) == CardPodOptions("r/w:2", runtime_class="")
+    policy = first.objects[(gpusharing.POLICIES.kind, gpusharing.SPACE)]["spec"]
+    assert (
+        policy["matchConditions"][0]["expression"] == 'object.spec.schedulerName in ["windlass", "volcano"]'
+    )
+    found = first.read()
+    assert installing.objects(keeping.keep(Wishes(), found)) == installing.objects(said)
+    assert "settings; shared cards" in keeping.kept_words(Wishes(), found, guard=True, sharing=True)
+    # The holders' image goes along with the scheduler's, and nothing else is touched where it is switched off.
+    newer = Installed(keeping.keep(Wishes(image="r/w:3"), found))
+    assert "r/w:3" in newer.objects[(CONFIG_MAPS.kind, "windlass-settings")]["data"]["settings.yaml"]
+    off = gpusharing.switched(text, "")
+    assert settings.read(off, "settings.yaml") == settings.read(SETTINGS, "settings.yaml")
+    assert gpusharing.switched(SETTINGS, "") == SETTINGS  # with its comments
+    assert gpusharing.switched(text, "r/w:2") == text
+
+
+def test_shared_cards_with_another_namespace_and_without_the_policy() -> None:
+    whole = installing.objects(Wishes(namespace="team", gpu_sharing=True, crds=False))
+    of_sharing = [obj for obj in whole if "reservations" in str(obj["metadata"])]
+    assert {obj["kind"] for obj in of_sharing} >= {"Namespace", "Role", "RoleBinding", "PodDisruptionBudget"}
+    assert {obj["metadata"].get("namespace", gpusharing.SPACE) for obj in of_sharing} == {gpusharing.SPACE}
+    (binding,) = (obj for obj in whole if obj["kind"] == gpusharing.POLICY_BINDINGS.kind)
+    (policy,) = (obj for obj in whole if obj["kind"] == gpusharing.POLICIES.kind)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"] == "team.windlass-reservations"
+    (rights,) = (obj for obj in of_sharing if obj["kind"] == "RoleBinding")
+    assert rights["subjects"][0]["namespace"] == "team"
+    without = installing.objects(Wishes(gpu_sharing=True, inject=False, crds=False))
+    assert not {obj["kind"] for obj in without} & {policy["kind"], binding["kind"]}
+    plain = installing.objects(Wishes(crds=False))
+    assert "reservation" not in str(plain)
+
+
+class Holding:
+    """A cluster in which pods hold cards."""
+
+    def __init__(self, pods: list[Json]) -> None:
+        self.pods = pods
+
+    def list(self, resource: Resource, namespace: str) -> ListResult:
+        assert (resource, namespace) == (PODS, gpusharing.SPACE)
+        return ListResult(self.pods, "1")
+
+
+def test_what_protects_held_cards_stays_until_none_is() -> None:
+    def going(pods: list[Json]) -> list[str]:
+        return [obj["kind"] for obj in gpusharing.leaving(cast(BlockingClient, Holding(pods)))]
+
+    assert going([{}]) == [
+        "MutatingAdmissionPolicyBinding",
+        "MutatingAdmissionPolicy",
+        "RoleBinding",
+        "Role",
+    ]
+    assert going([])[-1] == "Namespace"
+    assert len(going([])) == 7

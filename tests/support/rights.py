@@ -55,11 +55,12 @@ class Granted:
         return not self.names or asked.name in self.names
 
 
-def granted() -> list[Granted]:
-    """Everything that the chart's default values allow."""
-    text = (files("windlass.cli") / "data" / "install.yaml").read_text()
+def granted(*more: str) -> list[Granted]:
+    """Everything that the chart's default values allow. ``more``: files of what is installed besides."""
+    folder = files("windlass.cli") / "data"
+    texts = [(folder / name).read_text() for name in ("install.yaml", *more)]
     found: list[Granted] = []
-    for obj in yaml.safe_load_all(text):
+    for obj in (obj for text in texts for obj in yaml.safe_load_all(text)):
         name = obj["metadata"]["name"].removeprefix("windlass-")
         if obj["kind"] not in ("ClusterRole", "Role") or name not in PARTS:
             continue
@@ -110,7 +111,7 @@ def _asked(entry: Mapping[str, Any], agents: Mapping[str, str]) -> Asked | None:
     )
 
 
-def denied(requests: list[Asked]) -> list[Asked]:
-    """The requests that no rule covers."""
-    rules = granted()
+def denied(requests: list[Asked], *more: str) -> list[Asked]:
+    """The requests that no rule covers. ``more``: as in :func:`granted`."""
+    rules = granted(*more)
     return [one for one in requests if not any(rule.covers(one) for rule in rules)]

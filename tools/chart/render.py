@@ -1,9 +1,10 @@
 """Write what follows from the chart: its CRDs, and the objects that ``windlass install`` puts into a cluster.
 
 ``python tools/chart/render.py`` copies the CRDs of ``windlass crds`` into the chart and renders the chart with its
-default values into ``src/windlass/cli/data/install.yaml``, and with the bind guard into ``install-bind-guard.yaml``,
-where words stand for what it proves itself with (needs helm, built by ``tools/kubernetes/build.sh``). In the schema of
-the values it writes what may stand in ``settings`` and in ``scheduler.configuration``, as the processes read them.
+default values into ``src/windlass/cli/data/install.yaml``, with the bind guard into ``install-bind-guard.yaml``,
+where words stand for what it proves itself with, and what the sharing of cards adds into ``install-gpu-sharing.yaml``
+(needs helm, built by ``tools/kubernetes/build.sh``). In the schema of the values it writes what may stand in
+``settings`` and in ``scheduler.configuration``, as the processes read them.
 ``--check`` writes nothing and ends with 1 when a file is not what it should be; a test does the same.
 """
 
@@ -28,6 +29,7 @@ CHART = ROOT / "deploy" / "helm" / "windlass"
 CRDS = ROOT / "src" / "windlass" / "api" / "crds"
 INSTALL = ROOT / "src" / "windlass" / "cli" / "data" / "install.yaml"
 GUARDED = INSTALL.with_name("install-bind-guard.yaml")
+SHARING = INSTALL.with_name("install-gpu-sharing.yaml")
 SCHEMA = CHART / "values.schema.json"
 NAMESPACE = "windlass-system"
 BY_FLAGS = frozenset(
@@ -75,6 +77,7 @@ def install_text(*options: str) -> str:
 
 def plain(obj: dict[str, Any]) -> dict[str, Any]:
     """The object (changed in place) with the labels that it has without helm."""
+    obj["metadata"].pop("annotations", None)  # helm.sh/resource-policy
     labels = obj["metadata"]["labels"]
     del labels["helm.sh/chart"]
     labels["app.kubernetes.io/managed-by"] = "windlass"
@@ -98,7 +101,12 @@ def without_proof(obj: dict[str, Any]) -> dict[str, Any]:
 
 def wanted_texts() -> dict[Path, str]:
     """The files that ``windlass install`` reads, and what they have to be."""
-    return {INSTALL: install_text(), GUARDED: install_text("--set", "bindGuard.enabled=true")}
+    sharing = ("--set", "gpuSharing.enabled=true", "--show-only", "templates/gpusharing.yaml")
+    return {
+        INSTALL: install_text(),
+        GUARDED: install_text("--set", "bindGuard.enabled=true"),
+        SHARING: install_text(*sharing),
+    }
 
 
 def schema_text() -> str:

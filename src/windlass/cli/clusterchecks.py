@@ -11,8 +11,8 @@ from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.quantities import is_device
-from windlass.api.resources import LEASES, NODES, QUEUES, VOLCANO_JOBS, Resource
-from windlass.cli import upgrading
+from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, QUEUES, VOLCANO_JOBS, Resource
+from windlass.cli import gpusharing, upgrading
 from windlass.cli.checks import FAIL, OK, WARN, Finding
 from windlass.cli.failures import absent_kinds, unless_refused
 from windlass.cli.installing import DEPLOYED, DEPLOYMENTS
@@ -41,6 +41,7 @@ def all_checks(invocation: Invocation) -> Iterator[Finding]:
     checks: Sequence[tuple[str, Callable[[Invocation], Iterator[Finding]]]] = (
         ("kinds", _kinds),
         ("windlass", _windlass),
+        ("shared cards", _shared_cards),
         ("nodes", _nodes),
         ("your rights", _rights),
     )
@@ -107,6 +108,34 @@ def _leader(invocation: Invocation, name: str, namespace: str) -> Iterator[Findi
     yield Finding("leader", FAIL if late else OK, text, remedy)
 
 
+def _shared_cards(invocation: Invocation) -> Iterator[Finding]:
+    """Whether the cards of device plug-ins can be held, where that is switched on."""
+    client, name = invocation.client, "shared cards"
+    maps = unless_refused(lambda: client.list(CONFIG_MAPS, labels=gpusharing.SETTINGS).items, [])
+    files = [(one.get("data") or {}).get("settings.yaml", "") for one in maps]
+    on = [text for text in files if gpusharing.is_on(text)]
+    if not on:
+        return
+    if unless_refused(lambda: client.find(NAMESPACES, gpusharing.SPACE), {}) is None:
+        text = f"namespace {gpusharing.SPACE} is not there, so no card can be held"
+        yield Finding(name, FAIL, text, "windlass install --gpu-sharing")
+        return
+    for wanted in {gpusharing.runtime_class(text) for text in on} - {""}:
+        if unless_refused(lambda one=wanted: client.find(gpusharing.RUNTIME_CLASSES, one), {}) is None:
+            text = f"there is no runtime class {wanted}, so pods that hold cards are refused"
+            remedy = (
+                "the setting scheduler.reservationRuntimeClass (gpuSharing.runtimeClassName of the chart)"
+            )
+            yield Finding(name, FAIL, text, remedy)
+    pods = gpusharing.held(client) or []
+    stuck = [pod["metadata"]["name"] for pod in pods if (pod.get("status") or {}).get("phase") != "Running"]
+    text = f"{plural(len(pods), 'card')} held"
+    if stuck:
+        text += f"; not running: {_some(stuck, 'more pod')}"
+    remedy = f"kubectl -n {gpusharing.SPACE} describe pods"
+    yield Finding(name, WARN if stuck else OK, text, remedy)
+
+
 def _nodes(invocation: Invocation) -> Iterator[Finding]:
     client = invocation.client
     nodes = unless_refused(lambda: client.list(NODES).items, None)
@@ -138,8 +167,8 @@ def _has_devices(node: Json) -> bool:
     return any(is_device(name) and str(amount) != "0" for name, amount in offered.items())
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, 'more node')}" if len(names) > 3 else "")
+def _some(names: Sequence[str], noun: str = "more node") -> str:
+    return ", ".join(names[:3]) + (f" and {plural(len(names) - 3, noun)}" if len(names) > 3 else "")
 
 
 def _rights(invocation: Invocation) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError, WindlassError
 from windlass.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, Resource
+from windlass.cli import gpusharing
 from windlass.cli.installing import (
     CRD,
     DEPLOYED,
@@ -22,6 +23,7 @@ from windlass.cli.installing import (
     guard_objects,
     is_ours,
     objects,
+    placed,
     title,
     titled,
 )
@@ -130,7 +132,7 @@ def apply(
     Waits until the CRDs are served before going on. Raises ``StatusError``, ``Unreachable``, :class:`WindlassError`.
     """
     pending: list[str] = []
-    fresh = False
+    fresh: set[str] = set()
     for obj in wanted:
         resource, name = KINDS[obj["kind"]], obj["metadata"]["name"]
         if resource is not CRD and pending:
@@ -140,11 +142,12 @@ def apply(
         if before is not None and _left_alone(before, obj):
             yield obj, OTHERS
             continue
-        if dry_run and fresh and obj["metadata"].get("namespace"):
+        if dry_run and obj["metadata"].get("namespace") in fresh:
             yield obj, "created"  # its namespace would be made only just now
             continue
         after = _patch(client, obj, dry_run=dry_run, force=True)
-        fresh = fresh or (resource is NAMESPACES and before is None)
+        if resource is NAMESPACES and before is None:
+            fresh.add(name)
         if resource is CRD and not dry_run:
             pending.append(name)
         yield obj, _became(before, after)
@@ -237,6 +240,7 @@ def remove(client: BlockingClient, namespace: str, *, purge: bool, dry_run: bool
     from windlass.scheduler.runtimes import NAME as LEARNED  # the engine comes with it
 
     yield from remove_guard(client, namespace, dry_run=dry_run)
+    yield from remove_sharing(client, namespace, dry_run=dry_run)
     kept = () if purge else (CRD, NAMESPACES)
     wanted = [obj for obj in reversed(objects(Wishes(namespace=namespace))) if KINDS[obj["kind"]] not in kept]
     yield from _delete(client, wanted, dry_run=dry_run)
@@ -251,6 +255,14 @@ def remove(client: BlockingClient, namespace: str, *, purge: bool, dry_run: bool
 def remove_guard(client: BlockingClient, namespace: str, *, dry_run: bool) -> Iterator[str]:
     """Titles of what is deleted of the bind guard. Raises ``StatusError``, ``Unreachable``."""
     return _delete(client, guard_objects(namespace), dry_run=dry_run)
+
+
+def remove_sharing(client: BlockingClient, namespace: str, *, dry_run: bool) -> Iterator[str]:
+    """Titles of what is deleted of the sharing of cards: cards that are held stay so. Raises ``StatusError``,
+    ``Unreachable``."""
+    yield from _delete(
+        client, [placed(obj, namespace) for obj in gpusharing.leaving(client)], dry_run=dry_run
+    )
 
 
 def _delete(client: BlockingClient, wanted: Sequence[Json], *, dry_run: bool) -> Iterator[str]:

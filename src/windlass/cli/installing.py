@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -25,6 +25,7 @@ from windlass.api.resources import (
     SERVICES,
     Resource,
 )
+from windlass.cli import gpusharing
 from windlass.cli.guarding import Proof
 from windlass.client.blocking import BlockingClient
 
@@ -60,6 +61,8 @@ KINDS = {
         WEBHOOKS,
         PRIORITY_CLASSES,
         POD_DISRUPTION_BUDGETS,
+        gpusharing.POLICIES,
+        gpusharing.POLICY_BINDINGS,
         Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
         Resource(_RBAC, "v1", "clusterroles", "ClusterRole", False),
         Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False),
@@ -114,6 +117,9 @@ class Wishes:
     grouped: tuple[str, ...] = ()
     proof: Proof | None = None
     """Of the bind guard; None: without it."""
+    gpu_sharing: bool = False
+    inject: bool = True
+    """With :attr:`gpu_sharing`: containers are told their card by a policy of the server."""
     parts: Mapping[str, Part] = field(default_factory=dict)
 
 
@@ -151,13 +157,14 @@ def objects(wishes: Wishes) -> list[Json]:
     text = (files("windlass.cli") / "data" / name).read_text()
     if wishes.proof is not None:
         text = wishes.proof.fill(text)
-    found: list[Json] = [_placed(obj, wishes.namespace) for obj in yaml.safe_load_all(text)]
+    found: list[Json] = list(yaml.safe_load_all(text))
+    if wishes.gpu_sharing:
+        found += gpusharing.objects(wishes.scheduler_names, inject=wishes.inject)
+    found = [placed(obj, wishes.namespace) for obj in found]
     for obj in found:
         if obj["kind"] == "Deployment":
             _adapt(obj, wishes)
-        elif obj["kind"] == "ConfigMap":
-            texts = {"windlass.conf": wishes.configuration, "settings.yaml": wishes.settings}
-            obj["data"] = {file: texts[file] or text for file, text in obj["data"].items()}
+    _fill_files(found, wishes)
     label, value = OURS
     space = {
         "apiVersion": "v1",
@@ -169,21 +176,44 @@ def objects(wishes: Wishes) -> list[Json]:
     return sorted(whole, key=lambda obj: rank.get(obj["kind"], len(rank)))
 
 
-def _placed(obj: Json, namespace: str) -> Json:
+def _fill_files(found: Sequence[Json], wishes: Wishes) -> None:
+    """The files of the ConfigMaps as they are wished for."""
+    (image,) = (
+        obj["spec"]["template"]["spec"]["containers"][0]["image"]
+        for obj in found
+        if obj["kind"] == "Deployment" and obj["metadata"]["name"] == DEPLOYED[0]
+    )
+    texts = {"windlass.conf": wishes.configuration, "settings.yaml": wishes.settings}
+    for obj in found:
+        if obj["kind"] == "ConfigMap":
+            data = {file: texts[file] or text for file, text in obj["data"].items()}
+            if "settings.yaml" in data:
+                holder = image if wishes.gpu_sharing else ""
+                data["settings.yaml"] = gpusharing.switched(data["settings.yaml"], holder)
+            obj["data"] = data
+
+
+def placed(obj: Json, namespace: str) -> Json:
     """The object in another namespace than the usual one; cluster-wide names then say it, as the chart's do."""
-    placed = copy.deepcopy(obj)
-    metadata = placed["metadata"]
-    if "namespace" in metadata:
+    found = copy.deepcopy(obj)
+    metadata = found["metadata"]
+    if metadata.get("namespace") == NAMESPACE:
         metadata["namespace"] = namespace
-    for subject in placed.get("subjects") or ():
+    for subject in found.get("subjects") or ():
         subject["namespace"] = namespace
     if obj["kind"] == WEBHOOKS.kind:
-        _place_hooks(placed, namespace)
-    if namespace != NAMESPACE and obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
+        _place_hooks(found, namespace)
+    if namespace == NAMESPACE:
+        return found
+    if obj["kind"] in ("ClusterRole", "ClusterRoleBinding"):
         metadata["name"] = f"{namespace}:{metadata['name']}"
-        if "roleRef" in placed:
-            placed["roleRef"]["name"] = metadata["name"]
-    return placed
+        if "roleRef" in found:
+            found["roleRef"]["name"] = metadata["name"]
+    elif obj["kind"] in (gpusharing.POLICIES.kind, gpusharing.POLICY_BINDINGS.kind):
+        metadata["name"] = f"{namespace}.{metadata['name']}"
+        if "policyName" in found["spec"]:
+            found["spec"]["policyName"] = metadata["name"]
+    return found
 
 
 def _place_hooks(hooks: Json, namespace: str) -> None:
@@ -200,7 +230,7 @@ def guard_objects(namespace: str) -> list[Json]:
     import yaml
 
     text = (files("windlass.cli") / "data" / "install-bind-guard.yaml").read_text()
-    found = [_placed(obj, namespace) for obj in yaml.safe_load_all(text)]
+    found = [placed(obj, namespace) for obj in yaml.safe_load_all(text)]
     return [obj for obj in reversed(found) if obj["metadata"]["name"].startswith(GUARD)]
 
 
@@ -221,6 +251,8 @@ def _adapt(deployment: Json, wishes: Wishes) -> None:
             *(f"{NAMED}{name}" for name in wishes.scheduler_names),
             *others[place:],
         ]
+    if wishes.gpu_sharing:
+        spec["template"]["metadata"].setdefault("annotations", {})[gpusharing.MARK] = "enabled"
     if wishes.grouped:
         container["args"] += [f"{GROUPED}{name}" for name in ("volcano", *wishes.grouped)]
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api.resources import CONFIG_MAPS
-from windlass.cli import installing
+from windlass.cli import gpusharing, installing
 from windlass.cli.guarding import kept_proof
 from windlass.cli.installing import (
     BESIDE,
@@ -54,6 +54,7 @@ def as_installed(client: BlockingClient, namespace: str) -> Wishes:
         beside=beside,
         grouped=tuple(name for name in grouped if name != "volcano"),
         proof=kept_proof(client.find(SECRETS, GUARD, namespace)) if guarded else None,
+        gpu_sharing=gpusharing.is_on(texts["settings.yaml"]),
         parts=parts,
     )
 
@@ -68,13 +69,14 @@ def keep(told: Wishes, there: Wishes) -> Wishes:
         beside=told.beside or there.beside,
         grouped=told.grouped or there.grouped,
         proof=told.proof or there.proof,
+        gpu_sharing=told.gpu_sharing or there.gpu_sharing,
         parts=there.parts,
     )
 
 
-def kept_words(told: Wishes, there: Wishes, *, guard: bool) -> str:
-    """What differs from the defaults and was not named, for people; empty where nothing does. ``guard``: the bind guard
-    was not named."""
+def kept_words(told: Wishes, there: Wishes, *, guard: bool, sharing: bool) -> str:
+    """What differs from the defaults and was not named, for people; empty where nothing does. ``guard``, ``sharing``:
+    the bind guard, the sharing of cards was not named."""
     import yaml
 
     defaults = installing.defaults()
@@ -89,10 +91,13 @@ def kept_words(told: Wishes, there: Wishes, *, guard: bool) -> str:
         words.append(f"scheduler names {', '.join(there.scheduler_names)}")
     if not told.configuration and yaml.safe_load(there.configuration or "{}"):
         words.append("scheduler configuration")
-    if there.settings and yaml.safe_load(there.settings) != yaml.safe_load(defaults.settings):
+    own = yaml.safe_load(gpusharing.switched(there.settings, "")) if there.settings else None
+    if own is not None and own != yaml.safe_load(defaults.settings):
         words.append("settings")
     if guard and there.proof is not None:
         words.append("bind guard")
+    if sharing and there.gpu_sharing:
+        words.append("shared cards")
     return "; ".join(words)
 
 

@@ -15,6 +15,7 @@ from windlass.cli import failures
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard
 from windlass.cli.output import emit
+from windlass.cli.words import plural
 
 if TYPE_CHECKING:
     from windlass.cli.guarding import Proof
@@ -38,6 +39,11 @@ FORMATS = ("json", "yaml", "name")
     "--bind-guard/--no-bind-guard",
     default=None,
     help="Be asked before others bind pods: a webhook (default: no).",
+)
+@click.option(
+    "--gpu-sharing/--no-gpu-sharing",
+    default=None,
+    help="Have pods hold the cards of device plug-ins that are shared (default: no).",
 )
 @click.option(
     "--reset", is_flag=True, help="What is not named goes back to its default, whatever is installed."
@@ -71,13 +77,14 @@ def command(
     queues: tuple[str, ...],
     finish: bool,
     bind_guard: bool | None,
+    gpu_sharing: bool | None,
     reset: bool,
     force_conflicts: bool,
 ) -> int:
     """Put Windlass into a cluster, or bring it up to date.
 
     Where it is installed already, what is not named stays as it is: image, instances, scheduler names, configuration,
-    bind guard. The server checks every object before the first is written.
+    bind guard, sharing of cards. The server checks every object before the first is written.
 
     With -o yaml the objects are only printed: for kubectl apply or a repository.
 
@@ -98,6 +105,7 @@ def command(
         scheduler_names=names,
         configuration=_configuration(config, invocation.warn),
         crds=crds,
+        gpu_sharing=bool(gpu_sharing),
     )
     if adopt is None and (queues or finish):
         raise WindlassError("WL-USE-400", "--queue and --finish need --adopt")
@@ -114,10 +122,21 @@ def command(
     there = keeping.as_installed(invocation.client, namespace)
     adopting.check_alone(there, adopt or "")
     wishes = _guarded(invocation, told if reset else keeping.keep(told, there), there, bind_guard)
-    if not reset and (words := keeping.kept_words(told, there, guard=bind_guard is None)):
+    wishes = _sharing(invocation, wishes, gpu_sharing)
+    unsaid = {"guard": bind_guard is None, "sharing": gpu_sharing is None}
+    if not reset and (words := keeping.kept_words(told, there, **unsaid)):
         invocation.note(f"kept as installed: {words} (--reset: the defaults)")
     run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
     return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+
+
+def tell_held(invocation: Invocation, *, going: bool) -> None:
+    """``going``: nobody shares cards from now on. Say which are held nevertheless."""
+    from windlass.cli import gpusharing
+
+    if going and (count := len(gpusharing.held(invocation.client) or ())):
+        cards = f"{plural(count, 'card')} {'is' if count == 1 else 'are'}"
+        invocation.note(f"{cards} still held in namespace {gpusharing.SPACE}, for the pods that share them")
 
 
 def _check_printed(adopt: str | None) -> None:
@@ -137,15 +156,34 @@ def _guarded(invocation: Invocation, wishes: Wishes, there: Wishes, asked: bool 
     return replace(wishes, proof=_proof(invocation, replace(wishes, proof=there.proof)))
 
 
+def _sharing(invocation: Invocation, wishes: Wishes, asked: bool | None) -> Wishes:
+    """``wishes`` with cards held or not, by the means that the server has. ``asked``: None where nothing is said."""
+    from windlass.cli import gpusharing
+
+    wishes = replace(wishes, gpu_sharing=wishes.gpu_sharing if asked is None else asked)
+    if not wishes.gpu_sharing or gpusharing.can_inject(invocation.client):
+        return wishes
+    invocation.note(
+        f"this server has no {gpusharing.POLICIES.plural}: templates of pods that share a card take "
+        "NVIDIA_VISIBLE_DEVICES from their annotation windlass.dev/visible-devices"
+    )
+    return replace(wishes, inject=False)
+
+
 def _alone(run: Run, wishes: Wishes) -> int:
-    """Install, and take away a bind guard that is not wanted any more."""
+    """Install, and take away what is not wanted any more."""
     from windlass.cli import deploying, installing
 
     run.put(installing.objects(wishes))
+    client, off = run.invocation.client, []
     if wishes.proof is None:
-        client = run.invocation.client
-        for title in deploying.remove_guard(client, wishes.namespace, dry_run=run.dry_run):
+        off.append(deploying.remove_guard)
+    if not wishes.gpu_sharing:
+        off.append(deploying.remove_sharing)
+    for remove in off:
+        for title in remove(client, wishes.namespace, dry_run=run.dry_run):
             run.invocation.out.line(f"{title} deleted{run.suffix}")
+    tell_held(run.invocation, going=not wishes.gpu_sharing)
     run.until_ready(wishes.namespace)
     return failures.OK
 

@@ -8,7 +8,7 @@ import click
 
 from windlass.api.errors import WindlassError
 from windlass.cli import failures
-from windlass.cli.commands.install import Run, need_cluster
+from windlass.cli.commands.install import Run, need_cluster, tell_held
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import standard, yes_flag
 
@@ -69,6 +69,7 @@ def command(
         count += 1
     if not count:
         invocation.note("nothing of Windlass is there")
+    tell_held(invocation, going=True)
     return failures.OK
 
 
