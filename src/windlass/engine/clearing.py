@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from operator import add, floordiv, ge, sub
 
 import numpy as np
-from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import OCCUPYING, TERMINATING
+from windlass.engine.room import Leftover
 from windlass.engine.sharing import Account
 
 _Cost = tuple[float, int, float]
@@ -39,51 +39,54 @@ class _Row:
 
 
 class Clearing:
-    """The search for one gang of ``members`` tasks of ``cls``. ``free``: per row and resource, once all that
-    terminates is gone and every promise kept."""
+    """The search for one gang of ``members`` tasks of ``cls``. ``leftover``: what is free once all that terminates is
+    gone and every promise kept."""
 
     def __init__(
         self,
         cls: TaskClass,
         members: int,
-        free: NDArray[np.int64],
+        leftover: Leftover,
         device: int,
         rows: Collection[int] | None = None,
     ) -> None:
-        """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there."""
-        cls.refresh()
-        asked = cls.vector.tolist()
-        self._columns = [column for column, units in enumerate(asked) if units > 0]
-        self._asked = [asked[column] for column in self._columns]
+        """``device``: the column of the resource whose stopping counts, -1 for none. ``rows``: only there. What is
+        fixed about nodes has been taken in by ``cls``."""
+        asked = cls.fit.judge.plain_asked
+        self._columns = [column for column, _ in asked]
+        self._asked = [units for _, units in asked]
         self._rows: dict[int, _Row] = {}
         self._parts: dict[TaskClass, list[int]] = {}
-        self._free = free
-        self._counts: NDArray[np.int64] | None = None
+        self._cells = cells = leftover.cells()
         self._open: Collection[int] | None = None
         self._static = cls.static.tobytes()
+        units = dict(asked).get(device, 0)
         if rows is None:
+            free = leftover.free()
             static = cls.static[: len(free)]
-            counts = (np.maximum(free[:, self._columns], 0) // cls.vector[self._columns]).min(axis=1)
-            counts[~static] = 0
-            self._counts = counts
-            fitting = int(counts.sum())
             most = int(free[:, device][static].max(initial=0)) if device >= 0 else 0
+            fitting = 0
+            if most >= units:
+                counts = (np.maximum(free[:, self._columns], 0) // cls.vector[self._columns]).min(axis=1)
+                counts[~static] = 0
+                fitting = int(counts.sum())
         else:
-            self._open = {row for row in rows if cls.static[row]}
-            there = [self._row(row) for row in self._open]
-            fitting = sum(row.fits for row in there)
-            most = max((int(free[row, device]) for row in self._open), default=0) if device >= 0 else 0
+            self._open = {row for row in rows if self._static[row]}
+            fitting = sum(self._row(row).fits for row in self._open)
+            most = max((cells[row][device] for row in self._open), default=0) if device >= 0 else 0
         self.missing = members - fitting
-        units = asked[device] if device >= 0 else 0
         self._least = (units - max(most, 0) % max(units, 1)) / 1000.0
         """Fewer accelerators than this need never stop."""
 
-    def cheapest(self, runners: Iterable[Account]) -> list[Account] | None:
-        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first."""
+    def cheapest(self, runners: Iterable[Account], *, sure: bool = False) -> list[Account] | None:
+        """Who goes; ``None`` if all of them were too few. ``runners``: who may be stopped, worst rank first. With
+        ``sure`` those are but the first of them, and ``None`` says nothing."""
         if self.missing <= 0:
             return []
         if self.missing == 1:
-            return self._one(runners)
+            return self._one(runners, sure=sure)
+        if sure:
+            return None
         for account in runners:
             self._enter(account)
         return self._several()
@@ -94,16 +97,12 @@ class Clearing:
         """The node, as far as it is known."""
         row = self._rows.get(at)
         if row is None:
-            amounts = self._free[at].tolist()
+            amounts = self._cells[at]
             free = [amounts[column] for column in self._columns]
-            if self._counts is not None:
-                fits = int(self._counts[at])
-            else:
-                fits = max(0, min(map(floordiv, free, self._asked)))
-            row = self._rows[at] = _Row(at, free, fits, free)
+            row = self._rows[at] = _Row(at, free, max(0, min(map(floordiv, free, self._asked))), free)
         return row
 
-    def _enter(self, account: Account) -> list[_Row]:
+    def _enter(self, account: Account) -> Sequence[_Row]:
         """Note on its nodes what goes with a group."""
         by_row: dict[int, list[int]] = {}
         opened, static = self._open, self._static
@@ -128,8 +127,9 @@ class Clearing:
         found = self._parts[cls] = [int(cls.vector[column]) for column in self._columns]
         return found
 
-    def _one(self, runners: Iterable[Account]) -> list[Account] | None:
-        """The cheapest node for a single task; no further groups are looked at once it cannot be cheaper."""
+    def _one(self, runners: Iterable[Account], *, sure: bool) -> list[Account] | None:
+        """The cheapest node for a single task; no further groups are looked at once it cannot be cheaper. With
+        ``sure`` only that is an answer."""
         best: tuple[_Cost, list[Account]] | None = None
         reached: dict[int, float] = {}
         for account in runners:
@@ -144,8 +144,8 @@ class Clearing:
                 if best is None or cost < best[0]:
                     best = cost, going
             if best is not None and best[0][0] <= self._least:
-                break
-        return None if best is None else best[1]
+                return best[1]
+        return None if best is None or sure else best[1]
 
     def _several(self) -> list[Account] | None:
         chosen: dict[Account, None] = {}

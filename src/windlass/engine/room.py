@@ -19,6 +19,9 @@ from windlass.engine.groups import TaskEntry
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.engine.view import TableView
 
+_FEW_ROWS = 16
+"""So few rows are faster looked at one by one."""
+
 
 def future_free(table: NodeTable) -> NDArray[np.int64]:
     """Per row and resource: what is free once everything that terminates is gone and every promise kept."""
@@ -43,25 +46,52 @@ class Leftover:
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._version = -1
+        self._seen: tuple[int, int] | None = None
+        """The epoch and the height of the table when it was looked at last."""
+        self._mark = 0
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
-        self._sums: list[int] = []
+        self._cells: list[list[int]] | None = None
+        self._sums: list[int] | None = None
 
     def free(self) -> NDArray[np.int64]:
         """Not to be written to."""
         self._renew()
         return self._free
 
+    def cells(self) -> list[list[int]]:
+        """The same as lists, by row and column: they move with the table."""
+        self._renew()
+        if self._cells is None:
+            self._cells = self._free.tolist()
+        return self._cells
+
     def sums(self) -> list[int]:
         """Per resource, over the nodes that are there."""
         self._renew()
+        if self._sums is None:
+            self._sums = self._free[self._table.live[: self._table.height]].sum(axis=0).tolist()
         return self._sums
 
     def _renew(self) -> None:
-        if self._version != self._table.version:
-            self._version = self._table.version
-            self._free = future_free(self._table)
-            self._sums = self._free[self._table.live[: self._table.height]].sum(axis=0).tolist()
+        table, log = self._table, self._table.amounts
+        state = (table.epoch, table.height)
+        if state == self._seen and self._mark == log.mark:
+            return
+        changed = log.since(self._mark) if state == self._seen else ()
+        self._seen, self._mark, self._sums = state, log.mark, None
+        if not 0 < len(changed) <= _FEW_ROWS:
+            self._free, self._cells = future_free(table), None
+            return
+        self._free = free = self._free.copy()
+        cells = self._cells
+        for row in changed:
+            allocatable, used, releasing, promised = table.planes[row].tolist()
+            free[row] = left = [
+                has - taken + goes - kept
+                for has, taken, goes, kept in zip(allocatable, used, releasing, promised, strict=True)
+            ]
+            if cells is not None:
+                cells[row] = left
 
 
 def could_hold(table: NodeTable, cls: TaskClass) -> int:

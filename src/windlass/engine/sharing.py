@@ -118,11 +118,11 @@ class Runners:
             for _, key in worse:
                 yield accounts[key]
             return
-        for _, key in reversed(self._sorted):
-            account = accounts[key]
-            if account.value(now) <= above:
+        falls = next(iter(self._paces), 0.0)
+        for base, key in reversed(self._sorted):
+            if (base - falls * now if falls else base) <= above:
                 return
-            yield account
+            yield accounts[key]
 
 
 class Sharing:

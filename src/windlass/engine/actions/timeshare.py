@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -28,7 +29,7 @@ from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, 
 from windlass.engine.moves import Mover
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.parking import Bucket
-from windlass.engine.room import Leftover, future_free_of
+from windlass.engine.room import Leftover
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.sharing import BEFORE_ALL, Account
 from windlass.engine.sharingrecord import Number, number
@@ -42,6 +43,8 @@ NOWHERE = (0, AFTER_ALL, BEFORE_ALL)
 """News that matter to nobody."""
 NEWS = 1 << 16
 """So long may the news get; then all is tried again."""
+FIRST = 512
+"""So many of the worst ranks are looked at before it is reckoned up where anybody could be of use."""
 CLAIMS = 256
 """For how many groups room is made in one cycle."""
 
@@ -80,6 +83,11 @@ class TimeShare:
         self._seen_budgets = 0
         self._seen_nodes: dict[TaskClass, tuple[int, int, int]] = {}
         """Of which state of the nodes a class knows where it may be at all."""
+        rules = m.policies
+        self._ruled = bool(
+            rules.claims or rules.admissions or rules.victim_filters or rules.validations or rules.row_filters
+        )
+        """Whether rules have a say in who is suspended for whom."""
 
     def run(self, ctx: CycleContext) -> None:
         sharing, m = self._sharing, self._machinery
@@ -192,24 +200,8 @@ class TimeShare:
     def _claim(self, ctx: CycleContext, account: Account, step: Step, rows: set[int] | None) -> bool:
         """``rows``: the only nodes on which something became possible since it got nothing; ``None``: any."""
         m, group = self._machinery, account.group
-        likely: set[int] | None = None
-        if self._plain(group, step):
-            likely = self._likely(account, step, rows, ctx.now)
-            if not likely and likely is not None:
-                return False
-        view = whole_step(group, step)
-        path = () if group.queue is None else group.queue.path
-        claim = Claim(ACTION, group.spec, view.request, view.tasks, path, step.extra, ctx.now)
-        for plugin in m.policies.claims:
-            denied = plugin.claims(claim)
-            if isinstance(denied, Denied):
-                if denied.until is not None:
-                    heapq.heappush(self._spared_until, (denied.until, group.key, -1.0))
-                return False
-        going = self._victims(claim, account, step, rows, likely)
-        if going is None:
-            return False
-        if not ctx.commit(group):
+        going = self._found(ctx, account, step, rows)
+        if going is None or not ctx.commit(group):
             return False
         for one in going:
             one.stint.suspensions += 1
@@ -221,6 +213,58 @@ class TimeShare:
         keep_waiting(m, ctx, group)
         return True
 
+    def _found(
+        self, ctx: CycleContext, account: Account, step: Step, rows: set[int] | None
+    ) -> list[Account] | None:
+        """Who goes, everything standing in the statement; ``None`` if nothing does."""
+        m, group = self._machinery, account.group
+        likely: set[int] | None = None
+        if self._plain(group, step):
+            self._know(step.runs[0].cls)
+            if rows is None and step.members == 1 and not self._ruled:
+                found = self._readily(account, step, ctx.now)
+                if found and self._take(group, step, found):
+                    return found
+            likely = self._likely(account, step, rows, ctx.now)
+            if not likely and likely is not None:
+                return None
+        view = whole_step(group, step)
+        path = () if group.queue is None else group.queue.path
+        claim = Claim(ACTION, group.spec, view.request, view.tasks, path, step.extra, ctx.now)
+        for plugin in m.policies.claims:
+            denied = plugin.claims(claim)
+            if isinstance(denied, Denied):
+                if denied.until is not None:
+                    heapq.heappush(self._spared_until, (denied.until, group.key, -1.0))
+                return None
+        return self._victims(claim, account, step, rows, likely)
+
+    def _know(self, cls: TaskClass) -> None:
+        """Have a class know where it may be at all."""
+        table = self._machinery.world.table
+        state = (table.epoch, table.statics.mark, table.height)
+        if self._seen_nodes.get(cls) != state:
+            if len(self._seen_nodes) > NEWS:
+                self._seen_nodes.clear()
+            cls.refresh()
+            self._seen_nodes[cls] = state
+
+    def _readily(self, account: Account, step: Step, now: float) -> list[Account] | None:
+        """Whom a group of one task stops, if that is clear from the first of those who rank worse; else ``None``, and
+        nobody is noted."""
+        cls, queue = step.runs[0].cls, account.group.queue
+        device = self._device(cls)
+        if device < 0 or queue is None:
+            return None
+        first = islice(self._sharing.runners[queue.name].worst_first(now, account.base), FIRST)
+        able = self._able(account, now, first, noting=False)
+        return Clearing(cls, 1, self._leftover, device).cheapest(able, sure=True)
+
+    def _device(self, cls: TaskClass) -> int:
+        """The column of the accelerator that tasks of the class ask for; -1 for none."""
+        codes = self._machinery.world.table.resources.codes
+        return next((codes[name] for name, _ in cls.items if is_device(name)), -1)
+
     def _likely(self, account: Account, step: Step, rows: set[int] | None, now: float) -> set[int] | None:
         """The nodes on which accelerators enough could be cleared if all went who rank worse, whoever is spared;
         none where the whole gang would not find enough, or what has become possible on ``rows`` is not. ``None`` if
@@ -229,27 +273,23 @@ class TimeShare:
         name = next((name for name, _ in cls.items if is_device(name)), None)
         if name is None or group.queue is None:
             return None
-        table, runners = m.world.table, self._sharing.runners[group.queue.name]
-        state = (table.epoch, table.statics.mark, table.height)
-        if self._seen_nodes.get(cls) != state:
-            if len(self._seen_nodes) > NEWS:
-                self._seen_nodes.clear()
-            cls.refresh()
-            self._seen_nodes[cls] = state
+        table, stakes = m.world.table, self._sharing.runners[group.queue.name].stakes
+        column, asked = table.resources.codes[name], cls.request[name]
         if rows is not None and not m.policies.admissions:
-            column, asked = table.resources.codes[name], cls.request[name]
-            if not any(
-                cls.static[row]
-                and future_free_of(table, row, column) + runners.stakes.worse_at(row, name, now, account.base)
-                >= asked
-                for row in rows
-            ):
-                return set()
-        worse = runners.stakes.worse(name, now, account.base, table.height)
+            there, found, static, free = False, set[int](), cls.static, self._leftover.cells()
+            for row in rows:
+                if static[row]:
+                    left, worse_here = free[row][column], stakes.worse_at(row, name, now, account.base)
+                    if left >= asked:
+                        there = True
+                    elif left + worse_here >= asked:
+                        found.add(row)
+            if not there and (step.members == 1 or not found):
+                return found
+        worse = stakes.worse(name, now, account.base, table.height)
         if worse is None:
             return set()
-        free = self._leftover.free()[:, table.resources.codes[name]]
-        fits = np.maximum(free + worse, 0) // cls.request[name]
+        fits = np.maximum(self._leftover.free()[:, column] + worse, 0) // asked
         fits[~cls.static[: table.height]] = 0
         if int(fits.sum()) < step.members:
             return set()
@@ -265,28 +305,33 @@ class TimeShare:
         )
         if bound or not self._plain(group, step):
             return self._searched(claim, account, step, bound=bound)
-        cls = step.runs[0].cls
-        free = self._leftover.free()
-        cls.fit_vector()
-        codes = m.world.table.resources.codes
-        device = next((codes[name] for name, _ in cls.items if is_device(name)), -1)
+        cls, leftover = step.runs[0].cls, self._leftover
+        device = self._device(cls)
         found: list[Account] | None = []
         if rows is not None:  # as nothing else has changed, it must be possible to clear one of these
-            found = Clearing(cls, 1, free, device, rows).cheapest(self._runners(claim, account, likely, rows))
+            found = Clearing(cls, 1, leftover, device, rows).cheapest(
+                self._runners(claim, account, likely, rows)
+            )
         if found is not None and (rows is None or step.members > 1):
-            found = Clearing(cls, step.members, free, device).cheapest(self._runners(claim, account, likely))
+            found = Clearing(cls, step.members, leftover, device).cheapest(
+                self._runners(claim, account, likely)
+            )
         if found is None:
             return None
         if m.policies.validations and not self._valid(claim, [_unit(one) for one in found]):
             return self._searched(claim, account, step, bound=False)
-        statement = m.statement
-        for one in found:
+        return found if self._take(group, step, found) else None
+
+    def _take(self, group: GroupEntry, step: Step, going: list[Account]) -> bool:
+        """Have these go, and the group's step stand in the statement. Whether it does; else nothing stands."""
+        m = self._machinery
+        for one in going:
             for entry in _entries(one.group):
-                statement.evict(entry, ACTION, group.key)
-        if m.allocation.attempt(statement, group, step, future=True).done:
-            return found
-        statement.rollback()
-        return None
+                m.statement.evict(entry, ACTION, group.key)
+        if m.allocation.attempt(m.statement, group, step, future=True).done:
+            return True
+        m.statement.rollback()
+        return False
 
     def _plain(self, group: GroupEntry, step: Step) -> bool:
         """Whether the group's room is a matter of amounts alone."""
@@ -307,42 +352,48 @@ class TimeShare:
 
     def _runners(
         self, claim: Claim, account: Account, likely: set[int] | None = None, rows: set[int] | None = None
-    ) -> Iterator[Account]:
+    ) -> Iterable[Account]:
         """Who may be suspended for the claim, worst rank first; only those of whom a part is on nodes in ``likely``
         and in ``rows``, where these are given."""
-        policy, runners = self._sharing.policy, self._sharing.runners.get(claim.path[0].name)
-        filters = self._machinery.policies.victim_filters
-        if policy is None or runners is None:
-            return
+        now, home = claim.now, claim.path[0].name
+        runners = self._sharing.runners.get(home)
+        if runners is None:
+            return ()
         worse: Iterable[Account]
         if rows is None:
-            worse = runners.worst_first(claim.now, account.base)
+            worse = runners.worst_first(now, account.base)
         else:
-            there = (a for a in self._there(rows) if a.home == claim.path[0].name)
-            worse = [one for one in there if one.value(claim.now) > account.base]
-            worse.sort(key=lambda one: (one.value(claim.now), one.group.key), reverse=True)
-        now, priority, stint = claim.now, claim.group.priority, account.stint
+            there = (a for a in self._there(rows) if a.home == home)
+            worse = [one for one in there if one.value(now) > account.base]
+            worse.sort(key=lambda one: (one.value(now), one.group.key), reverse=True)
+        if likely is not None:
+            worse = (one for one in worse if _touches(one.group, likely))
+        able = self._able(account, now, worse)
+        if not self._machinery.policies.victim_filters:
+            return able
+        return (one for one in able if not self._spared(claim, one))
+
+    def _able(
+        self, account: Account, now: float, worse: Iterable[Account], *, noting: bool = True
+    ) -> Iterator[Account]:
+        """Those of ``worse`` who may be suspended, as far as no other rule has a say. ``noting``: of whom that will
+        be true later is noted."""
+        policy, priority, stint = self._sharing.policy, account.group.spec.priority, account.stint
+        if policy is None:
+            return
         for one in worse:
             group = one.group
-            if likely is not None:
-                for entry in group.tasks.values():
-                    if entry.row in likely:
-                        break
-                else:
-                    continue
             spec, started = group.spec, one.started
             if spec.priority > priority or not spec.preemptible or started is None:
                 continue
             until = started + policy.spared_seconds(one.stint, stint)
             if until > now:
-                self._note(until, one)
-                continue
-            if _unconfirmed(group):
+                if noting:
+                    self._note(until, one)
+            elif not _unconfirmed(group):
+                yield one
+            elif noting:
                 self._unconfirmed.add(group.key)
-                continue
-            if filters and self._spared(claim, one):
-                continue
-            yield one
 
     def _there(self, rows: set[int]) -> Iterable[Account]:
         """The accounts that run on some nodes."""
@@ -420,7 +471,18 @@ def _place(group: GroupEntry) -> tuple[object, str]:
 
 def _unconfirmed(group: GroupEntry) -> bool:
     """Whether some pods were only just bound, and that is not confirmed yet."""
-    return any(entry.state is ASSUMED for entry in group.tasks.values())
+    for entry in group.tasks.values():  # noqa: SIM110
+        if entry.state is ASSUMED:
+            return True
+    return False
+
+
+def _touches(group: GroupEntry, rows: set[int]) -> bool:
+    """Whether a part of a group is on one of the nodes."""
+    for entry in group.tasks.values():  # noqa: SIM110
+        if entry.row in rows:
+            return True
+    return False
 
 
 def _rows(account: Account) -> set[int]:
