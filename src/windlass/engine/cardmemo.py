@@ -1,14 +1,14 @@
 """What is remembered about single cards: the way of most pods, which ask for a part of one card.
 
 The state of a card is one number (:class:`~windlass.engine.cards.CardTable` hands them out), so what a card in
-some state says to a need is found once. A row's count is then a sum, and its choice a least one, over as many
-look-ups as it has cards. Whatever needs more than that is left to :mod:`windlass.engine.cardfit`, whose
-answers these are (a property test holds it).
+some state says to a need is found once. A row's count is then a sum, remembered by the states of all its cards,
+and its choice a least one, over as many look-ups as it has cards. Whatever needs more than that is left to
+:mod:`windlass.engine.cardfit`, whose answers these are (a property test holds it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,8 @@ from windlass.engine.devices import WHOLE
 from windlass.spi.devices import DeviceNeed
 
 MOST = 20_000
+MOST_ROWS = 4_000
+"""Of so many states of all cards of a row a need remembers what they say together."""
 
 
 class Place(NamedTuple):
@@ -37,10 +39,21 @@ class Place(NamedTuple):
 NOTHING = Place(0, 0, (False, 0, 0), ())
 
 
+class Tally(NamedTuple):
+    """How many pods the cards of a row take, -1 if that takes a closer look; and by resource what is charged for
+    whole cards then."""
+
+    total: int
+    opened: tuple[tuple[str, int], ...]
+
+
+CLOSER = Tally(-1, ())
+
+
 class NeedMemo:
     """One need of one card, on the cards of one kit."""
 
-    __slots__ = ("_need", "_seen", "_wishes", "places")
+    __slots__ = ("_need", "_seen", "_tallies", "_wishes", "places")
 
     def __init__(self, need: DeviceNeed, wishes: Sequence[Wish], found: RowCards) -> None:
         self._need = need
@@ -53,6 +66,9 @@ class NeedMemo:
         self._seen: dict[tuple[int, int], tuple[bool, tuple[int, ...], tuple[int, ...], bool]] = {}
         """Slot and state → whether the card does, and what is left of it: milli if it may be shared, MiB; whether as
         many share it as may."""
+
+        self._tallies: dict[tuple[int, ...], Tally] = {}
+        """The states of all cards → what they say together."""
 
     @staticmethod
     def serves(need: DeviceNeed) -> bool:
@@ -72,6 +88,31 @@ class NeedMemo:
             known.clear()
         known[found.states[slot]] = place
         return place
+
+    def tally(self, found: RowCards, cells: NDArray[np.int64], row: int) -> Tally:
+        """What all cards of a row say. ``cells``: of all rows."""
+        key = tuple(found.states)
+        tally = self._tallies.get(key)
+        if tally is None:
+            if len(self._tallies) > MOST_ROWS:
+                self._tallies.clear()
+            tally = self._tallies[key] = self._tally(found, cells[row])
+        return tally
+
+    def _tally(self, found: RowCards, cells: NDArray[np.int64]) -> Tally:
+        total, states = 0, found.states
+        opened: dict[str, int] = {}
+        for slot, resource, known in self.places:
+            place = known.get(states[slot])
+            if place is None:
+                place = self.place(found, slot, cells, known)
+            if place.capacity:
+                if place.opens < 0:
+                    return CLOSER
+                total += place.capacity
+                if place.opens:
+                    opened[resource] = opened.get(resource, 0) + WHOLE
+        return Tally(total, tuple(opened.items()))
 
     def glance(self, found: RowCards, cells: NDArray[np.int64]) -> Glance:
         """What the cards say to the need now (:meth:`~windlass.engine.cardfit.Seating.glance`)."""
@@ -100,34 +141,6 @@ def _opens(seat: Seat) -> int:
     if not seat.card.counted or opening_of(seat, later=False) is None:
         return 0
     return -1 if seat.held or seat.kept else 1
-
-
-def count(
-    memo: NeedMemo, found: RowCards, cells: NDArray[np.int64], row: int, free: Callable[[], dict[str, int]]
-) -> int | None:
-    """How many pods the cards of a row take; ``None`` if a closer look is needed. ``cells``: of all rows;
-    ``free``: by resource, what is available in the planes; asked if whole cards would be opened."""
-    total, states = 0, found.states
-    opened: dict[str, int] | None = None
-    for slot, resource, known in memo.places:
-        place = known.get(states[slot])
-        if place is None:
-            place = memo.place(found, slot, cells[row], known)
-        capacity, opens, _, _ = place
-        if capacity:
-            total += capacity
-            if opens:
-                if opens < 0:
-                    return None
-                if opened is None:
-                    opened = {}
-                opened[resource] = opened.get(resource, 0) + WHOLE
-    if opened is not None:
-        left = free()
-        for resource, units in opened.items():
-            if left.get(resource, 0) < units:
-                return None
-    return total
 
 
 def pick(

@@ -18,7 +18,8 @@ from windlass.engine.table import NodeTable
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import TaskState
 
-_Memos = dict[int, NeedMemo]
+Memos = dict[int, NeedMemo]
+"""By the code of a kit."""
 """Code of a kit → what is remembered of its cards for one need."""
 MOST_MEMOS = 1_000
 MOST_REMEMBERED = 50_000
@@ -29,9 +30,9 @@ class CardRows:
         self._table = table
         self._cards = table.cards
         self._plans: dict[tuple[int, DeviceNeed], tuple[Wish, ...]] = {}
-        self._memos: dict[DeviceNeed, _Memos | None] = {}
+        self._memos: dict[DeviceNeed, Memos | None] = {}
         """By need, one for each kit; ``None`` where they do not serve."""
-        self._named: dict[int, tuple[DeviceNeed, _Memos | None]] = {}
+        self._named: dict[int, tuple[DeviceNeed, Memos | None]] = {}
         """The same by the identity of a need: to tell equal ones costs more than to look one up."""
 
     # ------------------------------------------------------------------ states
@@ -153,19 +154,18 @@ class CardRows:
     def memo(self, row: int, need: DeviceNeed) -> NeedMemo | None:
         """What is remembered of cards of the row's kit for the need; ``None`` where that does not serve. The row's
         cards are in line with the bit sets then."""
-        named = self._named.get(id(need))
-        memos = named[1] if named is not None else self._memos_of(need)
+        memos = self.memos(need)
         if memos is None or (need.listed and self.lists(row, need)):
             return None
         self._cards.sync(row)
-        found = self._cards.row(row)
-        memo = memos.get(found.kit.code)
-        if memo is None:
-            plan = wishes(need, found.kit, found.uuids)
-            memo = memos[found.kit.code] = NeedMemo(need, plan, found)
-        return memo
+        return memo_of(memos, need, self._cards.row(row))
 
-    def _memos_of(self, need: DeviceNeed) -> _Memos | None:
+    def memos(self, need: DeviceNeed) -> Memos | None:
+        """What is remembered of cards for the need, by kit; ``None`` where that does not serve."""
+        named = self._named.get(id(need))
+        return named[1] if named is not None else self._memos_of(need)
+
+    def _memos_of(self, need: DeviceNeed) -> Memos | None:
         if len(self._named) > MOST_MEMOS or len(self._memos) > MOST_MEMOS:
             self._named.clear()
             self._memos.clear()
@@ -185,3 +185,12 @@ class CardRows:
                 allocatable, used, releasing, kept = planes[row, :, codes[name]].tolist()
                 found[name] = allocatable - used - max(kept - releasing, 0)
         return found
+
+
+def memo_of(memos: Memos, need: DeviceNeed, found: RowCards) -> NeedMemo:
+    """That of the kit of a row, made now if it is new."""
+    memo = memos.get(found.kit.code)
+    if memo is None:
+        plan = wishes(need, found.kit, found.uuids)
+        memo = memos[found.kit.code] = NeedMemo(need, plan, found)
+    return memo

@@ -34,6 +34,7 @@ class Judge:
     __slots__ = (
         "_asked",
         "_cells",
+        "_count_cards",
         "_policies",
         "_request",
         "_seats",
@@ -85,6 +86,7 @@ class Judge:
         cards would have to be looked at."""
         self.by_card = bool(needs.devices) or self.scores.reads_cards
         """Whether the answer depends on the node's single cards."""
+        self._count_cards = self._seats.counter(needs) if needs.devices else None
         self.plain_later = self.plain is not None and not self.by_cards and not needs.devices
         """Whether a row as it will be can be judged in plain integers."""
         self.joins = joins(policies, needs)
@@ -180,8 +182,8 @@ class Judge:
                 count = left
                 if left <= 0:
                     return 0, -1
-        if self.needs.devices:
-            left = self._seats.count_at(row, self.needs)
+        if self._count_cards is not None:
+            left = self._count_cards(row, free)
             if left < count:
                 count = left
                 if left <= 0:
@@ -212,8 +214,8 @@ class Judge:
                 cards = cards or self._seats.cards_of(row)
                 score += weight * by_cards(free, used, cards)
         count = min([free[column] // units for column, units in self.plain_asked])
-        if self.needs.devices:
-            count = min(count, self._seats.count_at(row, self.needs))
+        if self._count_cards is not None:
+            count = min(count, self._count_cards(row, free))
         return max(count, 0), score
 
     def few(self, rows: list[int], static: BoolArray) -> list[tuple[int, float]]:

@@ -6,7 +6,7 @@ by the state of the row's planes and cards, so rows in equal states are looked a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from windlass.engine.cardcounts import is_plain, plain_counts
 from windlass.engine.cardfit import PLENTY, Budgets, Glance, Seating
-from windlass.engine.cardmemo import NeedMemo, count, pick
+from windlass.engine.cardmemo import NeedMemo, pick
 from windlass.engine.cardreports import CardReports
-from windlass.engine.cardrows import MOST_MEMOS, MOST_REMEMBERED, CardRows
+from windlass.engine.cardrows import MOST_MEMOS, MOST_REMEMBERED, CardRows, memo_of
 from windlass.engine.cards import FIELDS, HELD, KEPT, PLACES, SHARES, TAKEN, Cut, Cuts, together
 from windlass.engine.cardsaid import CardsSaid
 from windlass.engine.cardword import CardWord
+from windlass.engine.cells import amounts_at
 from windlass.engine.decision import DeviceShare
 from windlass.engine.devices import WHOLE, bits
 from windlass.engine.nodecards import PlainCards
@@ -32,6 +33,10 @@ from windlass.spi.objects import Needs
 if TYPE_CHECKING:
     from windlass.engine.cardroom import Vacated
     from windlass.engine.groups import TaskEntry
+
+
+Counter = Callable[[int, Sequence[int]], int]
+"""How many tasks a row takes, by what is free there of each column."""
 
 
 class Seats:
@@ -156,9 +161,31 @@ class Seats:
 
     def count_at(self, row: int, needs: Needs) -> int:
         """:meth:`counts` of one row."""
+        return self.counter(needs)(row, amounts_at(self._table, row)[0])
+
+    def counter(self, needs: Needs) -> Counter:
+        """:meth:`counts` of single rows, to be asked over and over."""
         devices = needs.devices
-        n = self.count_one(row, devices[0]) if len(devices) == 1 else None
-        return n if n is not None else int(self.counts((row,), needs)[0])
+        memos = self.rows.memos(devices[0]) if len(devices) == 1 and not devices[0].listed else None
+        if memos is None:
+            return lambda row, _: int(self.counts((row,), needs)[0])
+        need, cards, stale = devices[0], self._cards, self._table.devices.stale
+        card_rows, codes = cards.rows, self._table.resources.codes
+
+        def count(row: int, free: Sequence[int]) -> int:
+            found = card_rows[row]
+            if found is None or row in stale:
+                cards.sync(row)
+                found = cards.row(row)
+            memo = memos.get(found.kit.code) or memo_of(memos, need, found)
+            total, opened = memo.tally(found, cards.cells, row)
+            for resource, units in opened:
+                column = codes.get(resource)
+                if column is None or free[column] < units:
+                    return int(self.counts((row,), needs)[0])
+            return total if total >= 0 else int(self.counts((row,), needs)[0])
+
+        return count
 
     def count_one(self, row: int, need: DeviceNeed) -> int | None:
         """:meth:`counts` of a row for one need, by what is remembered of single cards; ``None`` if a closer
@@ -166,8 +193,12 @@ class Seats:
         memo = self.rows.memo(row, need)
         if memo is None:
             return None
-        cards = self._cards
-        return count(memo, cards.row(row), cards.cells, row, lambda: self.rows.available(row, need))
+        total, opened = memo.tally(self._cards.row(row), self._cards.cells, row)
+        if opened:
+            left = self.rows.available(row, need)
+            if any(left.get(resource, 0) < units for resource, units in opened):
+                return None
+        return total if total >= 0 else None
 
     def look_all(self, rows: Sequence[int], needs: Needs, *, empty: bool = False) -> list[list[Glance]]:
         """:meth:`look` at many rows. Remembered: what a class is told is mostly told of the same rows again."""
