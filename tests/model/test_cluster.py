@@ -135,6 +135,31 @@ def test_pods_of_other_schedulers_only_hold_room() -> None:
     assert not story.tasks
 
 
+def test_a_group_of_another_schedulers_pods_is_that_schedulers() -> None:
+    story = Story().put(group("g", 2))
+    story.take()
+    assert set(story.groups) == {"default/g"}  # nobody knows yet who places its pods
+    story.put(pod("a", group="g", scheduler="volcano"), pod("b", group="g", scheduler="volcano"))
+    story.take()
+    assert story.groups == {}
+    assert not story.model.known("default/g")
+    assert "default/g" in story.model.take_changed()  # what was to be written on it is not written any more
+    story.put(group("g", 2, phase="Inqueue"), group("h", 1))
+    story.take()
+    assert set(story.groups) == {"default/h"}
+    story.put(pod("c", group="g"))  # one is ours: so is the gang
+    story.take()
+    assert set(story.groups) == {"default/g", "default/h"}
+    story.model.remove_pod("default/c")
+    story.take()
+    assert set(story.groups) == {"default/h"}
+    story.model.remove_pod("default/a")
+    story.model.remove_pod("default/b")
+    story.take()
+    assert story.model.known("default/g")
+    assert set(story.groups) == {"default/g", "default/h"}
+
+
 def test_states() -> None:
     deleting = {"deletionTimestamp": "2026-01-01T12:00:00Z"}
     story = Story().put(

@@ -218,8 +218,16 @@ class Job:
     @property
     def scheduler(self) -> str:
         """Who places its pods, where that is another one than Windlass; else empty."""
-        named = {str(pod["spec"].get("schedulerName") or "") for pod in self.pods}
-        return ", ".join(sorted(named - {*names.SCHEDULER_NAMES, ""}))
+        return ", ".join(sorted(self._schedulers - {*names.SCHEDULER_NAMES, ""}))
+
+    @property
+    def asked(self) -> str:
+        """Whom its pods ask by another name than Windlass' own, which may serve that name too; else empty."""
+        return ", ".join(sorted(self._schedulers - {names.SCHEDULER_NAMES[0], ""}))
+
+    @property
+    def _schedulers(self) -> set[str]:
+        return {str(pod["spec"].get("schedulerName") or "") for pod in self.pods}
 
     @property
     def placeholder(self) -> bool:

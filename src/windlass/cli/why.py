@@ -80,7 +80,7 @@ def waiting(job: Job) -> str:
         if job.gates:
             return f"held by {joined(job.gates)}"
         unseen = SHORT[Reason.PENDING_EVALUATION]
-        return job.condition_message or (f"{unseen} by {job.scheduler}" if job.scheduler else unseen)
+        return job.condition_message or (f"{unseen} by {job.asked}" if job.asked else unseen)
     parts = [_short(record)]
     if record.position:
         parts.append(f"#{record.position}")

@@ -27,6 +27,9 @@ class Grouping(Observed):
     def __init__(self) -> None:
         super().__init__()
         self._group_of: dict[str, str] = {}
+        self._others: dict[str, dict[str, None]] = {}
+        """Group → pods that name it and are placed by another scheduler."""
+        self._others_group: dict[str, str] = {}
 
     def pods_of(self, group: str) -> Iterator[views.Pod]:
         """The pods of a group, as of the last :meth:`take`."""
@@ -43,16 +46,48 @@ class Grouping(Observed):
         return self._group_of.get(key)
 
     def known(self, group: str) -> bool:
-        """Whether the group has an object or pods."""
-        return group in self._members or self._defined(group)
+        """Whether the group has an object or pods, and is nobody else's."""
+        return group in self._members or (self._defined(group) and not self._elsewhere(group))
+
+    def _elsewhere(self, group: str) -> bool:
+        """Whether the group is another scheduler's: it has pods, and none of them is placed here."""
+        return group in self._others and group not in self._members
+
+    def _note_whose(self, group: str) -> None:
+        """A pod that is placed here came to the group, or left it: it may have become ours, or another one's."""
+        if group in self._others:
+            self._dirty_groups[group] = None
+
+    def _note_other(self, pod: views.Pod) -> None:
+        """Another scheduler places the pod."""
+        group = groups.group_key(pod)
+        if self._others_group.get(pod.key) == group:
+            return
+        self._forget_other(pod.key)
+        if groups.is_implicit(group):
+            return
+        self._others_group[pod.key] = group
+        self._others.setdefault(group, {})[pod.key] = None
+        self._dirty_groups[group] = None
+
+    def _forget_other(self, key: str) -> None:
+        """The pod is gone, or placed here."""
+        group = self._others_group.pop(key, None)
+        if group is None:
+            return
+        mates = self._others[group]
+        del mates[key]
+        if not mates:
+            del self._others[group]
+        self._dirty_groups[group] = None
 
     def both_apis(self) -> bool:
         """Whether the cluster has queues of both APIs, so that a name needs its API beside it."""
         return bool(self.kai_queues) and any(name not in IMPLIED for name in self.queues)
 
     def _group(self, key: str) -> Group | None:
-        """The group of an object, of any API; ``None`` without one."""
-        group = self._far_group(key)
+        """The group of an object, of any API; ``None`` without one, and where it is another scheduler's."""
+        group = self._far_group(key) if not self._elsewhere(key) else None
         near = self._near(key) if group is not None else None
         return group if group is None or near is None else nearness.applied(group, near, self.pods_of(key))
 

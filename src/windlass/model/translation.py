@@ -180,7 +180,7 @@ class Translation(Grouping):
         for key in self._due_pods(most):
             self._translate_pod(key, out)
         out += self._budgets.take()
-        for key in self._swap("_dirty_members"):
+        for key in self._swap("_dirty_members") | self._swap("_dirty_groups"):  # as their pods are now
             self._translate_group(key, out)
         if len(self._needs) > self._prune_at:
             self._needs.retain({id(pod.shape) for pod in self.pods.values()})
@@ -312,16 +312,19 @@ class Translation(Grouping):
             sent = None
         if pod is None:
             self._leave_group(key, out)
+            self._forget_other(key)
             self._faults.pop(key, None)
             self._spared.pop(key, None)
             self.assumed.pop(key, None)
             return
         if not self.manages(pod):
+            self._note_other(pod)
             lent = self._lent_to(pod)
             if not lent:
                 self._leave_group(key, out)
             task = self._foreign(pod) if not lent else self._lent(pod, lent, out)
         else:
+            self._forget_other(key)
             task = self._managed(pod, out)
         if task is None:
             if sent is not None:
@@ -387,6 +390,7 @@ class Translation(Grouping):
             self._leave_group(pod.key, out)
             self._group_of[pod.key] = key
             self._members.setdefault(key, {})[pod.key] = None
+            self._note_whose(key)
         self._changed[key] = None
         if nearness.speaks(pod.annotations):
             self._near_groups[key] = None
@@ -506,6 +510,7 @@ class Translation(Grouping):
         self._note_members(group)
         if not mates:
             del self._members[group]
+            self._note_whose(group)
             self._near_groups.pop(group, None)
             self._retract_group(group, out)
 

@@ -47,8 +47,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
         out.write(waiting_text(found, record))
     elif found.waiting:
         late = invocation.clock.now() - found.created > UNSEEN_SECONDS
-        doctor = aimed_remedy("windlass doctor", invocation.surroundings.aim)
-        out.write(_unexplained(found, f"{doctor} says whether anybody decides" if late else ""))
+        out.write(_unexplained(found, _when_late(invocation, found) if late else ""))
     elif found.finished:
         out.write(pairs([("ended", brief(found)), ("ran on", places(found.nodes, most=20))], indent="  "))
     else:
@@ -155,9 +154,23 @@ UNSEEN_SECONDS = 30.0
 """So long may it take until a scheduler that runs has looked at a job."""
 
 
+def _when_late(invocation: Invocation, job: Job) -> str:
+    """What to do where nobody has looked at it for long."""
+    doctor = aimed_remedy("windlass doctor", invocation.surroundings.aim)
+    found = f"{doctor} says whether anybody decides"
+    if not job.asked:
+        return found
+    install = aimed_remedy("windlass install", invocation.surroundings.aim)
+    serve = f"--scheduler-name windlass --scheduler-name {job.asked}"
+    return (
+        f"schedulerName: windlass in its manifest, if nobody serves {job.asked} here\n"
+        f"or have Windlass serve that name: {install} {serve} (of the chart: scheduler.names)\n{found}"
+    )
+
+
 def _unexplained(job: Job, late: str) -> str:
     """``late``: what to do where nobody has looked at it for long."""
-    unseen = f"PendingEvaluation: {job.scheduler or 'the scheduler'} has not looked at it yet"
+    unseen = f"PendingEvaluation: {job.asked or 'the scheduler'} has not looked at it yet"
     gates = f"scheduling gates ({joined(job.gates)}): whoever set them takes them away" if job.gates else ""
     return pairs(
         [
