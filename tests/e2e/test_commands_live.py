@@ -31,6 +31,7 @@ from windlass.client.blocking import BlockingClient
 Json = dict[str, Any]
 pytestmark = [pytest.mark.real, pytest.mark.timeout(400)]
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs"
 
 
@@ -348,6 +349,27 @@ def test_other_spellings_are_normalised_and_recorded(api: Cluster, installed: li
     api.post(JOBS.replace("v1alpha1", "v1beta1"), job).ok(201)
     assert api.get(f"{JOBS}/older").ok()["apiVersion"] == "batch.volcano.sh/v1alpha1"
     eventually(lambda: "Normalized" in _reasons(api, "older"))
+
+
+def test_jobs_that_name_nobody_are_placed_and_those_of_others_left_alone(
+    api: Cluster, installed: list[InstalledProcess], windlass: Run
+) -> None:
+    """Windlass serves its own name here, and nobody serves ``volcano``."""
+    windlass("queue", "create", "team")
+    for name, scheduler in (("others", {"schedulerName": "volcano"}), ("anybodys", {})):
+        job = yaml.safe_load(MANIFEST) | {"metadata": {"name": name}}
+        del job["spec"]["schedulerName"]
+        job["spec"] |= scheduler
+        api.post(JOBS, job).ok(201)
+    eventually(lambda: _bound(api, "anybodys") == 2)
+    eventually(lambda: "not looked at yet by volcano" in windlass("ps").out)
+    assert "volcano has not looked at it yet" in windlass("explain", "others").out
+    groups = api.get(GROUPS).ok()["items"]
+    (group,) = (g for g in groups if g["metadata"]["name"].startswith("others-"))
+    assert "windlass.dev/explanation" not in group["metadata"].get("annotations", {})
+    assert not group["status"].get("conditions")
+    for name in ("others", "anybodys"):
+        api.delete(f"{JOBS}/{name}", {"propagationPolicy": "Background"}).ok()
 
 
 def _reasons(api: Cluster, name: str) -> set[str]:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry
 
+from windlass.api.annotations import SCHEDULER_NAMES
 from windlass.client.client import Client
 from windlass.client.informers import SharedInformers
 from windlass.client.recorder import EventRecorder
@@ -29,6 +30,7 @@ from windlass.controllers.queue.controller import QueueController
 from windlass.controllers.quota.controller import QuotaController
 from windlass.controllers.runner import Reconciler, Runner, Surroundings
 from windlass.controllers.vcjob.controller import JobController
+from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.adoption import VOLCANO, Peer
@@ -100,10 +102,12 @@ def _reconcilers(
     kinds = [peer.kind for peer in beside]
     if VOLCANO in kinds:
         return [AdoptionController(client, informers, beside=kinds)]
+    # A box serves every name; in a cluster "volcano" is Volcano's, unless Windlass was told to serve it too.
+    placed_by = DEFAULT_SCHEDULER if embedded else SCHEDULER_NAMES[0]
     reconcilers: list[Reconciler] = [
         QueueController(informers),
         PodGroupController(client, informers),
-        JobController(client, informers, clock, exporter),
+        JobController(client, informers, clock, exporter, placed_by),
         GpuTierController(informers),
     ]
     if not embedded:

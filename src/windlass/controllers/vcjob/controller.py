@@ -30,7 +30,7 @@ from windlass.controllers.vcjob.journeys import JobJourneys
 from windlass.controllers.vcjob.members import Members, members
 from windlass.controllers.vcjob.observed import Observed
 from windlass.controllers.vcjob.policies import missing
-from windlass.controllers.vcjob.spec import read
+from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER, read
 from windlass.controllers.vcjob.step import step
 from windlass.controllers.vcjob.table import RESTARTABLE
 from windlass.kits.clock import Clock
@@ -51,9 +51,16 @@ class JobController:
     pause_seconds = 0.0
 
     def __init__(
-        self, client: Client, informers: Informers, clock: Clock, exporter: Exporter | None = None
+        self,
+        client: Client,
+        informers: Informers,
+        clock: Clock,
+        exporter: Exporter | None = None,
+        scheduler: str = DEFAULT_SCHEDULER,
     ) -> None:
+        """``scheduler``: who places the pods of jobs that name nobody."""
         self._client = client
+        self._scheduler = scheduler
         self._journeys = JobJourneys(exporter) if exporter is not None else None
         self._clock = clock
         self._jobs: Informer[Stored] = informers.informer(VOLCANO_JOBS, decode=decode_stored)
@@ -130,6 +137,7 @@ class JobController:
             commands=commands,
             priorities={name: found.value for name, found in self._classes.items.items()},
             now=self._clock.now(),
+            scheduler=self._scheduler,
         )
 
     async def _caches_lag(self, job: Json, pods: Members) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.controllers.vcjob.members import Members
+from windlass.controllers.vcjob.spec import DEFAULT_SCHEDULER
 
 Json = dict[str, Any]
 
@@ -18,7 +19,7 @@ class Observed:
     ``pods`` are those that the job controls. ``group`` is the PodGroup of its name. ``objects``: present
     ConfigMaps and Services by (kind, name), whoever owns them. ``claims``: names of present
     PersistentVolumeClaims. ``commands`` target the job, the oldest first. ``priorities``: PriorityClass →
-    value. ``now``: Unix seconds.
+    value. ``now``: Unix seconds. ``scheduler``: who places the pods of a job that names nobody.
     """
 
     pods: Members
@@ -28,3 +29,4 @@ class Observed:
     commands: tuple[Json, ...]
     priorities: Mapping[str, int]
     now: float
+    scheduler: str = DEFAULT_SCHEDULER

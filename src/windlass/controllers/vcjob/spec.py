@@ -109,8 +109,9 @@ class JobSpec:
         return f"{self.name}-{task}-{index}"
 
 
-def read(job: Mapping[str, Any]) -> JobSpec:
-    """Read a Job. Raises ``ValueError``, ``TypeError`` or ``KeyError`` on what validation refuses."""
+def read(job: Mapping[str, Any], scheduler: str = DEFAULT_SCHEDULER) -> JobSpec:
+    """Read a Job. ``scheduler``: who places its pods where it names nobody. Raises ``ValueError``, ``TypeError`` or
+    ``KeyError`` on what validation refuses."""
     metadata = job["metadata"]
     spec = job.get("spec") or {}
     tasks = tuple(_task(raw, position) for position, raw in enumerate(spec.get("tasks") or ()))
@@ -122,7 +123,7 @@ def read(job: Mapping[str, Any]) -> JobSpec:
         namespace=metadata.get("namespace") or "default",
         uid=metadata.get("uid", ""),
         queue=spec.get("queue") or DEFAULT_QUEUE,
-        scheduler_name=spec.get("schedulerName") or DEFAULT_SCHEDULER,
+        scheduler_name=spec.get("schedulerName") or scheduler,
         priority_class=spec.get("priorityClassName") or "",
         min_available=int(spec.get("minAvailable") or 0) or sum(task.min_available for task in tasks),
         min_success=spec.get("minSuccess"),

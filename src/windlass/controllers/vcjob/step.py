@@ -55,7 +55,7 @@ def step(job: Json, seen: Observed) -> Effects:
         return NOTHING
     about = reference(VOLCANO_JOBS, job)
     try:
-        spec = read(job)
+        spec = read(job, seen.scheduler)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         words = f"the spec cannot be read: {error}"
         return Effects(events=(Event(about, "Warning", "InvalidJob", words, lasting=True),))
