@@ -132,9 +132,9 @@ class FieldMetrics(Collector):
     def _queues(self) -> dict[str, _Queue]:
         model = self._model
         found = {name: _Queue(figures) for name, figures in self._own.figures.items()}
-        for group in model.groups.values():
+        for key, group in model.groups.items():
             queue = found.get(group.queue or "default")
-            if queue is not None:
+            if queue is not None and model.known(key):
                 phase = group.phase or "Pending"
                 queue.phases[phase] = queue.phases.get(phase, 0) + 1
         for name, view in model.queues.items():
