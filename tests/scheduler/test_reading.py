@@ -11,12 +11,14 @@ from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
 from windlass.api import views
+from windlass.api.resources import PODS
 from windlass.engine import deltas
 from windlass.kits.clock import FakeClock
 from windlass.model.cluster import ClusterModel
-from windlass.scheduler import reading
+from windlass.scheduler import reading, service
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.reading import Reading
+from windlass.spi.configuration import SchedulerConfig
 
 PIECE = 10
 
@@ -29,14 +31,12 @@ class Scene:
         self.model.upsert_node(views.decode_node(views.encode(node("n1"))))
         self.all = asyncio.Event()
         self.wake = asyncio.Event()
-        self.leads = asyncio.Event()
         self.begun = 0
         self.told: list[list[deltas.Delta]] = []
         self.reading = Reading(
             cast(Feed, self),
             self.model,
             self.wake,
-            leads=self.leads,
             begin=self.begin,
             tell=self.told.append,
             time=lambda: 1000.0,
@@ -74,7 +74,6 @@ def names(first: int, last: int) -> list[str]:
 
 
 async def test_pods_are_told_of_while_others_come(scene: Scene) -> None:
-    scene.leads.set()
     await scene.come(*names(0, 9))
     assert (scene.told, scene.begun) == ([], 0)  # less than a piece is left for later
     await scene.come(*names(9, 34))
@@ -87,20 +86,11 @@ async def test_pods_are_told_of_while_others_come(scene: Scene) -> None:
     assert scene.begun == 1
 
 
-async def test_nobody_is_told_by_one_that_stands_by(scene: Scene) -> None:
-    await scene.come(*names(0, 40))
-    assert (scene.told, scene.begun) == ([], 0)
-    scene.leads.set()
-    await scene.come(*names(40, 41))
-    assert len(scene.told) == 4
-
-
 async def test_words_that_make_all_pods_another_thing_are_awaited(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each pod selects on a label of its own: after some rounds of telling all anew the end is awaited."""
     monkeypatch.setattr(reading, "MOST_AGAIN", 5 * PIECE)
-    scene.leads.set()
     for number in range(20):
         spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
         selector = {"matchExpressions": [{"key": f"k{number}", "operator": "Exists"}]}
@@ -136,3 +126,58 @@ async def test_a_full_cluster_is_read_in_pieces_and_decided_on_as_a_whole(
         assert {api.node_of(f"g-{i}") for i in range(4)} == {"n3"}
         assert len(running.service.engine.world.tasks) == 28
         assert running.service.last_decision.cycle >= 1
+
+
+async def test_one_that_stands_by_knows_all_and_decides_at_once(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who takes over reads nothing again; and whatever comes and goes meanwhile, nothing piles up in its engine."""
+    monkeypatch.setattr(service, "LEAST_ANEW", 20)
+    api = SchedulerApi(fake_clock)
+    api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
+    api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(24)])
+    async with Running(api, stands_by=True) as running:
+        first = running.service.engine
+        for _ in range(8):
+            api.add(*[pod(f"churn-{i}", node="n3") for i in range(30)])
+            await running.settle(6.0)
+            for i in range(30):
+                api.remove(PODS, f"default/churn-{i}")
+            await running.settle(6.0)
+        assert running.service.engine is not first
+        assert len(running.service.engine.world.tasks) == 24
+        api.add(group("g", 4), *[pod(f"g-{i}", group="g") for i in range(4)])
+        await running.settle(6.0)
+        assert len(running.service.engine.world.tasks) == 28
+        assert (api.bindings, api.log) == ([], [])
+        told: list[int] = []
+        take = running.service.model.take
+        monkeypatch.setattr(
+            running.service.model, "take", lambda *a: told.append(len(found := take(*a))) or found
+        )
+        running.service.lead()
+        await running.settle(1.0)
+        assert {api.node_of(f"g-{i}") for i in range(4)} == {"n3"}
+        assert api.phase("g") == "Running"
+        assert told[0] == 0, "it was all told before"
+
+
+async def test_another_policy_is_told_everything_in_pieces(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "PIECE", 10)
+    api = SchedulerApi(fake_clock)
+    api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
+    api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(60)])
+    async with Running(api) as running:
+        told: list[list[deltas.Delta]] = []
+        take = running.service.model.take
+        monkeypatch.setattr(running.service.model, "take", lambda *a: told.append(found := take(*a)) or found)
+        running.service.use(SchedulerConfig())
+        await running.settle(1.0)
+        assert len(running.service.engine.world.tasks) == 60
+        most = max(sum(type(one) is deltas.TaskUpserted for one in piece) for piece in told)
+        assert most == 10
+        api.add(pod("new", requests={"nvidia.com/gpu": "1"}))
+        await running.settle(1.0)
+        assert "new" in api.bound()

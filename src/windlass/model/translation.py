@@ -529,6 +529,12 @@ class Translation(Grouping):
         self._changed.clear()
         return changed
 
+    def show_all(self) -> None:
+        """All groups count as changed: whoever takes over looks what stands on each."""
+        self._changed.update(dict.fromkeys(self._members))
+        self._changed.update(dict.fromkeys(self.groups))
+        self._changed.update((kai_key(group), None) for group in self.kai_groups.values())
+
 
 def as_assumed(task: Task, assumed: Assumed, sent: Task | None) -> Task:
     """The task as the engine holds it; what was sent before the decision, if nothing else changed."""

@@ -1,8 +1,8 @@
 """The first reading of a cluster, and whatever else is a whole state at once: the engine is told of it piece by piece.
 
-A large cluster's pods take the API server seconds to list. Whoever leads tells the engine of those that are there
-meanwhile, so that hardly anything is left to do once the last one has come; and nothing holds up the event loop, and
-with it probes, for longer than a piece takes.
+A large cluster's pods take the API server seconds to list. The engine is told of those that are there meanwhile, so
+that hardly anything is left to do once the last one has come; and nothing holds up the event loop, and with it probes,
+for longer than a piece takes. One that stands by does the same: who takes over decides at once.
 
 Invariants: nothing is told before all other kinds are known completely; nothing is decided here. What makes all pods
 another thing for the engine (a label that some pod selects on) makes it tell those again that it has told: where that
@@ -26,7 +26,7 @@ MOST_AGAIN = 20_000
 
 class Reading:
     """``begin`` is awaited before the first piece. ``tell`` takes what the engine is to be told. ``wake`` is set by
-    every change that ``feed`` sees. ``leads``: whether this instance decides: nobody else tells the engine anything."""
+    every change that ``feed`` sees."""
 
     def __init__(
         self,
@@ -34,7 +34,6 @@ class Reading:
         model: ClusterModel,
         wake: asyncio.Event,
         *,
-        leads: asyncio.Event,
         begin: Callable[[], Awaitable[None]],
         tell: Callable[[list[deltas.Delta]], None],
         time: Callable[[], float],
@@ -42,7 +41,6 @@ class Reading:
         self._feed = feed
         self._model = model
         self._wake = wake
-        self._leads = leads
         self._begin = begin
         self._tell = tell
         self._time = time
@@ -55,7 +53,7 @@ class Reading:
         synced.add_done_callback(lambda _: self._wake.set())
         try:
             while not synced.done():
-                if self._leads.is_set() and self._model.untold >= PIECE and self._again <= MOST_AGAIN:
+                if self._model.untold >= PIECE and self._again <= MOST_AGAIN:
                     await self._piece()
                     continue
                 self._wake.clear()

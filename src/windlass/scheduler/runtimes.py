@@ -124,6 +124,11 @@ class RunTimes:
         group = foretold(delta.group, self.history, shape_in(self._model, delta.group.key))
         return delta if group is delta.group else deltas.GroupUpserted(group)
 
+    def of_groups(self) -> list[deltas.Delta]:
+        """All groups of which the engine was told and something else was learned since."""
+        known = [deltas.GroupUpserted(group) for group in self._model.groups_sent()]
+        return [told for one in known if (told := self.with_learned(one)) is not one]
+
     # ------------------------------------------------------------------ kept across restarts
 
     async def load(self) -> None:

@@ -7,7 +7,7 @@ engine, an assumed bind or an incomplete gang has named.
 
 Invariants: a decided bind counts as done until the pod shows it, its failure is known, or it was looked
 up; nothing is decided before every informer is synced; all state can be lost, a restart reads it anew.
-One that stands by follows everything and writes nothing until it leads.
+One that stands by follows everything, has its engine know it, and writes nothing until it leads.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from windlass.scheduler.limiter import AdaptiveLimit
 from windlass.scheduler.loads import LoadFeed
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
-from windlass.scheduler.reading import Reading
+from windlass.scheduler.reading import PIECE, Reading
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.returns import Returns
 from windlass.scheduler.runtimes import RunTimes, learns
@@ -69,6 +69,8 @@ from windlass.spi.configuration import SchedulerConfig, foreign_queue
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
 STAND_BY_SECONDS = 5.0
+ANEW, LEAST_ANEW = 10, 10_000
+"""One that stands by begins with another engine after so many times as many changes as there are pods."""
 WIND_DOWN_LOOK_SECONDS = 0.02
 RUSH_CYCLE_SECONDS = 0.05
 """So long are changes collected at least in a rush: a cycle for each few pods costs more than it gives."""
@@ -117,6 +119,8 @@ class SchedulerService:
         self.engine = engine or make_engine(policy, log.warning)
         self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
         self._next_policy: SchedulerConfig | None = None
+        self._told = 0
+        """Deltas since this engine is there."""
         self._journeys = Journeys(exporter, self.model) if exporter is not None else None
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
@@ -163,7 +167,6 @@ class SchedulerService:
             self._feed,
             self.model,
             self._wake,
-            leads=self._leads,
             begin=self._begin_reading,
             tell=self._tell,
             time=self._time,
@@ -358,8 +361,7 @@ class SchedulerService:
         keeper.start(self._loads.run(), "measured loads")
         keeper.start(self._run_times.run(), "learned run times")
         keeper.start(self._starts.run(), "start estimates")
-        self._judges.serve(self._policies(), keeper.start)
-        self._consultants.serve(self._policies())
+        self._serve_judges()
         pause: float | None = 0.0
         while True:
             await wait_for(self._wake, self._clock, pause)
@@ -368,6 +370,9 @@ class SchedulerService:
             if self._ends:
                 return
             self._wake.clear()
+            while self._next_policy is not None:
+                self._adopt_policy()
+                await self._reading.rest()
             pause = self._cycle()
 
     async def _sync(self) -> None:
@@ -394,17 +399,24 @@ class SchedulerService:
     def _tell(self, changes: list[deltas.Delta]) -> None:
         """Have the engine know, without a decision."""
         self.metrics.deltas.inc(len(changes))
+        self._told += len(changes)
         self.engine.apply(self._run_times.filled(changes))
 
     async def _stand_by(self) -> None:
-        """Return when it is this one's turn to decide; until then marks of what changed are swept away."""
+        """Return when it is this one's turn to decide; until then the engine is told what happens, so that all is
+        known when the turn comes."""
         if self._leads.is_set():
             return
         while not self._leads.is_set():
-            self.model.take(self._time())
+            if self._next_policy is not None or self._told > ANEW * max(LEAST_ANEW, len(self.model.pods)):
+                self._anew()  # one that never decides forgets nothing by itself
+            await self._reading.rest()
+            self._tell(self.model.take(self._time(), PIECE))
             self.model.take_changed()
             await wait_for(self._leads, self._clock, STAND_BY_SECONDS)
-        self.model.resend()
+        await self._run_times.load()  # who led has learned meanwhile
+        self.engine.apply(self._run_times.of_groups())
+        self.model.show_all()
 
     async def _complain(self) -> None:
         while True:
@@ -431,23 +443,33 @@ class SchedulerService:
         limit.limit = min(limit.limit, limit.ceiling)
 
     def _adopt_policy(self) -> None:
-        policy, self._next_policy = self._next_policy, None
-        if policy is not None:
-            self.engine = make_engine(policy, log.warning)
-            self._judges.serve(self._policies(), self._keeper.start)
-            self._consultants.serve(self._policies())
-            self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
-            self.model.configure(
-                tiers=bool(policy.tiers),
-                exclusive=exclusive_rules(policy),
-                foreign_queue=foreign_queue(policy),
-            )
-            self._loads.use(policy.metrics)
-            self._run_times.enabled = learns(policy)
-            self._starts.policy = policy
-            self.model.resend()
-            self._crew.inbox.clear()
-            garbage.look_anew()  # the former engine
+        """Decide by the configuration that was handed in last, if there is one."""
+        if self._next_policy is not None:
+            self._anew()
+            if self._leads.is_set():
+                self._serve_judges()
+
+    def _anew(self) -> None:
+        """Another engine, which is to be told everything."""
+        policy = self._starts.policy if self._next_policy is None else self._next_policy
+        self._next_policy, self._told = None, 0
+        self.engine = make_engine(policy, log.warning)
+        self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
+        self.model.configure(
+            tiers=bool(policy.tiers),
+            exclusive=exclusive_rules(policy),
+            foreign_queue=foreign_queue(policy),
+        )
+        self._loads.use(policy.metrics)
+        self._run_times.enabled = learns(policy)
+        self._starts.policy = policy
+        self.model.resend()
+        self._crew.inbox.clear()
+        garbage.look_anew()  # the former engine
+
+    def _serve_judges(self) -> None:
+        self._judges.serve(self._policies(), self._keeper.start)
+        self._consultants.serve(self._policies())
 
     def _time(self) -> float:
         """Unix seconds that never run backwards, whatever is done to the machine's clock; a night for which it was
@@ -459,7 +481,6 @@ class SchedulerService:
     def _cycle(self) -> float | None:
         """Take changes in, decide, hand out. Returns the seconds until the next cycle is due anyway."""
         begun = self._clock.monotonic()
-        self._adopt_policy()
         if self._guard is not None:
             self._guard.forget(begun)
         changes = self.model.take(self._time())
