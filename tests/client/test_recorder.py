@@ -139,6 +139,8 @@ class Server:
     def __init__(self) -> None:
         self.events: dict[str, dict[str, Any]] = {}
         self.troubles: list[Exception] = []
+        self.fails_at = ""
+        """An object whose events it answers with 500."""
         self.hold: asyncio.Event | None = None
 
     async def handler(self, request: Request) -> Answer:
@@ -147,6 +149,8 @@ class Server:
         if self.troubles:
             return self.troubles.pop(0)
         body = msgspec.json.decode(request.body)
+        if self.fails_at and body["involvedObject"]["name"] == self.fails_at:
+            return failure(500, "InternalError", "a webhook does not answer")
         if request.method == "POST":
             self.events[body["metadata"]["name"]] = body
             return ok(body, 201)
@@ -297,3 +301,24 @@ async def test_events_of_one_object_keep_their_order() -> None:
             order.setdefault(event["involvedObject"]["name"], []).append(event["reason"])
         assert all(reasons == [f"R{index}" for index in range(8)] for reasons in order.values())
         assert len(order) == 8
+
+
+async def test_what_the_server_fails_at_holds_up_nobody_else_and_is_given_up_in_the_end() -> None:
+    async with Rig() as rig:
+        rig.server.fails_at = "p"
+        for index in range(3):
+            rig.recorder.event(REF, "Normal", f"R{index}", "m", vital=True)
+        for index in range(40):  # in every lane
+            rig.recorder.event(ObjectRef("v1", "Pod", "ns", f"p{index}"), "Normal", "R", "m", vital=True)
+        for _ in range(60):
+            await rig.clock.advance(1)
+        assert rig.recorder.written == 40
+        assert rig.recorder.waiting == 3
+        rig.server.fails_at = ""
+        await rig.drain(10)
+        seen = [event["reason"] for event in rig.server.events.values()]
+        assert seen[-3:] == ["R0", "R1", "R2"]  # in their order
+        rig.server.fails_at = "p"
+        rig.recorder.event(REF, "Normal", "last", "m", vital=True)
+        await rig.drain(100)
+        assert (rig.recorder.written, rig.recorder.dropped) == (43, 1)

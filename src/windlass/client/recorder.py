@@ -3,7 +3,9 @@
 :meth:`EventRecorder.event` correlates (``client.correlator``) and queues; :meth:`EventRecorder.run` writes. A
 repeat of an event that still waits in the queue only changes that one. A full queue drops, and counts what
 it dropped. Events of one object are written in order. A *vital* event is lost to nothing but a server that refuses
-it for good: neither to the spam filter, nor to a full queue, nor to a server that is long away.
+it for good, or fails at it for as long as it would keep it: neither to the spam filter, nor to a full queue, nor to a
+server that is long away. What the server fails at again and again is set aside with the later events of its object, so
+that those of others are written.
 """
 
 from __future__ import annotations
@@ -30,16 +32,25 @@ TRIES = 12
 RETRY_SECONDS = 10.0
 LEAST_PAUSE_SECONDS = 1.0
 PASSING = (429, 500, 502, 503, 504)
+SET_ASIDE_AFTER, MOST_ASIDE = 3, 64
+"""So many answers 5xx, and so many objects: if it is more, the server fails at everything, and is waited for."""
+KEPT_SECONDS = 3600.0
+"""So long are events kept by a server."""
 LANES = 4
 """Writes in flight. An object's events always take the same lane."""
 
 
 @dataclass(slots=True)
 class _Pending:
+    """``about``: its object. ``failed``: how often the server has answered with a failure of its own."""
+
     event: dict[str, Any]
     repeat: bool
     vital: bool
+    about: str
+    since: float
     tries: int = 0
+    failed: int = 0
 
 
 class EventRecorder:
@@ -52,6 +63,8 @@ class EventRecorder:
         self._correlator = EventCorrelator(component, clock, host)
         self._lanes: list[deque[_Pending]] = [deque() for _ in range(LANES)]
         self._waiting: dict[str, _Pending] = {}
+        self._aside: dict[str, deque[_Pending]] = {}
+        """By object, what waits for an event that the server fails at, that one included."""
         self._wake = [asyncio.Event() for _ in range(LANES)]
         self._idle = asyncio.Event()
         self._idle.set()
@@ -76,8 +89,9 @@ class EventRecorder:
         if self._unfinished >= QUEUE_LIMIT and not vital:
             self.dropped += 1
             return
-        pending = _Pending(event, correlated.repeat, vital)
-        lane = crc32(f"{ref.kind}/{ref.namespace}/{ref.name}".encode()) % LANES
+        about = f"{ref.kind}/{ref.namespace}/{ref.name}"
+        pending = _Pending(event, correlated.repeat, vital, about, self._clock.monotonic())
+        lane = crc32(about.encode()) % LANES
         self._waiting[name] = pending
         self._lanes[lane].append(pending)
         self._unfinished += 1
@@ -93,44 +107,65 @@ class EventRecorder:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
             for lane in range(LANES):
-                group.create_task(self._run_lane(lane), name=f"events lane {lane}")
+                group.create_task(self._run_lane(lane, group), name=f"events lane {lane}")
 
     async def drain(self) -> None:
         """Return when all that was recorded is written or dropped. :meth:`run` must be running."""
         await self._idle.wait()
 
-    async def _run_lane(self, lane: int) -> None:
+    async def _run_lane(self, lane: int, group: asyncio.TaskGroup) -> None:
         queue, wake = self._lanes[lane], self._wake[lane]
         while True:
             while not queue:
                 wake.clear()
                 await wake.wait()
             pending = queue.popleft()
-            metadata = pending.event["metadata"]
-            self._waiting.pop(f"{metadata['namespace']}/{metadata['name']}", None)
-            await self._write(pending)
-            self._unfinished -= 1
-            if not self._unfinished:
-                self._idle.set()
+            behind = self._aside.get(pending.about)
+            if behind is not None:
+                behind.append(pending)
+            elif not await self._write(pending, may_leave=True):
+                self._aside[pending.about] = deque([pending])
+                group.create_task(self._run_aside(pending.about), name=f"events of {pending.about}")
 
-    async def _write(self, pending: _Pending) -> None:
-        while True:
-            try:
-                await self._send(pending)
-            except (StatusError, Unreachable) as problem:
-                if isinstance(problem, StatusError) and problem.reason == "AlreadyExists":
-                    self.written += 1  # its answer was lost
-                    return
-                pending.tries += 1
-                # a terminating namespace, no permission: trying again changes nothing
-                final = isinstance(problem, StatusError) and problem.code not in PASSING
-                if final or (pending.tries >= TRIES and not pending.vital):
-                    self.dropped += 1
-                    return
-                await self._clock.sleep(self._pause(problem, pending.tries))
-            else:
-                self.written += 1
-                return
+    async def _run_aside(self, about: str) -> None:
+        behind = self._aside[about]
+        while behind:
+            await self._write(behind.popleft(), may_leave=False)
+        del self._aside[about]
+
+    async def _write(self, pending: _Pending, *, may_leave: bool) -> bool:
+        """Until it is written or given up; or, with ``may_leave``, until it is to be set aside: False."""
+        metadata = pending.event["metadata"]
+        self._waiting.pop(f"{metadata['namespace']}/{metadata['name']}", None)
+        while not await self._try(pending):
+            if may_leave and pending.failed >= SET_ASIDE_AFTER and len(self._aside) < MOST_ASIDE:
+                return False
+        self._unfinished -= 1
+        if not self._unfinished:
+            self._idle.set()
+        return True
+
+    async def _try(self, pending: _Pending) -> bool:
+        """Whether it is over, well or not. Else returns when it may be tried again."""
+        try:
+            await self._send(pending)
+        except (StatusError, Unreachable) as problem:
+            if isinstance(problem, StatusError) and problem.reason == "AlreadyExists":
+                self.written += 1  # its answer was lost
+                return True
+            code = problem.code if isinstance(problem, StatusError) else None
+            pending.tries += 1
+            pending.failed += code is not None and code >= 500
+            # a terminating namespace, no permission: trying again changes nothing
+            final = code is not None and code not in PASSING
+            late = pending.failed > 0 and self._clock.monotonic() - pending.since >= KEPT_SECONDS
+            if final or late or (pending.tries >= TRIES and not pending.vital):
+                self.dropped += 1
+                return True
+            await self._clock.sleep(self._pause(problem, pending.tries))
+            return False
+        self.written += 1
+        return True
 
     def _pause(self, problem: StatusError | Unreachable, tries: int) -> float:
         asked = retry_after(problem) if isinstance(problem, StatusError) else None
