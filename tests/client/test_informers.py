@@ -242,9 +242,42 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_reported() -> No
     async with rig.running():
         assert names(pods) == ["ns/good"]
         assert [key for key, _ in rig.undecodable] == ["ns/bad"]
-        rig.server.put("good", n="y")
+        heard: list[str] = []
+        pods.add_handler(None, lambda *_: heard.append("update"), lambda _: heard.append("delete"))
+        rig.server.put("good", n="y")  # it is still there, and has what it had
         await rig.settle()
-        assert names(pods) == []
+        assert (names(pods), pods.items["ns/good"].n, heard) == (["ns/good"], 1, [])
+        rig.server.put("good", n=2)
+        await rig.settle()
+        assert (pods.items["ns/good"].n, heard) == (2, ["update"])
+        rig.server.delete("good")
+        await rig.settle()
+        assert (names(pods), heard) == ([], ["update", "delete"])
+
+
+def test_one_made_anew_that_cannot_be_read_is_not_what_it_was() -> None:
+    """Also where a list shows it."""
+    rig = Rig()
+    pods = rig.informers.informer(PODS, decode=slim)
+    (stream,) = rig.informers._streams
+
+    def made(uid: str, version: int, n: Any) -> msgspec.Raw:
+        metadata = {"name": "a", "namespace": "ns", "uid": uid, "resourceVersion": str(version)}
+        return msgspec.Raw(msgspec.json.encode({"metadata": metadata, "spec": {"n": n}}))
+
+    def listed(obj: msgspec.Raw) -> list[str]:
+        stream.begin()
+        stream.stage(obj)
+        stream.swap("9")
+        return names(pods)
+
+    assert listed(made("u1", 1, 1)) == ["ns/a"]
+    assert listed(made("u1", 2, "x")) == ["ns/a"]
+    assert listed(made("u2", 3, "x")) == []
+    stream.upsert(made("u2", 4, 1))
+    assert names(pods) == ["ns/a"]
+    stream.upsert(made("u3", 5, "x"))
+    assert names(pods) == []
 
 
 async def test_what_is_no_object_is_passed_over() -> None:

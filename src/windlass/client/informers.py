@@ -118,7 +118,7 @@ class Informer(Generic[T]):
         self._items.update(records)
 
     def tell(self, old: T | None, new: T | None) -> None:
-        if old is None and new is None:
+        if old is new:
             return
         for handler in self._handlers:
             handler.tell(old, new)
@@ -169,7 +169,7 @@ class _Stream:
             self._show(key, stamp, obj)
             return
         for view, staged in zip(self.views, self._staged, strict=True):
-            record = self._decode(view, key, obj)
+            record = self._decode(view, key, stamp, obj)
             if record is not None:
                 staged[key] = record
             else:
@@ -228,8 +228,9 @@ class _Stream:
             return
         if before is not None and not _same_object(before, stamp):
             self._change(key, [None] * len(self.views))
+        records = [self._decode(view, key, stamp, obj) for view in self.views]
         self._stamps[key] = stamp
-        self._change(key, [self._decode(view, key, obj) for view in self.views])
+        self._change(key, records)
 
     def remove(self, obj: msgspec.Raw) -> str:
         metadata = self._metadata(obj)
@@ -267,12 +268,13 @@ class _Stream:
             self._owner.undecodable(self.resource, "", error)
             return None
 
-    def _decode(self, view: Informer[Any], key: str, obj: msgspec.Raw) -> Any:
+    def _decode(self, view: Informer[Any], key: str, stamp: int, obj: msgspec.Raw) -> Any:
         try:
             return view.decode(obj)
         except (msgspec.MsgspecError, ValueError) as error:
             self._owner.undecodable(self.resource, key, error)
-            return None
+            known = self._stamps.get(key)
+            return view.items.get(key) if known is not None and _same_object(known, stamp) else None
 
     # The driver.
 
@@ -372,7 +374,8 @@ class SharedInformers:
         on_undecodable: Callable[[Resource, str, Exception], None] | None = None,
         use_watch_list: bool = True,
     ) -> None:
-        """``on_undecodable`` hears of objects of an unexpected shape, which are left out; without, the log tells."""
+        """``on_undecodable`` hears of objects of an unexpected shape; without, the log tells. They count as they were
+        when they could be read, and as absent if they never could."""
         self.client = client
         self.clock = clock
         self.rng = rng
@@ -397,7 +400,7 @@ class SharedInformers:
         """The cache of a collection, decoded by ``decode``.
 
         ``decode`` is ``dict``, a msgspec Struct type, or a function from the object's JSON to a record or
-        ``None`` (not kept); a ``ValueError`` in it is reported and the object left out. Equal arguments give
+        ``None`` (not kept); a ``ValueError`` in it is reported, and passed over. Equal arguments give
         the same informer. One added after its stream has started gets a stream of its own.
 
         ``early``: show the first state while it comes in, where everybody who shares the stream wants that. It may
@@ -459,13 +462,14 @@ class SharedInformers:
             await informer.wait_synced()
 
     def undecodable(self, resource: Resource, key: str, error: Exception) -> None:
-        """An object of an unexpected shape was left out."""
+        """An object of an unexpected shape was passed over."""
         if self._on_undecodable is not None:
             self._on_undecodable(resource, key, error)
         elif (resource, key) not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add((resource, key))
             fields = {"kind": resource.qualified, "object": key, "why": str(error)}
-            _log.error("an object cannot be read: it counts as absent", extra={"fields": fields})
+            words = "an object cannot be read: it counts as it was, a new one as absent"
+            _log.error(words, extra={"fields": fields})
 
 
 _VERSION_BITS = 80
