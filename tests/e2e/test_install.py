@@ -134,6 +134,33 @@ def test_the_guide_tells_the_truth(kube: RealKube, tmp_path: Path) -> None:
         assert fault is None, f"{page.name} {fault}"
 
 
+def test_beside_volcano_nothing_is_installed_that_would_do_its_work(kube: RealKube, api: Cluster) -> None:
+    if render.helm() is None:
+        pytest.skip("no helm: build it with tools/kubernetes/build.sh")
+    labels = {"app": "volcano-scheduler"}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "c", "image": "vc-scheduler:v1"}]},
+    }
+    theirs = {
+        "metadata": {"name": "volcano-scheduler"},
+        "spec": {"selector": {"matchLabels": labels}, "template": pod},
+    }
+    api.post("/api/v1/namespaces", {"metadata": {"name": "volcano-system"}}).ok(201)
+    deployments = "/apis/apps/v1/namespaces/volcano-system/deployments"
+    api.post(deployments, theirs).ok(201)
+    try:
+        plain = windlass(kube, "install", "--dry-run")
+        assert plain.returncode == 5
+        assert "WL-ADOPT-409]: Volcano runs in this cluster" in plain.stderr
+        with pytest.raises(AssertionError, match="Volcano runs in this cluster"):
+            helm(kube, "install", "second", str(render.CHART), "--dry-run=server")
+        api.patch(f"{deployments}/volcano-scheduler", {"spec": {"replicas": 0}}).ok()
+        assert windlass(kube, "install", "--dry-run").returncode == 0
+    finally:
+        api.delete("/api/v1/namespaces/volcano-system").ok()
+
+
 def test_the_bind_guard_comes_is_kept_and_goes(kube: RealKube, api: Cluster) -> None:
     hooks = f"{HOOKS}/windlass-bind-guard"
     first = windlass(kube, "install", "--bind-guard")

@@ -372,7 +372,8 @@ _OWN: tuple[tuple[str, str, str], ...] = (
         "still the other's, objects on which only Volcano's controllers work (CronJobs, JobFlows), or gangs that "
         "share cards by KAI's binder. The report above names each; [the guide](../guides/adopt.md) says what to do. "
         "The same code refuses a plain `windlass install` or `windlass uninstall` while Windlass stands beside "
-        "another scheduler: then both would decide everything, or nobody what was handed over.",
+        "another scheduler: then both would decide everything, or nobody what was handed over; and a plain `windlass "
+        "install` while Volcano runs, whose controllers work on the same jobs.",
     ),
     (
         "WL-ADOPT-504",

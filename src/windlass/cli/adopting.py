@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Any
 
 from windlass.api.annotations import ADOPTED
-from windlass.api.errors import WindlassError
+from windlass.api.errors import StatusError, WindlassError
 from windlass.cli import installing, kais, tables, volcanoes
 from windlass.cli.installing import CRD, DEPLOYMENTS, Wishes
 from windlass.cli.invocation import PausingClock
-from windlass.cli.peers import QueueRow, Report, title
+from windlass.cli.peers import QueueRow, Report, standing, title
 from windlass.client.blocking import BlockingClient
 from windlass.model.adoption import KAI, VOLCANO
 
@@ -95,6 +95,26 @@ def check_alone(wishes: Wishes, kind: str = "") -> None:
             f"Windlass stands beside {name} in this cluster, and decides only what was handed over",
             evidence=f"windlass-scheduler runs with --beside={others[0]}",
             remedies=("windlass uninstall --adopted", f"windlass install --adopt {name}"),
+        )
+
+
+def check_nobody(client: BlockingClient) -> None:
+    """Raises ``WL-ADOPT-409`` where Volcano runs: whoever places pods, its controllers and those of Windlass would both
+    work on the same jobs, gangs and queues. (KAI's are of kinds that Windlass leaves to it.)"""
+    try:
+        found = client.list(DEPLOYMENTS).items
+    except StatusError as error:
+        if error.code != 403:
+            raise
+        return  # who may not look may not install either
+    parts = (volcanoes.SCHEDULER, volcanoes.CONTROLLERS)
+    running = [d for d in found if volcanoes.label(d) in parts and d["spec"].get("replicas", 1)]
+    if running:
+        raise WindlassError(
+            "WL-ADOPT-409",
+            "Volcano runs in this cluster: two would work on the same jobs, gangs and queues",
+            evidence="; ".join(f"{title(d)}: {standing(d)}" for d in running),
+            remedies=("windlass install --adopt volcano, which puts Windlass beside it",),
         )
 
 

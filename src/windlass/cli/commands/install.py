@@ -121,6 +121,8 @@ def command(
     installing.refuse_helms(invocation.client, told)
     there = keeping.as_installed(invocation.client, namespace)
     adopting.check_alone(there, adopt or "")
+    if adopt is None:
+        adopting.check_nobody(invocation.client)
     wishes = _guarded(invocation, told if reset else keeping.keep(told, there), there, bind_guard)
     wishes = _sharing(invocation, wishes, gpu_sharing)
     unsaid = {"guard": bind_guard is None, "sharing": gpu_sharing is None}
