@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cards import FIELDS, HELD, MIB, MILLI, SHARES, SLICES, TAKEN, CardTable
+from windlass.engine.cards import MIB, MILLI, SHARES, SLICES, TAKEN, CardTable
 from windlass.engine.cardseat import PLENTY
 from windlass.engine.cardwish import wishes
 from windlass.engine.devices import WHOLE
@@ -41,20 +41,25 @@ def plain_counts(
     milli, mib = _shares(cards, need)
     width = milli.shape[1]
     milli, mib = milli[kits], mib[kits]
-    cells = cards.cells[rows][:, :width]
-    known = ~(cells[:, :, FIELDS:TAKEN].any(axis=(1, 2))) & (milli != SLICED).all(axis=1)
-    free = (cells[:, :, TAKEN] == 0) & (cells[:, :, SLICES] == 0) & (milli >= 0)
+    cells = cards.cells[:, :width]
+    known = (milli != SLICED).all(axis=1)
+    if cards.moving:
+        known &= ~np.isin(rows, list(cards.moving))
+    shares = cells[:, :, SHARES][rows]
+    free = (cells[:, :, TAKEN][rows] == 0) & (cells[:, :, SLICES][rows] == 0) & (milli >= 0)
     if need.whole:
-        here = (free & (cells[:, :, SHARES] == 0)).astype(np.int64)
+        here = (free & (shares == 0)).astype(np.int64)
     else:
-        compute = WHOLE - cells[:, :, MILLI]
+        compute = WHOLE - cells[:, :, MILLI][rows]
         here = np.where(milli > 0, compute // np.maximum(milli, 1), np.where(compute > 0, PLENTY, 0))
-        left = _fact(cards, "memory of cards", lambda device: device.memory_mib)[kits] - cells[:, :, MIB]
+        left = (
+            _fact(cards, "memory of cards", lambda device: device.memory_mib)[kits] - cells[:, :, MIB][rows]
+        )
         here = np.minimum(here, np.where(mib > 0, left // np.maximum(mib, 1), PLENTY))
         slots = _fact(cards, "slots of cards", lambda device: device.slots)[kits]
-        here = np.where(slots > 0, np.minimum(here, slots - cells[:, :, SHARES]), here)
+        here = np.where(slots > 0, np.minimum(here, slots - shares), here)
         here = np.where(free, np.maximum(here, 0), 0)
-    opened = ((here > 0) & (cells[:, :, HELD * FIELDS + SHARES] == 0)).sum(axis=1) * WHOLE
+    opened = ((here > 0) & (shares == 0)).sum(axis=1) * WHOLE
     planes = table.planes[rows, :, table.column(need.resource)]
     kept = np.maximum(planes[:, PROMISED] - planes[:, RELEASING], 0)
     known &= planes[:, ALLOCATABLE] - planes[:, USED] - kept >= opened

@@ -156,6 +156,8 @@ class CardTable:
         self._table = table
         self.rows: list[RowCards | None] = []
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)
+        self.moving: dict[int, int] = {}
+        """Row → how many parts of its cards terminate or are promised, where there are any."""
         self._settled = True
         """Whether the bit sets are those of the node as it is known."""
         self._kits: dict[tuple[tuple[Device, bool], ...], Kit] = {}
@@ -279,6 +281,8 @@ class CardTable:
                 self._table.planes[row, 1 + side, column] += sign * cut.milli
                 continue
             self._enter(row, found, found.kit.slots[cut.resource, cut.index], cut, side, sign)
+        if side != HELD and cuts:
+            self._note_moving(row, sign * len(cuts))
         if sign > 0:
             found.holders[side, who] = cuts
         else:
@@ -309,6 +313,13 @@ class CardTable:
         if card.counted:
             was, counts = charges(before.tolist()), charges(cells.tolist())
         return Step(cut, self._state(cells), cells, was, counts, kept)
+
+    def _note_moving(self, row: int, n: int) -> None:
+        left = self.moving.get(row, 0) + n
+        if left:
+            self.moving[row] = left
+        else:
+            del self.moving[row]
 
     def _note_kept(self, row: int, cut: Cut, *, kept: bool) -> None:
         slots = self._table.devices.rows[row].get(cut.resource)
