@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import select
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,11 +15,12 @@ from testpki import Authority
 from threadserver import Caller, serving
 
 from windlass.api.errors import WindlassError
-from windlass.client import errors
+from windlass.client import errors, kubeconfig
 from windlass.client.connection import Connection, over_socket
 from windlass.client.errors import Unreachable
 from windlass.client.http import HttpOptions, HttpTransport
 from windlass.client.transport import Request, Response
+from windlass.kits.clock import FakeClock
 
 GET = Request("GET", "/api/v1/pods")
 POST = Request("POST", "/api/v1/pods", body=b"{}")
@@ -472,6 +475,52 @@ class TestTls:
             assert (await self.ask(connection)).status == 200
             with pytest.raises(Unreachable):
                 await self.ask(Connection(server.url, ca_data=authority.pem))
+
+    async def test_a_client_certificate_that_is_renewed_in_its_files(
+        self, authority: Authority, tmp_path: Path
+    ) -> None:
+        """Connections that are kept open would go on with the old one, beyond its end."""
+        tls = self.context(authority, tmp_path, "127.0.0.1", client=True)
+        cert, key = tmp_path / "crt", tmp_path / "key"
+
+        def renew(user: str, *, half: bool = False) -> None:
+            pair = authority.client(user)
+            cert.write_bytes(pair.cert)
+            if not half:
+                key.write_bytes(pair.key)
+
+        async def say_who(peer: Peer) -> None:
+            subject = peer.writer.get_extra_info("peercert")["subject"]
+            while True:
+                await peer.request()
+                await peer.answer(dict(entry[0] for entry in subject)["commonName"].encode())
+
+        renew("first")
+        async with RawServer(say_who, tls=tls) as server:
+            user = {"client-certificate": "crt", "client-key": "key"}
+            cluster = {"server": server.url, "certificate-authority-data": b64encode(authority.pem).decode()}
+            config = {
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": user}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+            (tmp_path / "config").write_text(json.dumps(config))
+            clock = FakeClock()
+            transport = HttpTransport(kubeconfig.load(tmp_path / "config"), clock=clock)
+            seen = []
+            for change in (None, "half", "whole", "gone"):
+                if change == "half":
+                    renew("second", half=True)  # its key comes in a moment
+                elif change == "whole":
+                    renew("second")
+                elif change == "gone":
+                    cert.unlink()
+                clock.jump(61)
+                seen.append((await transport.request(GET)).body)
+            assert seen == [b"first", b"first", b"second", b"second"]
+            assert transport.connections == 1
+            await transport.close()
 
     async def test_unknown_authority(self, authority: Authority, tmp_path: Path) -> None:
         tls = self.context(authority, tmp_path, "127.0.0.1")

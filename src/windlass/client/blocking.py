@@ -276,8 +276,8 @@ class BlockingClient:
         return channel
 
     def _exchange(self, request: Request) -> _Channel:
-        if self._credentials.header() is None:
-            self._credentials.refresh()
+        if self._credentials.header() is None and self._credentials.refresh():
+            self.close()
         headers = {**request.headers, "user-agent": self._user_agent}
         path = self.connection.path_prefix + request.path
         data = wire.encode(

@@ -56,6 +56,8 @@ class Connection:
     token_file: str = ""
     client_cert: bytes = b""
     client_key: bytes = field(default=b"", repr=False)
+    client_files: tuple[str, str] | None = None
+    """Where these two came from, if from files: they may be renewed there."""
     username: str = ""
     password: str = field(default="", repr=False)
     exec_plugin: ExecPlugin | None = None
@@ -149,6 +151,17 @@ def ssl_context(connection: Connection, client_cert: bytes = b"", client_key: by
         except (ssl.SSLError, OSError) as error:
             raise _bad_pem(connection, "client-certificate(-data) or client-key(-data)", error) from error
     return context
+
+
+def belong_together(cert: bytes, key: bytes) -> bool:
+    """Whether these are a client certificate and its key."""
+    import ssl
+
+    try:
+        _load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), cert, key)
+    except (ssl.SSLError, OSError):
+        return False
+    return True
 
 
 def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:

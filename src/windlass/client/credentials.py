@@ -1,23 +1,24 @@
-"""Bearer tokens that may change: from a file, or from a credential plugin.
+"""Bearer tokens and client certificates that may change: in their files, or by a credential plugin.
 
 Blocking, so that the command line needs no event loop; the asyncio transport calls :meth:`refresh` in a
-thread. A static token or a client certificate never needs it.
+thread. What stands in the kubeconfig itself never needs it.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windlass.client import errors
-from windlass.client.connection import Connection, ExecPlugin
+from windlass.client.connection import Connection, ExecPlugin, belong_together
 from windlass.client.errors import Unreachable
 
 if TYPE_CHECKING:
     from windlass.kits.clock import Clock
 
 TOKEN_FILE_SECONDS = 60.0
-"""A token file is read again after this time (client-go's period)."""
+"""A token file, and those of a client certificate, are read again after this time (client-go's period)."""
 _EARLY_SECONDS = 10.0
 """A plugin's token is renewed so long before it expires."""
 
@@ -32,8 +33,11 @@ class Credentials:
         self._expires = float("inf")
         self.client_cert = b""
         self.client_key = b""
-        self.renewable = connection.may_send_secrets and bool(connection.token_file or connection.exec_plugin)
-        self._stale = self.renewable
+        """What goes before the connection's own; empty where that holds."""
+        self._stale = connection.may_send_secrets and bool(connection.token_file or connection.exec_plugin)
+        self._renews_token = self._stale
+        self._files = connection.client_files if connection.secure else None
+        self._read_again()
 
     def _static(self) -> str:
         connection = self._connection
@@ -55,18 +59,46 @@ class Credentials:
             return None
         return self._header
 
+    @property
+    def renewable(self) -> bool:
+        return self._renews_token or self._files is not None
+
     def reject(self) -> bool:
         """The server said 401. Returns whether :meth:`refresh` could give something better."""
         self._stale = self.renewable
         return self.renewable
 
-    def refresh(self) -> None:
-        """Read the file or run the plugin. Raises :class:`Unreachable`."""
-        if self._connection.token_file:
+    def refresh(self) -> bool:
+        """Read the files or run the plugin. Returns whether connections are to be made anew, with another certificate.
+        Raises :class:`Unreachable`."""
+        before = (self.client_cert, self.client_key)
+        self._expires = float("inf")
+        if self._renews_token and self._connection.token_file:
             self._read_file(self._connection.token_file)
-        elif self._connection.exec_plugin is not None:
+        elif self._renews_token and self._connection.exec_plugin is not None:
             self._run(self._connection.exec_plugin)
+        if self._files is not None:
+            self._read_pair(*self._files)
+        self._read_again()
         self._stale = False
+        return (self.client_cert, self.client_key) != before
+
+    def _read_again(self) -> None:
+        if self._files is not None:
+            self._expires = min(self._expires, self._clock.now() + TOKEN_FILE_SECONDS)
+
+    def _read_pair(self, *paths: str) -> None:
+        """One of them may just be written: then what was there goes on."""
+        try:
+            cert, key = (Path(path).read_bytes() for path in paths)
+        except OSError:
+            return
+        known = (
+            self.client_cert or self._connection.client_cert,
+            self.client_key or self._connection.client_key,
+        )
+        if (cert, key) != known and belong_together(cert, key):
+            self.client_cert, self.client_key = cert, key
 
     def _read_file(self, path: str) -> None:
         try:

@@ -438,8 +438,11 @@ class HttpTransport:
         async with self._refreshing:
             header = self._credentials.header()
             if header is None:
-                await asyncio.to_thread(self._credentials.refresh)
-                self._tls = None  # the plugin may have given another certificate
+                if await asyncio.to_thread(self._credentials.refresh):
+                    self._tls = None
+                    for connection in self._idle:  # the server would judge them by the former certificate
+                        connection.abort()
+                    self._idle.clear()
                 header = self._credentials.header() or ""
         return header
 

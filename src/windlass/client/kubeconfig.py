@@ -121,6 +121,12 @@ class _Entry:
                 field, f"the file {self.resolve(name)} cannot be read: {error.strerror}"
             ) from error
 
+    def files(self, first: str, second: str) -> tuple[str, str] | None:
+        """The paths of two fields, if both are read from files."""
+        if any(self.text(f"{field}-data") or not self.text(field) for field in (first, second)):
+            return None
+        return str(self.resolve(self.text(first))), str(self.resolve(self.text(second)))
+
 
 class _Merged:
     def __init__(self) -> None:
@@ -271,6 +277,7 @@ def _connection(context: _Entry, cluster: _Entry, user: _Entry) -> Connection:
         token_file="" if not token_file else str(user.resolve(token_file)),
         client_cert=cert,
         client_key=key,
+        client_files=user.files("client-certificate", "client-key"),
         username=user.text("username"),
         password=user.text("password"),
         exec_plugin=_exec(user),
