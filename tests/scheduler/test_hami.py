@@ -17,7 +17,7 @@ from windlass.api import errors
 from windlass.api.resources import NODES, PODS
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
-from windlass.scheduler.hamilock import EXPIRED_SECONDS, PATIENCE_SECONDS
+from windlass.scheduler.hamilock import EXPIRED_SECONDS, PATIENCE_SECONDS, HamiLocks
 
 LOCK = "hami.io/mutex.lock"
 PART, WHOLE = "NVIDIA,2000,0:", "NVIDIA,40960,100:"
@@ -233,3 +233,18 @@ async def test_cards_in_mig_mode_are_hamis_own(api: SchedulerApi) -> None:
     async with Running(api) as running:
         await running.settle(1.0)
         assert api.bound() == []
+
+
+async def test_nodes_that_come_and_go_leave_nothing_behind(api: SchedulerApi) -> None:
+    api.add(hami_node("stays", cards=0))
+    async with Running(api) as running:
+        for i in range(5):
+            api.add(hami_node(f"h{i}"), asks(f"p{i}"))
+            await running.settle(1.0)
+            assert api.node_of(f"p{i}") == f"h{i}"
+            api.remove(PODS, f"default/p{i}")
+            api.remove(NODES, f"h{i}")
+            await running.settle(1.0)
+        turns = running.service._binder._turns
+        assert isinstance(turns, HamiLocks)
+        assert len(turns._queues) <= 2

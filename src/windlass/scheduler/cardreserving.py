@@ -132,6 +132,8 @@ class CardReservations:
     async def _pause(self, node: str, seconds: float) -> None:
         await self._clock.sleep(seconds)
         self._model.open_cards(node, "")
+        if node not in self._model.nodes:
+            self._failures.pop(node, None)
         self._wake()
 
     async def _make(self, slot: Slot) -> None:

@@ -57,6 +57,10 @@ class HamiLocks:
         return asks and any(share.resource == GPU for share in bind.devices)
 
     async def take(self, bind: Bind) -> str:
+        if len(self._queues) > len(self._nodes):  # some are gone
+            self._queues = {
+                name: it for name, it in self._queues.items() if name in self._nodes or it.locked()
+            }
         async with self._queues.setdefault(bind.node, asyncio.Lock()):
             until = self._clock.monotonic() + PATIENCE_SECONDS
             while (node := self._nodes.get(bind.node)) is not None:
