@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windlass.engine.cardcounts import is_plain, plain_counts
+from windlass.engine.invariants import check
 from windlass.engine.seating import Seats
 from windlass.spi.devices import DeviceNeed
-from windlass.spi.objects import Needs
+from windlass.spi.objects import Needs, TaskState
 
 MODELS = (("NVIDIA-A100-SXM4-80GB", 81920), ("Tesla-T4", 15360), ("", 0))
+STATES = st.sampled_from([TaskState.RUNNING, TaskState.RUNNING, TaskState.RELEASING])
 amounts = st.sampled_from([50, 200, 330, 500, 1000])
 held = st.one_of(
     st.builds(part, amounts),
@@ -33,7 +35,7 @@ asked = st.one_of(
     st.lists(
         st.tuples(st.sampled_from(MODELS), st.integers(1, 3), st.integers(0, 3)), min_size=2, max_size=4
     ),
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), held), max_size=8),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), held, STATES), max_size=8),
     asked,
 )
 @settings(max_examples=150, deadline=None)
@@ -44,9 +46,10 @@ def test_counts_at_once_equal_counts_one_by_one(boxes, pods, needs: Needs):
             for at, ((model, mib), count, slots) in enumerate(boxes)
         )
     )
-    for node, index, running in pods:
+    for node, index, needed, state in pods:
         if node < len(boxes) and index < boxes[node][1]:
-            cards.put(f"n{node}", running, index)
+            cards.put(f"n{node}", needed, index, state=state)
+    check(cards.engine, overcommitted=True)
     world = cards.engine.world
     rows = np.arange(len(boxes), dtype=np.int64)
     if not needs.devices:

@@ -77,10 +77,10 @@ class Cards:
         self.engine.apply([QueueUpserted(Queue("default")), *(NodeUpserted(box.node()) for box in boxes)])
         self._made = 0
 
-    def put(self, node: str, needs: Needs, *indices: int) -> None:
+    def put(self, node: str, needs: Needs, *indices: int, state: TaskState = TaskState.RUNNING) -> None:
         """A running pod, on the cards of these indices."""
         key = self._key()
-        task = Task(f"{key}-0", key, key, needs, state=TaskState.RUNNING, node=node, devices=indices)
+        task = Task(f"{key}-0", key, key, needs, state=state, node=node, devices=indices)
         self.engine.apply([GroupUpserted(Group(key, uid=key, admitted=True)), TaskUpserted(task)])
 
     def ask(self, needs: Needs) -> str:

@@ -103,6 +103,11 @@ def card_problems(engine: Core, overcommitted: bool) -> list[str]:
     """The table of cards against the tasks, and every card against what can be had of it."""
     table, books = engine.world.table, card_books(engine)
     problems = []
+    moving = Counter(row for row, side, cuts in all_cuts(engine) if side != HELD for _ in cuts)
+    if moving != table.cards.moving:
+        problems.append(
+            f"rows where parts of cards terminate or are promised: {moving}, noted {table.cards.moving}"
+        )
     for name, row in table.rows.items():
         found = table.cards.rows[row]
         if found is None:
