@@ -44,9 +44,9 @@ bench-live: $(STAMP)  ## a real API server: kube-scheduler, Windlass and the ser
 bench-engine: $(STAMP)  ## the scheduling engine alone, every scene against its goal
 	@$(BIN)/python -m benchmarks.engine_table
 
-chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md
+chaos: $(STAMP)  ## faults under load, on a box (50 rounds) and on a real cluster (30 of each kind); writes docs/operations/chaos.md (KEEP=FILE goes on where it was broken off)
 	@$(BIN)/python -m tests.chaos --rounds 50 --report docs/operations/chaos.md
-	@$(BIN)/python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md
+	@$(BIN)/python -m tests.chaos.live --rounds 30 $(if $(KEEP),--keep "$(KEEP)") --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --report docs/operations/chaos.md
 	@$(BIN)/python -m tests.chaos.side --pods 10000 --guard --nodes 400 --report docs/operations/chaos.md

@@ -1,6 +1,9 @@
 """The faults of a real cluster: each as often as asked, printed as they end and kept in a report.
 
-python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md
+python -m tests.chaos.live --rounds 30 --report docs/operations/chaos.md --keep FILE
+
+``--keep``: every round is noted in that file as it ends, and those that it holds are not played again: a run of
+hours that was broken off goes on from there.
 """
 
 from __future__ import annotations
@@ -9,8 +12,10 @@ import argparse
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
@@ -19,6 +24,7 @@ from realkube import REQUIRED, missing
 from tests.chaos.report import machine, write_section
 
 TITLE = "On a real cluster"
+_decoder = msgspec.json.Decoder(Outcome)
 HEADER = """etcd, kube-apiserver, the controllers as a process and the scheduler as a process (for `leader` and
 `clock` two, with leader election), six nodes of 8 GPUs. Gangs for half as many GPUs again as there are come at
 random moments, run and end; at a random moment among them comes the fault. Windlass sees the API server
@@ -45,28 +51,46 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first round; the next ones count up")
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only these")
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--keep", type=Path, help="JSON lines of rounds that have been played")
     options = parser.parse_args()
     absent = missing(REQUIRED[:2])
     if absent:
         print(f"no {', '.join(absent)}: build them with tools/kubernetes/build.sh", file=sys.stderr)
         return 3
-    outcomes = []
-    for fault in options.fault or FAULTS:
-        with tempfile.TemporaryDirectory(prefix="windlass-chaos-") as folder:
-            world = World(Path(folder), options.seed)
-            world.start()
-            try:
-                for seed in range(options.seed, options.seed + options.rounds):
-                    outcomes.append(run_round(world, seed, fault))
-                    print(line(outcomes[-1]), flush=True)
-            finally:
-                world.stop()
+    outcomes = [
+        outcome
+        for fault in options.fault or FAULTS
+        for outcome in played(fault, range(options.seed, options.seed + options.rounds), options.keep)
+    ]
     print(table(outcomes), summary(outcomes, options.seed), sep="\n")
     if options.report:
         write_section(
             options.report, TITLE, HEADER + table(outcomes) + "\n" + summary(outcomes, options.seed)
         )
     return 1 if any(outcome.problems for outcome in outcomes) else 0
+
+
+def played(fault: str, seeds: range, keep: Path | None) -> Iterator[Outcome]:
+    """The rounds of a fault, on one world; those that ``keep`` holds as they were."""
+    text = keep.read_bytes() if keep is not None and keep.exists() else b""
+    known = {(o.fault, o.seed): o for o in map(_decoder.decode, text.splitlines())}
+    yield from (known[fault, seed] for seed in seeds if (fault, seed) in known)
+    rest = [seed for seed in seeds if (fault, seed) not in known]
+    if not rest:
+        return
+    with tempfile.TemporaryDirectory(prefix="windlass-chaos-") as folder:
+        world = World(Path(folder), rest[0])
+        world.start()
+        try:
+            for seed in rest:
+                outcome = run_round(world, seed, fault)
+                print(line(outcome), flush=True)
+                if keep is not None:
+                    with keep.open("ab") as notes:
+                        notes.write(msgspec.json.encode(outcome) + b"\n")
+                yield outcome
+        finally:
+            world.stop()
 
 
 def line(o: Outcome) -> str:

@@ -232,7 +232,7 @@ class RealKube:
         tail = log.read_text(errors="replace")[-3000:] if log.exists() else ""
         return RuntimeError(f"{name} {why}\n{tail}")
 
-    def _wait_ready(self, seconds: float = 60.0) -> None:
+    def _wait_ready(self, seconds: float = 180.0) -> None:
         deadline = time.monotonic() + seconds
         while True:
             process = self._processes["kube-apiserver"]
