@@ -6,12 +6,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kubeobjects import node, pod
 
-from windlass.api.views import decode_claim, decode_node, decode_storage_capacity
+from windlass.api.views import (
+    decode_claim,
+    decode_node,
+    decode_pod,
+    decode_storage_capacity,
+    decode_storage_class,
+    decode_volume,
+)
 from windlass.engine import deltas
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
+from windlass.model.cluster import ClusterModel
 from windlass.model.snapshot import from_objects, load
 from windlass.model.volumes import VolumeBook
 from windlass.plugins.defaults import default_plugins
@@ -216,6 +226,81 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
         model.remove_pod(f"default/p{i}")
     model.remove_pod("default/late")
     assert model._users == {}
+
+
+_CLAIMS, _VOLUMES = st.sampled_from(["c0", "c1", "c2"]), st.sampled_from(["v0", "v1"])
+_CHANGES = st.lists(
+    st.one_of(
+        st.tuples(st.just("claim"), _CLAIMS, st.sampled_from(["", "v0", "v1", "gone"])),
+        st.tuples(st.just("volume"), _VOLUMES, st.sampled_from(["n1", "n2", "gone"])),
+        st.tuples(st.just("class"), st.just("local"), st.sampled_from(["waits", "at once", "gone"])),
+    ),
+    max_size=14,
+)
+
+
+def _object(kind: str, name: str, how: str) -> Any:
+    if kind == "claim":
+        volume_name = "" if how == "gone" else how
+        return decode_claim(
+            msgspec.json.encode(claim(name, storageClassName="local", volumeName=volume_name))
+        )
+    if kind == "volume":
+        nodes = on("n1" if how == "gone" else how)
+        return decode_volume(msgspec.json.encode(volume(name, nodeAffinity=nodes, storageClassName="local")))
+    made = storage_class(name, waits=how != "at once", provisioner="kubernetes.io/no-provisioner")
+    return decode_storage_class(msgspec.json.encode(made))
+
+
+@given(_CHANGES)
+@settings(max_examples=60, deadline=None)
+def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[tuple[str, str, str]]) -> None:
+    """Only pods that a change may concern are looked at again."""
+
+    def model() -> ClusterModel:
+        made = ClusterModel(["windlass"])
+        made.storage_is_served()
+        for i in range(3):
+            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{i}"}}]
+            made.upsert_pod(decode_pod(msgspec.json.encode(pod(f"p{i}", volumes=volumes))))
+        return made
+
+    def needs_in(one: ClusterModel) -> dict[str, Any]:
+        return {delta.task.key: delta.task.needs.volumes for delta in one.told() if hasattr(delta, "task")}
+
+    followed = model()
+    followed.take()
+    there: dict[tuple[str, str], Any] = {}
+    for kind, name, how in changes:
+        item = _object(kind, name, how)
+        if how == "gone":
+            there.pop((kind, name), None)
+            followed.remove_storage(item)
+        else:
+            there[kind, name] = item
+            followed.upsert_storage(item)
+        followed.take()
+    fresh = model()
+    for item in there.values():
+        fresh.upsert_storage(item)
+    fresh.take()
+    assert needs_in(followed) == needs_in(fresh)
+
+
+def test_news_of_a_volume_are_news_for_those_whom_it_may_serve() -> None:
+    made = ClusterModel(["windlass"])
+    made.storage_is_served()
+    for i in range(50):
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{i}"}}]
+        made.upsert_pod(decode_pod(msgspec.json.encode(pod(f"p{i}", volumes=volumes))))
+        made.upsert_storage(_object("claim", f"c{i}", f"v{i}"))
+    made.take()
+    made.upsert_storage(_object("volume", "v7", "n1"))
+    assert made.untold == 1
+    made.upsert_storage(_object("claim", "c8", ""))
+    made.take()
+    made.upsert_storage(_object("volume", "v9", "n1"))
+    assert made.untold == 2  # who has it, and who has none yet
 
 
 def test_that_there_are_claims_at_all_matters_to_every_pod_with_one() -> None:

@@ -213,10 +213,13 @@ class Observed:
     def _touch_storage(self, item: StorageItem) -> None:
         if isinstance(item, views.CsiNode):
             self._dirty_nodes[item.name] = None
-        elif isinstance(item, views.Claim) and len(self.storage.claims) > 1:
-            self._dirty_pods.update(self._users.get(item.key, {}))
-        else:  # (also the first claim and the last one: whether there are any matters to all)
+            return
+        claims = self.storage.concerned(item)
+        if claims is None:
             self._dirty_pods.update(self._claimers)
+            return
+        for key in claims:
+            self._dirty_pods.update(self._users.get(key, {}))
 
     def upsert_queue(self, queue: views.Queue) -> None:
         self._note_node_groups(queue.name, queue.node_groups)

@@ -7,7 +7,7 @@ read. Neither holds once the server is known to serve classes and claims (:attr:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -66,6 +66,10 @@ class VolumeBook:
         self.served = False
         """Whether the server has claims and classes of them and lets them be read: what is not there does not exist."""
         self._provides: bool | None = None
+        self._open: dict[str, None] = {}
+        """Claims that have no volume yet."""
+        self._holders: dict[str, dict[str, None]] = {}
+        """Volume → the claims that name it as theirs."""
         self._given: dict[str, str] = {}
         """Volume → the claim that it was given to, until the volume itself shows it, or the claim needs it no more."""
 
@@ -80,6 +84,7 @@ class VolumeBook:
             case views.Claim():
                 if item.volume:
                     self._take_back(item.key, item.volume)
+                self._file(item.key, item)
                 return _put(self.claims, item.key, item)
             case views.Volume():
                 if item.claim:
@@ -102,6 +107,7 @@ class VolumeBook:
         match item:
             case views.Claim():
                 self._take_back(item.key)
+                self._file(item.key, None)
                 return self.claims.pop(item.key, None) is not None
             case views.Volume():
                 self._given.pop(item.name, None)
@@ -114,6 +120,28 @@ class VolumeBook:
                 return self.counting.pop(item.name, None) is not None
             case views.StorageCapacity():
                 return self.pools.pop(item.key, None) is not None
+
+    def _file(self, key: str, claim: views.Claim | None) -> None:
+        """The claim is now so, and was as :attr:`claims` still has it."""
+        before = self.claims.get(key)
+        self._open.pop(key, None)
+        if before is not None and before.volume and (holders := self._holders.get(before.volume)) is not None:
+            holders.pop(key, None)
+            if not holders:
+                del self._holders[before.volume]
+        if claim is not None and claim.volume:
+            self._holders.setdefault(claim.volume, {})[key] = None
+        elif claim is not None:
+            self._open[key] = None
+
+    def concerned(self, item: Item) -> Iterable[str] | None:
+        """The claims (keys) that may be judged otherwise since this object changed; ``None``: whichever there are."""
+        if isinstance(item, views.Claim):
+            return None if len(self.claims) <= 1 else (item.key,)  # whether there are any matters to all
+        if not self.served:
+            return None
+        holders = self._holders.get(item.name, {}) if isinstance(item, views.Volume) else {}
+        return (*holders, *self._open)
 
     def needs_of(self, namespace: str, claims: Sequence[str]) -> tuple[VolumeNeed, ...]:
         """What the claims of a pod, by name, say about nodes."""
