@@ -17,7 +17,7 @@ from operator import add, floordiv, ge, sub
 import numpy as np
 
 from windlass.engine.classes import TaskClass
-from windlass.engine.groups import OCCUPYING, TERMINATING
+from windlass.engine.groups import TERMINATING
 from windlass.engine.room import Leftover
 from windlass.engine.sharing import Account
 
@@ -75,7 +75,7 @@ class Clearing:
             fitting = sum(self._row(row).fits for row in self._open)
             most = max((cells[row][device] for row in self._open), default=0) if device >= 0 else 0
         self.missing = members - fitting
-        self._least = (units - max(most, 0) % max(units, 1)) / 1000.0
+        self.least = (units - max(most, 0) % max(units, 1)) / 1000.0
         """Fewer accelerators than this need never stop."""
 
     def cheapest(self, runners: Iterable[Account], *, sure: bool = False) -> list[Account] | None:
@@ -104,19 +104,29 @@ class Clearing:
 
     def _enter(self, account: Account) -> Sequence[_Row]:
         """Note on its nodes what goes with a group."""
-        by_row: dict[int, list[int]] = {}
-        opened, static = self._open, self._static
-        for entry in account.group.tasks.values():
+        entries = account.group.tasks.values()
+        opened, static, rows, parts = self._open, self._static, self._rows, self._parts
+        if len(entries) == 1:
+            (entry,) = entries
             at = entry.row
-            if entry.state in OCCUPYING and entry.state is not TERMINATING:
-                if not (static[at] if opened is None else at in opened):
-                    continue
-                amounts = self._parts.get(entry.cls) or self._amounts(entry.cls)
-                known = by_row.get(at)
-                by_row[at] = amounts if known is None else list(map(add, known, amounts))
+            if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
+                return ()
+            row = rows.get(at) or self._row(at)
+            amounts = parts.get(entry.cls) or self._amounts(entry.cls)
+            row.there.append((account, amounts))
+            row.most = list(map(add, row.most, amounts))
+            return (row,)
+        by_row: dict[int, list[int]] = {}
+        for entry in entries:
+            at = entry.row
+            if at < 0 or entry.state is TERMINATING or not (static[at] if opened is None else at in opened):
+                continue
+            amounts = parts.get(entry.cls) or self._amounts(entry.cls)
+            known = by_row.get(at)
+            by_row[at] = amounts if known is None else list(map(add, known, amounts))
         found: list[_Row] = []
         for at, amounts in by_row.items():
-            row = self._rows.get(at) or self._row(at)
+            row = rows.get(at) or self._row(at)
             row.there.append((account, amounts))
             row.most = list(map(add, row.most, amounts))
             found.append(row)
@@ -133,8 +143,9 @@ class Clearing:
         best: tuple[_Cost, list[Account]] | None = None
         reached: dict[int, float] = {}
         for account in runners:
+            devices = account.stint.devices
             for row in self._enter(account):
-                if reached.get(row.row, _ANY) <= account.stint.devices:
+                if reached.get(row.row, _ANY) <= devices or (best is not None and devices > best[0][0]):
                     continue  # with this one it does not get cheaper
                 going = self._needed(row, ())
                 if going is None:
@@ -143,7 +154,7 @@ class Clearing:
                 reached[row.row] = cost[0]
                 if best is None or cost < best[0]:
                     best = cost, going
-            if best is not None and best[0][0] <= self._least:
+            if best is not None and best[0][0] <= self.least:
                 return best[1]
         return None if best is None or sure else best[1]
 
@@ -176,7 +187,7 @@ class Clearing:
         if not _covers(row.most, goal):
             return None
         worst = self._first(row, row.there, gone, goal)
-        if worst is None or len(row.there) == 1 or _cost(worst)[0] <= self._least:
+        if worst is None or len(row.there) == 1 or _cost(worst)[0] <= self.least:
             return worst
         by_size = sorted(row.there, key=lambda one: one[0].stint.devices)
         smallest = self._first(row, by_size, gone, goal)

@@ -425,6 +425,14 @@ class NodeFit:
         count[~self.static[rows]] = 0
         return count
 
+    def takes_any(self, rows: NDArray[np.int64]) -> bool:
+        """Whether some of the rows take a task, now or once all that terminates is gone."""
+        self.refresh()
+        if len(rows) > _FEW_LATER or not self.judge.plain_later:
+            return bool((self.count[rows] > 0).any()) or bool((self.future_count(rows) > 0).any())
+        count = self.count.item
+        return any(count(row) > 0 or self._future_at(row, ranked=False)[0] > 0 for row in rows.tolist())
+
     def _future_at(self, row: int, *, ranked: bool = True) -> tuple[int, int]:
         """:meth:`future` of one row in plain integers; without ``ranked`` the count alone."""
         if not self.static[row]:

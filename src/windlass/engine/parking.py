@@ -247,19 +247,24 @@ class ParkingLot:
         rows = np.fromiter(improved, dtype=np.int64, count=len(improved))
         here: dict[NodeFit, bool] = {}
         for cls in self._candidates(rows):
-            if cls.fit not in here:
-                cls.refresh()
-                fits = bool((cls.count[rows] > 0).any()) or bool((cls.future_count(rows) > 0).any())
-                here[cls.fit] = fits
-            if not here[cls.fit]:
+            fits = here.get(cls.fit)
+            if fits is None:
+                fits = here[cls.fit] = cls.fit.takes_any(rows)
+            if not fits:
                 continue
-            total = cls.future_total()  # room that is being vacated can be promised
+            total = -1  # room that is being vacated can be promised
             for bucket in self.by_class[cls]:
-                needed = bucket.waits.room.get(cls)
-                if cls in bucket.waits.any_room or (needed is not None and total >= needed):
-                    head = bucket.head()
-                    if head is None or not head.near or self.holds(head):
-                        woken[bucket] = None
+                if cls not in bucket.waits.any_room:
+                    needed = bucket.waits.room.get(cls)
+                    if needed is None:
+                        continue
+                    if needed > 1:
+                        total = cls.future_total() if total < 0 else total
+                        if total < needed:
+                            continue
+                head = bucket.head()
+                if head is None or not head.near or self.holds(head):
+                    woken[bucket] = None
 
     def _candidates(self, rows: NDArray[np.int64]) -> Iterable[TaskClass]:
         """The watched classes of which a task might fit on one of the rows, by amounts alone, now or once

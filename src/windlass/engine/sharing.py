@@ -179,7 +179,8 @@ class Sharing:
         if self.policy is None:
             return
         for group in touched:
-            if group.group is None:
+            spec = group.group
+            if spec is None:
                 account = self.accounts.get(group.key)
                 if account is not None and account.group is group:
                     self._end(account, now)
@@ -190,20 +191,22 @@ class Sharing:
             runs, begun = group.active > 0 and group.ready(), now
             if account.since is None:
                 begun = account.since = _running_since(group, now) if runs else now
-                account.stint.waited = max(begun - group.group.created, 0.0)
-                account.stint.devices = _devices(group)
-                self._rank(account)
-            if runs and account.started is None:
-                self.start(account, begun)
-            elif account.started is not None and not runs:
+                account.stint.waited = max(begun - spec.created, 0.0)
+                if not runs:
+                    account.stint.devices = _devices(group)
+                    self._rank(account)
+            if runs:
+                if account.started is None:
+                    self.start(account, begun)
+                    continue
+                if group.queue is not None and group.queue.name != account.home:
+                    self._rehome(account, group.queue.name)
+                self.runners[account.home].look(account)
+            elif account.started is not None:
                 if group.succeeded and not group.pending and not group.active and not group.releasing:
                     self._end(account, now)
                 else:
                     self.stop(account, now)
-            elif account.started is not None:
-                if group.queue is not None and group.queue.name != account.home:
-                    self._rehome(account, group.queue.name)
-                self.runners[account.home].look(account)
 
     def start(self, account: Account, now: float) -> None:
         """The group has its room."""
@@ -341,17 +344,18 @@ def _running_since(group: GroupEntry, now: float) -> float:
     """Since when a group that runs has had its minimum, as far as the world says: it may have been there before this
     engine was."""
     known = [entry.task.started for entry in group.tasks.values() if entry.row >= 0]
+    if known.count(None) == len(known):
+        return now
     started = sorted(min(now if at is None else at, now) for at in known)
-    return started[min(max(group.minimum, 1), len(started)) - 1] if started else now
+    return started[min(max(group.minimum, 1), len(started)) - 1]
 
 
 def _devices(group: GroupEntry) -> float:
     """Whole accelerators of the group's minimum."""
-    least = max(group.minimum, 1)
     each = [_cards(entry.cls.items) for entry in group.tasks.values()]
     if len(each) > 1:
         each.sort(reverse=True)
-    return sum(each[:least]) / _WHOLE
+    return sum(each[: max(group.minimum, 1)]) / _WHOLE
 
 
 @lru_cache(maxsize=4096)

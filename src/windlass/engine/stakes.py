@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.engine.classes import TaskClass
-from windlass.engine.groups import OCCUPYING, TERMINATING, GroupEntry
+from windlass.engine.groups import TERMINATING, GroupEntry
 
 _NOBODY = float("-inf")
 _FIRST = 64
@@ -134,7 +134,7 @@ def _held(group: GroupEntry) -> dict[int, list[TaskClass]]:
     """By row the classes of the tasks that the group has there, without what leaves."""
     found: dict[int, list[TaskClass]] = {}
     for entry in group.tasks.values():
-        if entry.state in OCCUPYING and entry.state is not TERMINATING:
+        if entry.row >= 0 and entry.state is not TERMINATING:
             found.setdefault(entry.row, []).append(entry.cls)
     return found
 

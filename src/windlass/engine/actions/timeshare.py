@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -59,6 +60,14 @@ class TimeShareRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     budgets_unseen: bool = False
 
 
+class _Wish(NamedTuple):
+    """An accelerator, its column, and how many units of it one task asks for."""
+
+    name: str
+    column: int
+    asked: int
+
+
 class TimeShare:
     name = ACTION
 
@@ -73,6 +82,8 @@ class TimeShare:
         """Group → its rank when it got nothing, and how long the news were then."""
         self._news: list[tuple[int, float, float]] = []
         """Row, and of which rank a group must be for what happened there to matter to it: from, below."""
+        self._heard = 0
+        """How long they were when it was last looked who has heard them."""
         self._spared_until: list[tuple[float, str, float]] = []
         """Ends of times for which somebody is left alone whom somebody could use: his group, when it was started.
         Or until when a group may claim nothing: the group, -1."""
@@ -81,8 +92,8 @@ class TimeShare:
         self._unconfirmed: set[str] = set()
         """Groups that could be used, but for pods of which it is not known yet that they were bound."""
         self._seen_budgets = 0
-        self._seen_nodes: dict[TaskClass, tuple[int, int, int]] = {}
-        """Of which state of the nodes a class knows where it may be at all."""
+        self._wishes: dict[TaskClass, tuple[tuple[int, int, int], _Wish | None]] = {}
+        """Of which state of the nodes a class knows where it may be at all, and which accelerator it asks for."""
         rules = m.policies
         self._ruled = bool(
             rules.claims or rules.admissions or rules.victim_filters or rules.validations or rules.row_filters
@@ -112,6 +123,7 @@ class TimeShare:
             self._seen_budgets = budgets
             self._news.clear()
             self._failed.clear()
+            self._heard = 0
         news = self._news
         if self._unconfirmed:
             for key in sorted(self._unconfirmed & ctx.touched.keys()):
@@ -140,34 +152,54 @@ class TimeShare:
     def _serve(self, ctx: CycleContext) -> None:
         """Let whoever may get something claim it, best rank first; after each success all anew."""
         for _ in range(CLAIMS):
-            heads = [group for group in self._heads() if self._has_news(group)]
+            heads = self._heads()
             if len(heads) > 1:
                 heads.sort(key=_place)
-            if not any(self._try(ctx, group) for group in heads):
+            for group in heads:
+                if self._try(ctx, group):
+                    break
+            else:
                 break
         else:
             ctx.unfinished = True
         if len(self._failed) > len(self._sharing.accounts):
             self._failed = {k: state for k, state in self._failed.items() if k in self._sharing.accounts}
 
-    def _has_news(self, group: GroupEntry) -> bool:
-        """Whether something has happened since the group got nothing."""
-        account, failed = self._sharing.accounts.get(group.key), self._failed.get(group.key)
-        return account is not None and failed != (account.base, len(self._news))
-
-    def _heads(self) -> Iterator[GroupEntry]:
-        """The first group of every bucket that waits, of those that share time."""
-        lot, accounts = self._machinery.lot, self._sharing.accounts
+    def _heads(self) -> list[GroupEntry]:
+        """The first group of every bucket that waits, of those that share time, if something has happened since it
+        got nothing."""
+        lot, accounts, failed, heard = (
+            self._machinery.lot,
+            self._sharing.accounts,
+            self._failed,
+            len(self._news),
+        )
         buckets: Iterable[Bucket]
         if len(accounts) < len(lot.buckets):
             waiting = (account.group.bucket for account in accounts.values())
             buckets = dict.fromkeys(bucket for bucket in waiting if bucket is not None)
         else:
             buckets = lot.buckets.values()
+        found: list[GroupEntry] = []
+        before = self._heard
+        fresh = self._news[before:]
         for bucket in buckets:
-            head = bucket.head()
-            if head is not None and head.shares and bucket.parked:
-                yield head
+            head = bucket.head() if bucket.parked else None
+            if head is None or not head.shares:
+                continue
+            account, tried = accounts.get(head.key), failed.get(head.key)
+            if account is None:
+                continue
+            if tried is not None and tried[0] == account.base:
+                rank, told = tried
+                if told == heard:
+                    continue
+                if told == before and not any([least <= rank < below for _, least, below in fresh]):
+                    failed[head.key] = rank, heard
+                    continue
+            found.append(head)
+        self._heard = heard
+        return found
 
     # ------------------------------------------------------------------ one claim
 
@@ -220,12 +252,12 @@ class TimeShare:
         m, group = self._machinery, account.group
         likely: set[int] | None = None
         if self._plain(group, step):
-            self._know(step.runs[0].cls)
-            if rows is None and step.members == 1 and not self._ruled:
-                found = self._readily(account, step, ctx.now)
+            wish = self._wish(step.runs[0].cls)
+            if rows is None and step.members == 1 and wish is not None and not self._ruled:
+                found = self._readily(account, step, wish, ctx.now)
                 if found and self._take(group, step, found):
                     return found
-            likely = self._likely(account, step, rows, ctx.now)
+            likely = None if wish is None else self._likely(account, step, wish, rows, ctx.now)
             if not likely and likely is not None:
                 return None
         view = whole_step(group, step)
@@ -239,51 +271,55 @@ class TimeShare:
                 return None
         return self._victims(claim, account, step, rows, likely)
 
-    def _know(self, cls: TaskClass) -> None:
-        """Have a class know where it may be at all."""
+    def _wish(self, cls: TaskClass) -> _Wish | None:
+        """The accelerator that tasks of a class ask for; the class knows from now on where they may be at all."""
         table = self._machinery.world.table
         state = (table.epoch, table.statics.mark, table.height)
-        if self._seen_nodes.get(cls) != state:
-            if len(self._seen_nodes) > NEWS:
-                self._seen_nodes.clear()
+        known = self._wishes.get(cls)
+        if known is None or known[0] != state:
+            if len(self._wishes) > NEWS:
+                self._wishes.clear()
             cls.refresh()
-            self._seen_nodes[cls] = state
+            name = next((name for name, _ in cls.items if is_device(name)), None)
+            wish = None if name is None else _Wish(name, table.resources.codes[name], cls.request[name])
+            known = self._wishes[cls] = state, wish
+        return known[1]
 
-    def _readily(self, account: Account, step: Step, now: float) -> list[Account] | None:
+    def _readily(self, account: Account, step: Step, wish: _Wish, now: float) -> list[Account] | None:
         """Whom a group of one task stops, if that is clear from the first of those who rank worse; else ``None``, and
         nobody is noted."""
-        cls, queue = step.runs[0].cls, account.group.queue
-        device = self._device(cls)
-        if device < 0 or queue is None:
+        queue = account.group.queue
+        clearing = Clearing(step.runs[0].cls, 1, self._leftover, wish.column)
+        if queue is None or clearing.missing != 1:
             return None
-        first = islice(self._sharing.runners[queue.name].worst_first(now, account.base), FIRST)
-        able = self._able(account, now, first, noting=False)
-        return Clearing(cls, 1, self._leftover, device).cheapest(able, sure=True)
+        first: Iterable[Account] = islice(
+            self._sharing.runners[queue.name].worst_first(now, account.base), FIRST
+        )
+        if clearing.least <= 1.0:  # whoever has more is in no answer that is clear
+            first = (one for one in first if one.stint.devices <= 1.0)
+        return clearing.cheapest(self._able(account, now, first, noting=False), sure=True)
 
-    def _device(self, cls: TaskClass) -> int:
-        """The column of the accelerator that tasks of the class ask for; -1 for none."""
-        codes = self._machinery.world.table.resources.codes
-        return next((codes[name] for name, _ in cls.items if is_device(name)), -1)
-
-    def _likely(self, account: Account, step: Step, rows: set[int] | None, now: float) -> set[int] | None:
+    def _likely(
+        self, account: Account, step: Step, wish: _Wish, rows: set[int] | None, now: float
+    ) -> set[int] | None:
         """The nodes on which accelerators enough could be cleared if all went who rank worse, whoever is spared;
         none where the whole gang would not find enough, or what has become possible on ``rows`` is not. ``None`` if
         nothing is known of that."""
         m, group, cls = self._machinery, account.group, step.runs[0].cls
-        name = next((name for name, _ in cls.items if is_device(name)), None)
-        if name is None or group.queue is None:
+        if group.queue is None:
             return None
         table, stakes = m.world.table, self._sharing.runners[group.queue.name].stakes
-        column, asked = table.resources.codes[name], cls.request[name]
+        name, column, asked = wish
         if rows is not None and not m.policies.admissions:
             there, found, static, free = False, set[int](), cls.static, self._leftover.cells()
             for row in rows:
-                if static[row]:
-                    left, worse_here = free[row][column], stakes.worse_at(row, name, now, account.base)
-                    if left >= asked:
-                        there = True
-                    elif left + worse_here >= asked:
-                        found.add(row)
+                if not static[row]:
+                    continue
+                left = free[row][column]
+                if left >= asked:
+                    there = True
+                elif left + stakes.worse_at(row, name, now, account.base) >= asked:
+                    found.add(row)
             if not there and (step.members == 1 or not found):
                 return found
         worse = stakes.worse(name, now, account.base, table.height)
@@ -306,7 +342,8 @@ class TimeShare:
         if bound or not self._plain(group, step):
             return self._searched(claim, account, step, bound=bound)
         cls, leftover = step.runs[0].cls, self._leftover
-        device = self._device(cls)
+        wish = self._wish(cls)
+        device = -1 if wish is None else wish.column
         found: list[Account] | None = []
         if rows is not None:  # as nothing else has changed, it must be possible to clear one of these
             found = Clearing(cls, 1, leftover, device, rows).cheapest(
@@ -471,18 +508,12 @@ def _place(group: GroupEntry) -> tuple[object, str]:
 
 def _unconfirmed(group: GroupEntry) -> bool:
     """Whether some pods were only just bound, and that is not confirmed yet."""
-    for entry in group.tasks.values():  # noqa: SIM110
-        if entry.state is ASSUMED:
-            return True
-    return False
+    return ASSUMED in [entry.state for entry in group.tasks.values()]
 
 
 def _touches(group: GroupEntry, rows: set[int]) -> bool:
     """Whether a part of a group is on one of the nodes."""
-    for entry in group.tasks.values():  # noqa: SIM110
-        if entry.row in rows:
-            return True
-    return False
+    return not rows.isdisjoint([entry.row for entry in group.tasks.values()])
 
 
 def _rows(account: Account) -> set[int]:

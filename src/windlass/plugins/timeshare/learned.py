@@ -85,7 +85,8 @@ class LearnedSharing(Sharing):
 
     def rank(self, stint: Stint) -> Rank:
         at = bisect_right(self._edges, stint.attained + 1e-6) - 1
-        self._passed(stint, at)
+        if stint.memory != at:
+            self._passed(stint, at)
         size = _size(stint.devices)
         weight = 1.0 + stint.devices / self.tuning.node
         moved_up = 1.0 + stint.waited / self.tuning.patience_seconds
