@@ -266,7 +266,7 @@ def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[t
         return made
 
     def needs_in(one: ClusterModel) -> dict[str, Any]:
-        return {delta.task.key: delta.task.needs.volumes for delta in one.told() if hasattr(delta, "task")}
+        return {key: task.needs.volumes for key, task in one.told_tasks().items()}
 
     followed = model()
     followed.take()

@@ -184,10 +184,6 @@ class ClusterModel(Translation):
         """A group as the engine knows it, but for what others add."""
         return self._sent_groups.get(group)
 
-    def groups_sent(self) -> list[Group]:
-        """All that the engine knows, as :meth:`group_sent` gives them."""
-        return list(self._sent_groups.values())
-
     def readable(self) -> Readable:
         """How the engine's keys are called in texts."""
         return Readable(self.both_apis(), self.queues)

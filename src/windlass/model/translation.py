@@ -188,18 +188,26 @@ class Translation(Grouping):
         return out
 
     def told(self) -> list[deltas.Delta]:
-        """All that was told so far and holds, and where assumed pods are: a state for another engine."""
+        """What was told so far and holds, but for groups and pods."""
         out: list[deltas.Delta] = [deltas.NodeUpserted(node) for node in self._sent_nodes.values()]
         out += [deltas.QueueUpserted(queue) for queue in self._sent_queues.values()]
         quotas = [quota for view in self._quotas.values() if (quota := quota_of(view)) is not None]
         out += [deltas.NamespaceQuotaUpserted(quota) for quota in quotas]
         out += [deltas.BudgetUpserted(key, allowed) for key, allowed in self._budgets.allowed()]
-        out += [deltas.GroupUpserted(group) for group in self._sent_groups.values()]
-        for key, task in self._sent_tasks.items():
-            found = self.assumed.get(key) if task.state is TaskState.PENDING else None
-            ours = found is not None and found.uid == task.uid
-            out.append(deltas.TaskUpserted(as_assumed(task, found, None) if found and ours else task))
         return out
+
+    def told_groups(self) -> dict[str, Group]:
+        """The groups that were told, by key."""
+        return dict(self._sent_groups)
+
+    def told_tasks(self) -> dict[str, Task]:
+        """The pods that were told, by key, assumed ones where they are assumed to be."""
+        found = dict(self._sent_tasks)
+        for key, assumed in self.assumed.items():
+            task = found.get(key)
+            if task is not None and task.state is TaskState.PENDING and assumed.uid == task.uid:
+                found[key] = as_assumed(task, assumed, None)
+        return found
 
     def _due_pods(self, most: int | None) -> Iterable[str]:
         if most is None or len(self._dirty_pods) <= most:

@@ -124,10 +124,21 @@ class RunTimes:
         group = foretold(delta.group, self.history, shape_in(self._model, delta.group.key))
         return delta if group is delta.group else deltas.GroupUpserted(group)
 
-    def of_groups(self) -> list[deltas.Delta]:
-        """All groups of which the engine was told and something else was learned since."""
-        known = [deltas.GroupUpserted(group) for group in self._model.groups_sent()]
-        return [told for one in known if (told := self.with_learned(one)) is not one]
+    def groups(self) -> dict[str, Group]:
+        """All groups of which the engine was told, with what was learned of them."""
+        known = self._model.told_groups()
+        if not self.enabled or self.history.empty:
+            return known
+        return {
+            key: foretold(group, self.history, shape_in(self._model, key)) for key, group in known.items()
+        }
+
+    def corrections(self) -> list[deltas.Delta]:
+        """The groups of which something is known that their owners did not say."""
+        known = self._model.told_groups()
+        return [
+            deltas.GroupUpserted(group) for key, group in self.groups().items() if group is not known[key]
+        ]
 
     # ------------------------------------------------------------------ kept across restarts
 

@@ -415,7 +415,7 @@ class SchedulerService:
             self.model.take_changed()
             await wait_for(self._leads, self._clock, STAND_BY_SECONDS)
         await self._run_times.load()  # who led has learned meanwhile
-        self.engine.apply(self._run_times.of_groups())
+        self.engine.apply(self._run_times.corrections())
         self.model.show_all()
 
     async def _complain(self) -> None:

@@ -45,7 +45,7 @@ REST = 9.0
 LONGEST_SECONDS = 120.0
 """After so long what is found counts; the rest of the samples is left."""
 MOST_PODS = 50_000
-"""Of more, copying alone would hold up the scheduler."""
+"""Of more there are no estimates: each play begins with telling an engine of all of them."""
 SLACK, LEAST_SLACK_SECONDS = 0.1, 15.0
 """A band is widened by this part of the wait, and by so much at least."""
 MOVED = 0.2
@@ -172,8 +172,9 @@ class StartEstimates:
         if not waiting or len(self._model.pods) > MOST_PODS:
             return
         now = self._now()
-        told = [self._run_times.with_learned(delta) for delta in self._model.told()]
-        state = state_of(told, now)
+        state = state_of(self._model.told(), now)
+        state.groups.update(self._run_times.groups())
+        state.tasks.update(self._model.told_tasks())
         last = self._last
         fresh = last is not None and now - last.now < STALE * self._options().estimate_seconds
         if fresh and last is not None and replace(last, now=now) == state:
