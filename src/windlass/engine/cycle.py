@@ -8,8 +8,10 @@ the books at once, so that the next action builds on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from windlass.engine.allocate import Allocation
 from windlass.engine.classes import TaskClass
@@ -44,8 +46,7 @@ class Machinery:
     consent: Consent
 
 
-@dataclass(slots=True)
-class CycleContext:
+class CycleContext(msgspec.Struct):
     """One cycle. ``now`` in Unix seconds."""
 
     machinery: Machinery
@@ -59,9 +60,9 @@ class CycleContext:
     """Whether a policy may answer otherwise than before."""
     stirred: bool = False
     """Whether the world has changed what is held, or by whom, since the last cycle."""
-    parked: dict[Bucket, None] = field(default_factory=dict)
+    parked: dict[Bucket, None] = {}
     """Buckets that were parked in this cycle: they are explained."""
-    exhausted: set[TaskClass] = field(default_factory=set)
+    exhausted: set[TaskClass] = set()
     """Classes of which no node takes a task any more in this cycle's allocation."""
     wake_at: float | None = None
     unfinished: bool = False

@@ -27,6 +27,7 @@ from windlass.engine.classes import NodeFit, TaskClass
 from windlass.engine.groups import GroupEntry, passing_time
 from windlass.engine.line import Line
 from windlass.engine.queues import QueueEntry, QueueTree
+from windlass.engine.room import Leftover
 from windlass.engine.stops import Stop
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
 from windlass.spi.plugins import Domain, Overheard
@@ -130,6 +131,8 @@ class Bucket:
 class ParkingLot:
     def __init__(self, table: NodeTable, queues: QueueTree, domains: list[Domain]) -> None:
         self._table = table
+        self.leftover = Leftover(table)
+        """What is free once all that terminates is gone, for whoever asks about single rows."""
         self._queues = queues
         self._domains = domains
         self.buckets: dict[Signature, Bucket] = {}
@@ -284,13 +287,10 @@ class ParkingLot:
 
     def _candidates_of(self, rows: list[int]) -> list[TaskClass]:
         """The same, of a few, in plain integers."""
-        most: list[int] = []
-        for allocatable, used, releasing, promised in self._table.planes[rows].tolist():
-            free = [
-                has - taken + goes - kept
-                for has, taken, goes, kept in zip(allocatable, used, releasing, promised, strict=True)
-            ]
-            most = list(map(max, most, free)) if most else free
+        cells = self.leftover.cells()
+        most = cells[rows[0]]
+        for row in rows[1:]:
+            most = list(map(max, most, cells[row]))
         asked = self._asked
         if len(asked) > 2 * _FEW_CLASSES:
             asked.clear()

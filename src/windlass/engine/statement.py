@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from windlass.engine.budgets import BudgetBook
 from windlass.engine.cards import Cuts
@@ -21,8 +22,7 @@ from windlass.spi.numa import ZoneHolding
 from windlass.spi.objects import TaskState
 
 
-@dataclass(slots=True)
-class Outbox:
+class Outbox(msgspec.Struct):
     """What the cycle has decided so far, in order."""
 
     binds: list[Bind]
@@ -34,35 +34,30 @@ class Outbox:
         return Outbox([], [], [])
 
 
-@dataclass(slots=True)
-class _Allocated:
+class _Allocated(msgspec.Struct):
     group: GroupEntry
     cls: TaskClass
     row: int
     entries: Sequence[TaskEntry]
 
 
-@dataclass(slots=True)
-class _Evicted:
+class _Evicted(msgspec.Struct):
     entry: TaskEntry
     before: TaskState
     action: str
     claimer: str
 
 
-@dataclass(slots=True)
-class _Spared:
+class _Spared(msgspec.Struct):
     entry: TaskEntry
 
 
-@dataclass(slots=True)
-class _Pipelined:
+class _Pipelined(msgspec.Struct):
     entry: TaskEntry
     row: int
 
 
-@dataclass(slots=True)
-class _Unpromised:
+class _Unpromised(msgspec.Struct):
     entry: TaskEntry
     row: int
     cuts: Cuts

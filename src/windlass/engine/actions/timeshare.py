@@ -30,7 +30,6 @@ from windlass.engine.groups import ASSUMED, OCCUPYING, TERMINATING, GroupEntry, 
 from windlass.engine.moves import Mover
 from windlass.engine.offers import Taking, Unit
 from windlass.engine.parking import Bucket
-from windlass.engine.room import Leftover
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.sharing import BEFORE_ALL, Account
 from windlass.engine.sharingrecord import Number, number
@@ -75,7 +74,7 @@ class TimeShare:
         self._machinery = m = machinery
         self._sharing = m.world.sharing
         self._sharing.policy = m.policies.time_sharing
-        self._leftover = Leftover(m.world.table)
+        self._leftover = m.lot.leftover
         mover = Mover(m.world, m.placer, m.statement, m.allocation.nearness)
         self._tools = Tools(m.world, m.policies, m.allocation, m.statement, mover)
         self._failed: dict[str, tuple[float, int]] = {}
