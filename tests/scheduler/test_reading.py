@@ -15,7 +15,7 @@ from windlass.api.resources import PODS
 from windlass.engine import deltas
 from windlass.kits.clock import FakeClock
 from windlass.model.cluster import ClusterModel
-from windlass.scheduler import reading, service
+from windlass.scheduler import mind, reading
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.reading import Reading
 from windlass.spi.configuration import SchedulerConfig
@@ -132,7 +132,7 @@ async def test_one_that_stands_by_knows_all_and_decides_at_once(
     fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who takes over reads nothing again; and whatever comes and goes meanwhile, nothing piles up in its engine."""
-    monkeypatch.setattr(service, "LEAST_ANEW", 20)
+    monkeypatch.setattr(mind, "LEAST_ANEW", 20)
     api = SchedulerApi(fake_clock)
     api.add(queue("root"), queue("default"), *[node(f"n{i}", gpus=8) for i in range(4)])
     api.add(*[pod(f"old-{i}", node=f"n{i % 3}", phase="Running") for i in range(24)])

@@ -13,7 +13,7 @@ One that stands by follows everything, has its engine know it, and writes nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -25,11 +25,9 @@ from windlass.client.retries import RetryPolicy
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, Decision
 from windlass.engine.engine import Engine
-from windlass.kits import garbage
 from windlass.kits.clock import Clock
 from windlass.kits.rng import Random
 from windlass.model.cluster import ClusterModel
-from windlass.model.engines import make_engine
 from windlass.model.ledger import Ledger
 from windlass.model.neighbours import exclusive_rules
 from windlass.observe import logs
@@ -40,12 +38,10 @@ from windlass.scheduler.announcer import Announcer
 from windlass.scheduler.binder import Binder
 from windlass.scheduler.cardreserving import CardReservations
 from windlass.scheduler.configuration import ConfigMapSource
-from windlass.scheduler.consultant import Consultants
 from windlass.scheduler.contest import Contest
 from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.crew import Crew
 from windlass.scheduler.evictor import Evictor
-from windlass.scheduler.extender import Judges
 from windlass.scheduler.feed import Feed
 from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.guard import BindGuard
@@ -53,10 +49,10 @@ from windlass.scheduler.guardserver import Questions
 from windlass.scheduler.hamilock import HamiLocks
 from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.limiter import AdaptiveLimit
-from windlass.scheduler.loads import LoadFeed
+from windlass.scheduler.mind import Mind
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
-from windlass.scheduler.reading import PIECE, Reading
+from windlass.scheduler.reading import Reading
 from windlass.scheduler.reserving import Reserver
 from windlass.scheduler.returns import Returns
 from windlass.scheduler.runtimes import RunTimes, learns
@@ -68,9 +64,6 @@ from windlass.spi.configuration import SchedulerConfig, foreign_queue
 
 log = logs.get("scheduler")
 COMPONENT = "windlass-scheduler"
-STAND_BY_SECONDS = 5.0
-ANEW, LEAST_ANEW = 10, 10_000
-"""One that stands by begins with another engine after so many times as many changes as there are pods."""
 WIND_DOWN_LOOK_SECONDS = 0.02
 RUSH_CYCLE_SECONDS = 0.05
 """So long are changes collected at least in a rush: a cycle for each few pods costs more than it gives."""
@@ -114,13 +107,7 @@ class SchedulerService:
         if not stands_by:
             self._leads.set()
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
-        policy = self.options.policy
         self.model = _model_of(self.options)
-        self.engine = engine or make_engine(policy, log.warning)
-        self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
-        self._next_policy: SchedulerConfig | None = None
-        self._told = 0
-        """Deltas since this engine is there."""
         self._journeys = Journeys(exporter, self.model) if exporter is not None else None
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
@@ -135,48 +122,31 @@ class SchedulerService:
             client,
             self.model,
             clock=clock,
-            enabled=learns(policy),
+            enabled=learns(self.options.policy),
             namespace=self.options.own_namespace,
             ended=self.metrics.run_time_ended,
         )
         self._gangs = GangWatch(self.options.gang_seconds)
         self._ends = False
         self._crew = self._carriers(client, bind_client, rng)
+        self._mind = Mind(self._crew, client, engine)
         self._returns = Returns(self._crew)
         self._showing = Showing(self._crew, lambda: self.engine, self._returns.refused)
         self.model.claims.generated = True
-        self._sources(client)
+        self._feed, self._reading = self._sources(client)
         self._config_map = (
             ConfigMapSource(self._informers, self.recorder, self.use) if self.options.config_map else None
         )
         self._start_elapsed = clock.elapsed()
         self._start_time = clock.now()
 
-    def _sources(self, client: Client) -> None:
-        """Who tells of the world, and who is asked."""
-        clock = self._clock
-        self._feed = Feed(
-            self._informers,
-            self.model,
-            self._returns.pod_changed,
-            self._showing.queue_gone,
-            self._wake.set,
-        )
-        self._feed.probe_with(client, clock)
-        self._reading = Reading(
-            self._feed,
-            self.model,
-            self._wake,
-            begin=self._begin_reading,
-            tell=self._tell,
-            time=self._time,
-        )
-        self._consultants = Consultants(self.model, clock=clock, observe=self.metrics.extender_asked)
-        self._judges = Judges(
-            self.model.nodes, self._wake.set, clock=clock, session=self._consultants.session
-        )
-        self._loads = LoadFeed(client, self.model.nodes, self._policies, self._wake.set, clock=clock)
-        self._loads.use(self.options.policy.metrics)
+    def _sources(self, client: Client) -> tuple[Feed, Reading]:
+        """Who tells of the world."""
+        gone, wake = self._showing.queue_gone, self._wake
+        feed = Feed(self._informers, self.model, self._returns.pod_changed, gone, wake.set)
+        feed.probe_with(client, self._clock)
+        mind = self._mind
+        return feed, Reading(feed, self.model, wake, begin=mind.begin, tell=mind.tell, time=self._time)
 
     def _carriers(self, client: Client, bind_client: Client | None, rng: Random) -> Crew:
         """Who carries out and shows what is decided."""
@@ -306,9 +276,10 @@ class SchedulerService:
             clock=self._clock,
         )
 
-    def _policies(self) -> Sequence[object]:
-        """Those in force."""
-        return self.engine.world.policies.plugins
+    @property
+    def engine(self) -> Engine:
+        """The one that decides now."""
+        return self._mind.engine
 
     # ------------------------------------------------------------------ running
 
@@ -322,7 +293,7 @@ class SchedulerService:
             keeper.start(self._feed.follow_served(), "optional kinds")
             await keeper.watch()
         finally:
-            self._consultants.close()
+            self._mind.close()
             await keeper.stop()
 
     def lead(self, sure: Callable[[], bool] = lambda: True) -> None:
@@ -350,7 +321,7 @@ class SchedulerService:
 
     async def _decide(self) -> None:
         await self._sync()
-        await self._stand_by()
+        await self._mind.stand_by(self._reading)
         await self._reading.rest()
         keeper = self._keeper
         keeper.start(self.recorder.run(), "events")
@@ -358,10 +329,10 @@ class SchedulerService:
         keeper.start(self._evictor.run(), "evictor")
         keeper.start(self._binder.run(), "binder")
         keeper.start(self._announcer.run(), "announcer")
-        keeper.start(self._loads.run(), "measured loads")
+        keeper.start(self._mind.loads.run(), "measured loads")
         keeper.start(self._run_times.run(), "learned run times")
         keeper.start(self._starts.run(), "start estimates")
-        self._serve_judges()
+        self._mind.serve()
         pause: float | None = 0.0
         while True:
             await wait_for(self._wake, self._clock, pause)
@@ -370,8 +341,8 @@ class SchedulerService:
             if self._ends:
                 return
             self._wake.clear()
-            while self._next_policy is not None:
-                self._adopt_policy()
+            while self._mind.changed:
+                self._mind.adopt()
                 await self._reading.rest()
             pause = self._cycle()
 
@@ -392,32 +363,6 @@ class SchedulerService:
         )
         self.ready.set()
 
-    async def _begin_reading(self) -> None:
-        await self._run_times.load()
-        self._adopt_policy()
-
-    def _tell(self, changes: list[deltas.Delta]) -> None:
-        """Have the engine know, without a decision."""
-        self.metrics.deltas.inc(len(changes))
-        self._told += len(changes)
-        self.engine.apply(self._run_times.filled(changes))
-
-    async def _stand_by(self) -> None:
-        """Return when it is this one's turn to decide; until then the engine is told what happens, so that all is
-        known when the turn comes."""
-        if self._leads.is_set():
-            return
-        while not self._leads.is_set():
-            if self._next_policy is not None or self._told > ANEW * max(LEAST_ANEW, len(self.model.pods)):
-                self._anew()  # one that never decides forgets nothing by itself
-            await self._reading.rest()
-            self._tell(self.model.take(self._time(), PIECE))
-            self.model.take_changed()
-            await wait_for(self._leads, self._clock, STAND_BY_SECONDS)
-        await self._run_times.load()  # who led has learned meanwhile
-        self.engine.apply(self._run_times.corrections())
-        self.model.show_all()
-
     async def _complain(self) -> None:
         while True:
             await self._clock.sleep(self.options.sync_warning_seconds)
@@ -430,8 +375,7 @@ class SchedulerService:
     def use(self, policy: SchedulerConfig) -> None:
         """Decide by another configuration from the next cycle on. Running work is not touched by the
         change itself; what waits is judged anew."""
-        self._next_policy = policy
-        self._wake.set()
+        self._mind.use(policy)
 
     def adjust(self, options: SchedulerOptions) -> None:
         """Other times and limits from now on. Names, policy, namespace and turns stay as they were."""
@@ -441,35 +385,6 @@ class SchedulerService:
         limit = self._binder.limit
         limit.ceiling = options.bind_concurrency_max
         limit.limit = min(limit.limit, limit.ceiling)
-
-    def _adopt_policy(self) -> None:
-        """Decide by the configuration that was handed in last, if there is one."""
-        if self._next_policy is not None:
-            self._anew()
-            if self._leads.is_set():
-                self._serve_judges()
-
-    def _anew(self) -> None:
-        """Another engine, which is to be told everything."""
-        policy = self._starts.policy if self._next_policy is None else self._next_policy
-        self._next_policy, self._told = None, 0
-        self.engine = make_engine(policy, log.warning)
-        self.model.read_labels(self.engine.reads, images=self.engine.reads_images)
-        self.model.configure(
-            tiers=bool(policy.tiers),
-            exclusive=exclusive_rules(policy),
-            foreign_queue=foreign_queue(policy),
-        )
-        self._loads.use(policy.metrics)
-        self._run_times.enabled = learns(policy)
-        self._starts.policy = policy
-        self.model.resend()
-        self._crew.inbox.clear()
-        garbage.look_anew()  # the former engine
-
-    def _serve_judges(self) -> None:
-        self._judges.serve(self._policies(), self._keeper.start)
-        self._consultants.serve(self._policies())
 
     def _time(self) -> float:
         """Unix seconds that never run backwards, whatever is done to the machine's clock; a night for which it was
