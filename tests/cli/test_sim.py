@@ -94,7 +94,8 @@ def test_jobs_stand_in_the_queues_of_the_trace_if_asked_to(windlass: Run, trace:
 def test_what_is_wrong_on_the_command_line_is_refused_with_2(
     windlass: Run, trace: str, arguments: tuple[str, ...], words: str
 ) -> None:
-    done = windlass("sim", "run", "--trace", trace, "--nodes", "1x8", *arguments)
+    nodes = () if "--nodes" in arguments else ("--nodes", "1x8")
+    done = windlass("sim", "run", "--trace", trace, *nodes, *arguments)
     assert done.code == 2
     assert words in done.err
 
@@ -242,6 +243,20 @@ def test_a_table_is_no_wider_than_100_cells(windlass: Run, trace: str) -> None:
     heads = " ".join(line for line in done.out.splitlines() if line.startswith("  ") and "s" in line)
     assert all(name in heads for name in names.split(","))
     assert done.out.count("queue mean") == 2
+
+
+def test_what_is_given_once_is_refused_twice(windlass: Run, trace: str) -> None:
+    done = windlass("sim", "run", "--trace", trace, "--nodes", "2x8", "--nodes", "3x8")
+    assert done.code == 2
+    assert "--nodes is given 2 times: shapes by comma" in done.err
+
+
+def test_that_jobs_are_given_up_is_said_before_where_nothing_is_saved_and_nodes_fail(
+    windlass: Run, trace: str
+) -> None:
+    given = ("sim", "run", "--trace", trace, "--nodes", "2x8", "--mtbf", "1d")
+    assert "given up" in windlass(*given, "--checkpoint", "never").err
+    assert "given up" not in windlass(*given).err
 
 
 def test_a_file_that_is_not_there_is_a_matter_of_the_command_line(windlass: Run) -> None:

@@ -108,3 +108,27 @@ def test_asked_by_branches_the_same_queues_give(leaves: list[tuple[int, int]], k
                 for p in (world.policies, plain)
             ]
             assert found[0] == found[1]
+
+
+class Nearest:
+    """Who has as much as is asked for goes first."""
+
+    name = "nearest"
+    by_request = True
+
+    def victim_queue_key(self, claim: Claim, queue: QueueView, taken: object) -> None:
+        return None
+
+    def victim_key(self, claim: Claim, unit: VictimUnit) -> int:
+        return abs(unit.request[GPU] - claim.request[GPU])
+
+
+def test_an_order_by_what_is_asked_for_is_not_kept_for_a_claim_that_asks_for_something_else() -> None:
+    a = Arena()
+    a.world = Cluster(EngineConfig(actions=ALL), [Nearest(), *default_plugins()])
+    a.node("n0", 5).queue("q", deserved=5)
+    for name, gpus in (("s1", 1), ("s2", 1), ("s3", 1), ("large", 2)):
+        a.runs(name, "q", f"n0:{gpus}", priority=40)
+    a.waits("one", "q", 1, priority=60).waits("two", "q", 2, priority=60).cycle()
+    assert "large-0" in a.evicted
+    assert len(a.evicted) == 2

@@ -101,6 +101,16 @@ def test_an_unknown_plugin_is_left_out_with_a_warning() -> None:
     assert any(isinstance(plugin, VolcanoTiers) for plugin in plugins)
 
 
+def test_a_plugin_that_is_nearly_known_is_asked_about() -> None:
+    told: list[str] = []
+    registry.build(tiered("gangg"), told.append)
+    registry.build(SchedulerConfig(plugins=(PluginOption("predikted"),)), told.append)
+    assert told == [
+        "plugin 'gangg' is unknown and left out; did you mean gang?",
+        "plugin 'predikted' is unknown and left out; did you mean predicted?",
+    ]
+
+
 def test_a_warning_nobody_listens_to_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     registry.build(tiered("bogus"))
     assert "plugin 'bogus' is unknown" in caplog.text

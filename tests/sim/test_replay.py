@@ -13,7 +13,8 @@ from windlass.model.engines import make_engine
 from windlass.sim.cluster import make_nodes, parse
 from windlass.sim.failures import NodeFailures
 from windlass.sim.jobs import TraceJob, pod_sizes
-from windlass.sim.outcome import Outcome
+from windlass.sim.metrics import measure
+from windlass.sim.outcome import Ended, Moment, Outcome
 from windlass.sim.policies import POLICIES, Made, Policy
 from windlass.sim.progress import Effort, RestartCost
 from windlass.sim.replay import Options, Replay, replay
@@ -266,3 +267,44 @@ def test_nobody_is_evicted_for_room_that_the_evicting_group_may_not_have() -> No
 
 def _stated(group: Group, job: TraceJob) -> Group:
     return altered(group, run_estimate=job.duration_seconds)
+
+
+# ---------------------------------------------------------------------- what is counted where nodes fail
+
+
+def test_a_restart_that_was_stopped_halfway_counts_for_as_long_as_it_took() -> None:
+    """The node fails every few seconds: of each restart of 1 000 s only what passed of it is lost."""
+    options = {"failures": NodeFailures(50.0, 10.0), "seed": 3}
+    outcome = play([job(0, 5, 8, "a")], "1x8", effort=Effort(restart=RestartCost(0, 1000, 0)), **options)  # type: ignore[arg-type]
+    failing_, ran = of(outcome, "a"), sum(span.gpus * (span.end - span.start) for span in outcome.spans)
+    assert (
+        failing_.ended is None
+        or failing_.failures == 0
+        or failing_.lost_gpu_seconds < 8 * 1000 * failing_.failures
+    )
+    assert failing_.lost_gpu_seconds + 8 * (5 if failing_.ended else 0) == pytest.approx(ran)
+
+
+def test_a_job_that_nothing_is_saved_of_is_given_up_where_its_nodes_never_last_as_long() -> None:
+    """Else the replay had no end. Others go on."""
+    options = {"failures": NodeFailures(500.0, 10.0), "seed": 3}
+    jobs = [job(0, 100_000, 8, "endless"), job(10, 20, 8, "b"), job(20, 20, 8, "c")]
+    outcome = play(jobs, "1x8", effort=Effort(checkpoint_seconds=None), **options)  # type: ignore[arg-type]
+    assert ends(outcome)["endless"] is None
+    assert of(outcome, "endless").failures == 100
+    assert ends(outcome)["b"] is not None
+    assert ends(outcome)["c"] is not None
+    assert outcome.moments[-1].waiting_jobs == 0
+
+
+def test_cards_of_nodes_that_are_away_are_not_idle() -> None:
+    options = {"failures": NodeFailures(8000.0, 600.0), "seed": 3}
+    jobs = [job(at, 20_000, 8, f"j{at}") for at in range(3)]
+    moments = play(jobs, "2x8", **options).moments  # type: ignore[arg-type]
+    assert {moment.away_gpus for moment in moments} >= {0.0, 8.0}
+    assert all(moment.used_gpus + moment.away_gpus <= 16 for moment in moments)
+    known = [Ended(job(0.0, 10)), Ended(job(100.0, 10))]
+    there = Outcome(known, moments=[Moment(0.0, 8, 1, 8, 0.0), Moment(100.0, 8, 1, 8)], capacity_gpus=16)
+    away = Outcome(known, moments=[Moment(0.0, 8, 1, 8, 8.0), Moment(100.0, 8, 1, 8)], capacity_gpus=16)
+    assert measure("p", there).figures["fragmented_percent"] == 50.0
+    assert measure("p", away).figures["fragmented_percent"] == 0.0

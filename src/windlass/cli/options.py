@@ -28,6 +28,23 @@ def target_flags(function: Function) -> Function:
     return function
 
 
+class Once(click.Option):
+    """An option with one value: given twice it is refused, where click takes the last. ``instead``: what to write."""
+
+    def __init__(self, *names: Any, instead: str = "", **rest: Any) -> None:
+        super().__init__(*names, multiple=True, **rest)
+        self._instead = instead
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        found = super().process_value(ctx, value)
+        if len(found) > 1:
+            hint = f": {self._instead}" if self._instead else ""
+            raise click.BadOptionUsage(
+                self.name or "", f"{self.opts[-1]} is given {len(found)} times{hint}", ctx
+            )
+        return found[0] if found else None
+
+
 def surroundings_of(context: click.Context) -> Surroundings:
     if context.obj is None:
         context.obj = Surroundings()

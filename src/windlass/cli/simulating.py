@@ -26,7 +26,7 @@ from windlass.sim.nowhere import nowhere
 from windlass.sim.outcome import Outcome
 from windlass.sim.policies import POLICIES, Policy
 from windlass.sim.progress import Effort, RestartCost
-from windlass.sim.replay import Options, replay
+from windlass.sim.replay import VAIN, Options, replay
 from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
 from windlass.sim.waitbound import least_mean_queue
@@ -255,6 +255,11 @@ def doubts(
         yield "none of these policies shares time: there is but one column of each"
     if setup.options.effort.model_load_seconds and not any(job.model for job in jobs):
         yield "no job names an AI model: --model-load changes nothing"
+    if given["mtbf"] and setup.options.effort.checkpoint_seconds is None:
+        yield (
+            f"nothing is ever saved and nodes fail: a job that they took {VAIN} times in a row before its end is"
+            " given up (unfinished)"
+        )
     for lack, count in nowhere(jobs, setup.nodes, setup.options.pod_gpus).items():
         who = "it needs" if count == 1 else "they need"
         yield f"{count} of {plural(len(jobs), 'job')} can never run: {who} {lack}"

@@ -60,7 +60,8 @@ class Pool:
     """What queues offer to claims of one kind.
 
     Whether a unit is spared, and its place in the order, depend on nothing of a claim but what makes its
-    kind: its action, its queue, its group's API and priority, and the time.
+    kind: its action, its queue, its group's API and priority, and the time; where an order says that it goes by what a
+    claim asks for (``by_request``), that as well.
     """
 
     def __init__(self) -> None:
@@ -82,9 +83,10 @@ class Pool:
                 del self._kinds[kind]
                 total -= size
 
-    def offers(self, claim: Claim, terms: Terms) -> dict[str, Offer]:
+    def offers(self, claim: Claim, terms: Terms, *, by_request: bool = False) -> dict[str, Offer]:
         """Those for the claim's kind, by queue."""
-        kind = (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms)
+        asked = tuple(sorted(claim.request.items())) if by_request else ()
+        kind = (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, asked)
         found = self._kinds.pop(kind, {})
         self._kinds[kind] = found  # the last that was asked for
         return found

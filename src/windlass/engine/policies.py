@@ -126,6 +126,8 @@ class Policies:
         """Those that spare all queues of a branch of the tree, or none of them."""
         self.queue_filters = [p for p in sparing if not isinstance(p, victims.SparesBranches)]
         self.victim_orders = [p for p in plugins if isinstance(p, victims.VictimOrder)]
+        self.ordered_by_request = any(getattr(p, "by_request", False) for p in self.victim_orders)
+        """Whether the order of units differs between claims that ask for different amounts."""
         self.validations = [p for p in plugins if isinstance(p, victims.Validates)]
         self.offers_last = all(
             getattr(p, "lasting", False) for p in (*self.victim_filters, *self.victim_orders)

@@ -55,7 +55,7 @@ class Candidates:
         pool: Pool | None = None,
     ) -> None:
         """``pool``: what is known of earlier claims, renewed for this moment."""
-        self._offers = (pool or Pool()).offers(claim, terms)
+        self._offers = (pool or Pool()).offers(claim, terms, by_request=policies.ordered_by_request)
         self._world = world
         self._running = running
         self._policies = policies

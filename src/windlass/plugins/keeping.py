@@ -74,6 +74,7 @@ class VictimsFor:
         self._action = action
         self.name = str(inner.name)
         self.lasting = bool(getattr(inner, "lasting", False))
+        self.by_request = bool(getattr(inner, "by_request", False))
 
     def spares_queue(self, claim: Claim, path: Sequence[QueueView]) -> bool:
         return claim.action == self._action and self._inner.spares_queue(claim, path)

@@ -12,6 +12,7 @@ plugins through the entry point group ``windlass.plugins``: name → a callable 
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
@@ -175,7 +176,7 @@ def _enter(option: PluginOption, wiring: Wiring, warn: Warn) -> None:
         return
     found = _from_entry_point(option)
     if found is None:
-        warn(f"plugin {option.name!r} is unknown and left out")
+        warn(_unknown(option.name, [*CATALOGUE, *ON_TOP]))
         return
     for plugin in found:
         wiring.enter_any(plugin, option)
@@ -194,8 +195,13 @@ def _extra(option: PluginOption, wiring: Wiring, warn: Warn) -> list[object]:
     if option.name in CATALOGUE:
         warn(f"plugin {option.name!r} belongs into a tier and is left out")
     else:
-        warn(f"plugin {option.name!r} is unknown and left out")
+        warn(_unknown(option.name, [*PLACEMENT, *ON_TOP]))
     return []
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, [*known, *(point.name for point in _entry_points())], n=1)
+    return f"plugin {name!r} is unknown and left out" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _entry_points() -> Iterable[metadata.EntryPoint]:

@@ -6,7 +6,7 @@
 * ``allocation_percent``: running GPU time between the 5th and the 95th percentile of submissions, as part of
   what the cluster has in that time; GPUs held by gangs in part do not run.
   ``None`` where that is no time at all.
-* ``fragmented_percent``: GPUs that are idle while at least one job waits, over the same time.
+* ``fragmented_percent``: GPUs of nodes that are there, idle while at least one job waits, over the same time.
 * ``gpu_hours``: what jobs held, restarts, loads and gangs in part included. ``model_loads``: how often a card
   loaded another AI model.
 * ``makespan_seconds``: from the first submission to the last end.
@@ -159,5 +159,5 @@ def _fragmented(outcome: Outcome, window: tuple[float, float]) -> float | None:
         until = moments[at + 1].time if at + 1 < len(moments) else moment.time
         length = min(until, end) - max(moment.time, begin)
         if moment.waiting_jobs and length > 0:
-            idle += (outcome.capacity_gpus - moment.used_gpus) * length
+            idle += (outcome.capacity_gpus - moment.away_gpus - moment.used_gpus) * length
     return 100 * idle / whole

@@ -22,13 +22,14 @@ class Span(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The cluster from ``time`` on: GPUs in use (parts of cards count as such), jobs that wait, and GPUs that
-    they wait for."""
+    """The cluster from ``time`` on: GPUs in use (parts of cards count as such), jobs that wait, GPUs that they wait
+    for, and GPUs of nodes that are away."""
 
     time: float
     used_gpus: float
     waiting_jobs: int
     waiting_gpus: float
+    away_gpus: float = 0.0
 
 
 @dataclass(slots=True)

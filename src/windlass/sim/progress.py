@@ -69,8 +69,10 @@ class JobRun:
     """A job in the course of a replay.
 
     ``left``: seconds of work at speed 1 that it still has, true as of ``since``; ``rate``: at which of it, 0 while
-    it does not run. ``warming``: seconds of restart that come before work. ``epoch``: counts its plans, older ends
-    are void. ``tries``: counts the incarnations of its pods; ``stops``: how often it had to stop.
+    it does not run. ``warming``: seconds that come before work, the first ``restarting`` of them those of a restart.
+    ``epoch``: counts its plans, older ends are void. ``tries``: counts the incarnations of its pods; ``stops``: how
+    often it had to stop; ``vain``: how often in a row a node took
+    it when it had saved no more than the time before.
     """
 
     __slots__ = (
@@ -86,10 +88,13 @@ class JobRun:
         "left",
         "pods",
         "rate",
+        "restarting",
+        "saved",
         "since",
         "span_since",
         "stops",
         "tries",
+        "vain",
         "warming",
     )
 
@@ -111,9 +116,13 @@ class JobRun:
         self.since = 0.0
         self.span_since = 0.0
         self.warming = 0.0
+        self.restarting = 0.0
         self.epoch = 0
         self.tries = 0
         self.stops = 0
+        self.saved = 0.0
+        """Seconds of work that it had saved when a node took it last."""
+        self.vain = 0
 
     def nodes(self) -> tuple[str, ...]:
         """The nodes of its pods, one for each pod that has one."""
@@ -136,16 +145,28 @@ class JobRun:
         passed = now - self.since
         warm = min(self.warming, passed)
         self.warming -= warm
+        if self.restarting:
+            restarted = min(self.restarting, warm)
+            self.restarting -= restarted
+            self.ended.lost_gpu_seconds += restarted * self.gpus()
         self.left = max(0.0, self.left - (passed - warm) * self.rate)
         self.since = now
 
-    def go(self, now: float, rate: float, warming: float) -> float:
-        """It runs from now on at ``rate``; when it will have ended."""
-        self.warming += warming
+    def go(self, now: float, rate: float, restart: float, load: float) -> float:
+        """It runs from now on at ``rate``, after so many seconds of restart and of loading; when it will have ended."""
+        self.restarting += restart
+        self.warming += restart + load
         self.rate = rate
         self.since = now
         self.epoch += 1
         return now + self.warming + self.left / rate
+
+    def fail(self, every: float | None) -> None:
+        """A node took it; see :meth:`stop`."""
+        self.stop(every)
+        saved = self.job.duration_seconds - self.left
+        self.vain = 0 if saved > self.saved else self.vain + 1
+        self.saved = saved
 
     def stop(self, every: float | None) -> None:
         """It runs no more; what it has not saved is to be done again. ``every``: see
@@ -157,7 +178,7 @@ class JobRun:
         self.ended.lost_gpu_seconds += (done - kept) * self.job.gpus * self.job.gpu_milli / WHOLE
         self.left = self.job.duration_seconds - kept
         self.rate = 0.0
-        self.warming = 0.0
+        self.warming = self.restarting = 0.0
         self.epoch += 1
         self.stops += 1
 

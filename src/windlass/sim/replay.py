@@ -44,6 +44,9 @@ STEADY, EVERY = 1000, 8
 could else be in one another's way for ever."""
 LAST = 1500
 """After so many its owner gives it up."""
+VAIN = 100
+"""After so many failures of nodes in a row of which each took all that a job had done since the one before, it is given
+up: where nothing is ever saved, a job that outlasts its nodes would come back for ever."""
 PATIENCE = 2000
 """Nothing runs and nothing comes: after so many moments at which nothing is decided either, nothing ever will be."""
 ROUNDS = 1000
@@ -115,6 +118,9 @@ class Replay:
         self._deltas: list[Delta] = []
         self._pods: dict[str, Pod] = {}
         self._used = 0.0
+        self._down = 0.0
+        """Cards of nodes that are away."""
+        self._cards = cards
         self._waiting_jobs = 0
         self._waiting_gpus = 0.0
         self._done = 0
@@ -165,7 +171,7 @@ class Replay:
             idle = idle + 1 if still else 0
             if timeline:
                 self.outcome.moments.append(
-                    Moment(moment, self._used, self._waiting_jobs, self._waiting_gpus)
+                    Moment(moment, self._used, self._waiting_jobs, self._waiting_gpus, self._down)
                 )
             if progress is not None:
                 progress(self._done)
@@ -245,6 +251,15 @@ class Replay:
         if run.ended.failed_starts < LAST:
             self._coming += 1
             self.agenda.add(now + pause, Kind.COME_BACK, run)
+        else:
+            self._give_up(run)
+
+    def _give_up(self, run: JobRun) -> None:
+        """It holds nothing, and never comes again."""
+        self._waiting_jobs -= 1
+        self._waiting_gpus -= run.job.gpus
+        if run.group is not None:
+            self._deltas.append(GroupRemoved(run.key))
 
     def _comes_back(self, run: JobRun, now: float) -> None:
         self._coming -= 1
@@ -274,13 +289,18 @@ class Replay:
             self._close_span(run, now, held=not run.rate)
             if run.rate:
                 run.ended.failures += 1
-                self._stop(run)
+                self._stop(run, JobRun.fail)
             self._vacate(run, now)
-            self._enter(run, now)
+            if run.vain < VAIN:
+                self._enter(run, now)
+            else:
+                self._give_up(run)
+        self._down += self._cards[name]
         self._deltas.append(NodeRemoved(name))
         self.agenda.add(now + self._breakdowns.away(name, now), Kind.REPAIR, name)
 
     def _repaired(self, name: str, now: float) -> None:
+        self._down -= self._cards[name]
         self._deltas.append(NodeUpserted(self._nodes[name]))
         self._plan_failure(name, now)
 
@@ -315,17 +335,16 @@ class Replay:
 
     def _go(self, run: JobRun, now: float) -> None:
         """The job runs from now on with what it has."""
-        ended, warming = run.ended, 0.0
+        ended, restart, load = run.ended, 0.0, 0.0
         if not run.rate:
             self._waiting_jobs -= 1
             self._waiting_gpus -= run.job.gpus
             if ended.started is None:
                 ended.started = now
             if run.stops:
-                warming = self.options.effort.restart.of(run.job.gpus)
-                ended.lost_gpu_seconds += warming * run.gpus()
-            warming += self._loads.begin(run)
-        end = run.go(now, self._speeds.rate(run), warming)
+                restart = self.options.effort.restart.of(run.job.gpus)
+            load = self._loads.begin(run)
+        end = run.go(now, self._speeds.rate(run), restart, load)
         self.agenda.add(end, Kind.END, (run, run.epoch))
 
     def _evicted(self, eviction: Eviction, now: float) -> None:
@@ -348,9 +367,9 @@ class Replay:
             run.ended.preemptions += 1
             self._stop(run)
 
-    def _stop(self, run: JobRun) -> None:
+    def _stop(self, run: JobRun, how: Callable[[JobRun, float | None], None] = JobRun.stop) -> None:
         self._loads.end(run)
-        run.stop(self.options.effort.checkpoint_seconds)
+        how(run, self.options.effort.checkpoint_seconds)
         self._waiting_jobs += 1
         self._waiting_gpus += run.job.gpus
 

@@ -202,7 +202,8 @@ class VictimOrder(Protocol):
         ...
 
     def victim_key(self, claim: Claim, unit: VictimUnit) -> Any:
-        """The same for units of one queue. ``None`` for no opinion on any unit of this claim."""
+        """The same for units of one queue. ``None`` for no opinion on any unit of this claim. Sorted units are kept for
+        claims of the same kind: whoever goes by ``claim.request`` says so by an attribute ``by_request = True``."""
         ...
 
 

@@ -9,7 +9,7 @@ import click
 from windlass.api.errors import WindlassError
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
-from windlass.cli.options import Number, standard
+from windlass.cli.options import Number, Once, standard
 from windlass.cli.output import emit
 
 FORMATS = ("json", "yaml", "csv", "table")
@@ -24,6 +24,8 @@ def command() -> None:
 @click.option(
     "--trace",
     "trace",
+    cls=Once,
+    instead="one trace in one run",
     required=True,
     metavar="FILE",
     help="The jobs, packed by gzip or not; - for stdin. `windlass sim formats` lists what can be read.",
@@ -32,6 +34,8 @@ def command() -> None:
 @click.option(
     "--nodes",
     "nodes",
+    cls=Once,
+    instead="shapes by comma, such as 4xH100:8,2xV100:4, or one file",
     required=True,
     metavar="SHAPES",
     help="60x8, or 4xH100:8,2xV100:4; or a CSV file of nodes in OpenB's form.",
@@ -177,9 +181,23 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
 
 
 @command.command("pack", short_help="Fill a cluster with pods that never leave.")
-@click.option("--nodes", "nodes", required=True, metavar="FILE", help="The nodes, CSV as OpenB publishes it.")
 @click.option(
-    "--pods", "pods", required=True, metavar="FILE", help="The pods, likewise; packed by gzip or not."
+    "--nodes",
+    "nodes",
+    cls=Once,
+    instead="one file in one run",
+    required=True,
+    metavar="FILE",
+    help="The nodes, CSV as OpenB publishes it.",
+)
+@click.option(
+    "--pods",
+    "pods",
+    cls=Once,
+    instead="one file in one run",
+    required=True,
+    metavar="FILE",
+    help="The pods, likewise; packed by gzip or not.",
 )
 @click.option(
     "--policy",

@@ -36,6 +36,8 @@ class Bundles:
     queue gives while it holds more than its fair share of something."""
 
     name = "bundles"
+    by_request = True
+    """The order of parts goes by how much of what they have the claimer needs."""
 
     def __init__(self, tiers: Tiers, *, capacity: CapacitySpares | None = None) -> None:
         self._tiers = tiers
