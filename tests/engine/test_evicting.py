@@ -9,8 +9,8 @@ from arena import Arena
 from cluster_dsl import GPU, NAMESPACE, Cluster
 from msgspec.structs import replace as altered
 
-from windlass.engine.actions.evicting import LONGEST_PAUSE, PATIENCE
 from windlass.engine.actions.registry import make_actions
+from windlass.engine.actions.tries import LONGEST_PAUSE, PATIENCE
 from windlass.engine.config import EngineConfig
 from windlass.engine.deltas import EvictionFailed, TaskRemoved
 from windlass.engine.engine import Engine
@@ -503,10 +503,10 @@ def test_a_moment_is_noted_once_however_often_it_is_tried() -> None:
     for i in range(5):
         a.waits(f"cpu{i}", "q", 0, priority=99).cycle()  # something changes each time
     action = a.world.engine._actions[1]
-    assert [moment for moment, _, _ in action._moments] == [1490.0]
+    assert [moment for moment, _, _ in action.tries.moments] == [1490.0]
     a.cycle(seconds=1490.0 - a.world.now)
     assert a.evicted == {"low-0"}
-    assert action._moments == []
+    assert action.tries.moments == []
 
 
 # ---------------------------------------------------------------------- patience

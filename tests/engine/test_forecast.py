@@ -24,8 +24,9 @@ def running(cluster: Cluster, name: str, n: int, request: str, *, seconds: float
 
 
 def state_of(cluster: Cluster) -> dict[str, Any]:
-    """But for the list of queues whose figures are to be looked at."""
-    return {key: value for key, value in json.loads(cluster.engine.dump()).items() if key != "changed"}
+    """But for the notes that figures of queues are to be looked at."""
+    notes = ("changed", "stirred")
+    return {key: value for key, value in json.loads(cluster.engine.dump()).items() if key not in notes}
 
 
 def estimate(cluster: Cluster, name: str) -> float | None:

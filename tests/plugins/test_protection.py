@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec.structs import replace as altered
 from queueviews import GPU, claim, queue, unit
@@ -38,7 +36,7 @@ def test_minimum_run_times_of_the_nearest_queue_protect_from_preemption() -> Non
 
 def running(one: VictimUnit) -> VictimUnit:
     """Its group has held its minimum since 1000."""
-    return replace(one, group=altered(one.group, started=1000.0))
+    return altered(one, group=altered(one.group, started=1000.0))
 
 
 def test_for_reclaim_the_queue_counts_in_which_the_paths_part() -> None:
@@ -52,7 +50,7 @@ def test_for_reclaim_the_queue_counts_in_which_the_paths_part() -> None:
     assert rule.spared_until(claim("reclaim", cousin), one) == 1300.0
     bare = running(unit(queue("e", parent=d1)))
     assert rule.spared_until(claim("reclaim", cousin), bare) == 1001.0
-    assert rule.spared_until(claim("reclaim", ours), replace(one, core=False)) is None
+    assert rule.spared_until(claim("reclaim", ours), altered(one, core=False)) is None
     assert not rule.spares_queue(claim("reclaim", ours), theirs.path)
     assert not rule.spares(claim("reclaim", ours, now=1020.0), one)
     assert rule.spares(claim("reclaim", ours, now=1019.0), one)

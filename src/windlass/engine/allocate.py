@@ -46,8 +46,10 @@ class Allocation:
             if group.near:
                 if self._filling.near(statement, group, step):
                     return Attempt(True, step.members)
-            elif step.alone and self._filling.alone(statement, group, step):
-                return Attempt(True, 1)
+            elif step.alone:
+                found = self._filling.alone(statement, group, step)
+                if found is not None and (found.done or not statement.leaving):
+                    return found
         attempt = self.attempt(statement, group, step)
         if attempt.done or not (statement.leaving or group.promises):
             return attempt

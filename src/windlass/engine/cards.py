@@ -156,6 +156,8 @@ class CardTable:
         self._table = table
         self.rows: list[RowCards | None] = []
         self.cells: NDArray[np.int64] = np.zeros((0, 0, COLUMNS), dtype=np.int64)
+        self._parted: bool | None = False
+        """:attr:`parted`; ``None`` where it is to be looked at again."""
         self.moving: dict[int, int] = {}
         """Row → how many parts of its cards terminate or are promised, where there are any."""
         self._settled = True
@@ -191,7 +193,9 @@ class CardTable:
     @property
     def parted(self) -> bool:
         """Whether anybody has a share or a slice of a card."""
-        return bool(self.cells[:, :, SHARES].any() or self.cells[:, :, SLICES].any())
+        if self._parted is None:
+            self._parted = bool(self.cells[:, :, SHARES].any() or self.cells[:, :, SLICES].any())
+        return self._parted
 
     def row(self, row: int) -> RowCards:
         """The cards of a row, made now if need be."""
@@ -212,6 +216,7 @@ class CardTable:
         self.rows[row] = None
         self.kit_of[row] = -1
         self.cells[row] = 0
+        self._parted = None
         return holders
 
     def resume(self, row: int, holders: dict[tuple[int, str], Cuts]) -> None:
@@ -297,6 +302,7 @@ class CardTable:
                 card.steps.clear()
             step = card.steps[key] = self._step(card, self.cells[row, slot], cut, side, sign)
         self.cells[row, slot] = step.cells
+        self._parted = None
         found.states[slot] = step.after
         if cut.carries or cut.avoids:
             self._note_tokens(found, slot, cut, side, sign)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
-from windlass.engine.actions.evicting import Evicting
+from windlass.engine.actions.evicting import MEMBERS, Evicting
 from windlass.engine.actions.registry import make_actions
 from windlass.engine.actions.timeshare import TimeShare
 from windlass.engine.allocate import Allocation, waits_for
@@ -126,7 +126,7 @@ class Core:
         restated, self.world.ledger.restated = self.world.ledger.restated, {}
         ctx = CycleContext(self._machinery, now, Outbox.empty(), self.settle(now), improved, varied)
         ctx.stirred = self._evicts and (
-            bool(improved or self.world.queues.changed or news) or any(g.active for g in ctx.touched.values())
+            bool(improved or self.world.queues.stirred or news) or any(map(_stirs, ctx.touched.values()))
         )
         if self._evicts:
             self._machinery.running.note(restated)
@@ -152,6 +152,7 @@ class Core:
         if ctx.unfinished or self.reviews.open or self.world.ledger.dirty or self.world.table.improved:
             ctx.wake(now)
         self.world.usage.note(self.world.queues.changed, now)
+        self.world.queues.stirred = False
         groups, queues = self._reports(touched, now)
         for plugin in self.world.policies.in_rounds:
             plugin.closed()
@@ -292,3 +293,12 @@ class Core:
             self.lot.park(bucket, waits_for(group, group.step, (), self._placer))
             ctx.parked[bucket] = None
             ctx.touched[group.key] = group
+
+
+def _stirs(group: GroupEntry) -> bool:
+    """Whether claims may come to something else for a group of which something has changed: it holds something, or
+    is one of the first that wait for the same."""
+    bucket = group.bucket
+    return group.active > 0 or (
+        bucket is not None and (len(bucket.members) <= MEMBERS or bucket.head() is group)
+    )

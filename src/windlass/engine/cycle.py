@@ -58,6 +58,8 @@ class CycleContext(msgspec.Struct):
     """Rows on which something has become possible since the last cycle."""
     varied: bool = False
     """Whether a policy may answer otherwise than before."""
+    followed: tuple[int, int] = (-1, -1)
+    """What had been decided, and how many were touched, when ``running`` last took in who was."""
     stirred: bool = False
     """Whether the world has changed what is held, or by whom, since the last cycle."""
     parked: dict[Bucket, None] = {}

@@ -170,6 +170,8 @@ class Document(msgspec.Struct, frozen=True):
     reserved_tasks: dict[str, dict[str, dict[int, int]]] = {}
     """By group and node: class → how many of its tasks."""
     reserved_turns: dict[str, int] = {}
+    stirred: bool = True
+    """Whether what queues hold, or are due, has changed since."""
     unreserved: bool = False
     """Whether another is to be looked for in the place of a reservation that has gone."""
     usage: UsageRecord | None = None
@@ -214,6 +216,7 @@ def dump(engine: Core) -> bytes:
         freed=sorted(world.queues.freed),
         reshaped=list(world.queues.reshaped),
         changed=sorted(world.queues.changed),
+        stirred=world.queues.stirred,
         moved=sorted(world.ledger.moved),
         shares=world.shares.as_record(),
         total_changed=table.total_changed,
@@ -501,6 +504,7 @@ def _load_notes(engine: Core, document: Document) -> None:
     queues.freed = {name: queues.get(name) for name in document.freed}
     queues.reshaped = {name: queues.get(name) for name in document.reshaped}
     queues.changed = {name: queues.get(name) for name in document.changed}
+    queues.stirred = document.stirred
     for usage in document.queue_reports:
         queues.get(usage.queue).reported = usage
     engine.resume_turns()

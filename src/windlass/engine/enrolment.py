@@ -170,7 +170,7 @@ def _closed_reason(queue: QueueEntry) -> str | None:
 
 
 def signature_of(group: GroupEntry, step: Step) -> Signature:
-    """Equal for groups whose steps have equal chances: queue, standing, classes, roles and numbers."""
+    """Equal for groups whose steps have equal chances: queue, API, standing, classes, roles and numbers."""
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
@@ -180,6 +180,7 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         if group.shares:
             return (
                 name,
+                spec.dialect.value,
                 spec.priority,
                 spec.preemptible,
                 spec.min_member,
@@ -188,8 +189,25 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
                 "shares",
                 number,
             )
-        return (name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members, number)
-    standing = (name, spec.priority, spec.preemptible, spec.min_member, step.extra, step.members)
+        return (
+            name,
+            spec.dialect.value,
+            spec.priority,
+            spec.preemptible,
+            spec.min_member,
+            step.extra,
+            step.members,
+            number,
+        )
+    standing = (
+        name,
+        spec.dialect.value,
+        spec.priority,
+        spec.preemptible,
+        spec.min_member,
+        step.extra,
+        step.members,
+    )
     if group.shares:
         standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:

@@ -115,18 +115,19 @@ class Filling:
                 return Attempt(True, 1, pipelined=later)
         return Attempt(False, 0, refusals)
 
-    def alone(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
-        """:meth:`one` for a step of a single task, if nothing but the nodes decides and one takes it: what
-        most steps of a busy cluster are, without the ceremony."""
+    def alone(self, statement: Statement, group: GroupEntry, step: Step) -> Attempt | None:
+        """:meth:`one` for a step of a single task, if policies and nodes by themselves decide: what most steps of a
+        busy cluster are, without the ceremony. ``None`` if more has to be asked."""
         run = step.runs[0]
         queue = group.queue
         if queue is not None and group.group is not None and (concerned := self._asked(queue)):
             view = StepView(group.group, run.cls.request, 1, step.extra, False, (run.cls.needs,))
             path, nodes = queue.path, self._nodes
-            for plugin in concerned:
-                if plugin.admits(view, path, nodes) is not None:
-                    return False
-        return self._placer.place_plain(statement, group, run.cls, run.entries)
+            found = [no for plugin in concerned if (no := plugin.admits(view, path, nodes)) is not None]
+            if found:
+                return Attempt(False, 0, found)
+        placed = self._placer.place_plain(statement, group, run.cls, run.entries)
+        return None if placed is None else Attempt(placed, int(placed))
 
     def near(self, statement: Statement, group: GroupEntry, step: Step) -> bool:
         """:meth:`gang` for one of one class without members yet, in the best domain by the counts, if nothing

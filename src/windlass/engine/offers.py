@@ -56,6 +56,12 @@ class Offer:
     seen: int
 
 
+def kind_of(claim: Claim, terms: Terms, *, by_request: bool) -> tuple[Hashable, ...]:
+    """Equal for claims that are offered the same. ``by_request``: an order goes by what is asked for."""
+    asked = tuple(sorted(claim.request.items())) if by_request else ()
+    return (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, asked)
+
+
 class Pool:
     """What queues offer to claims of one kind.
 
@@ -85,8 +91,7 @@ class Pool:
 
     def offers(self, claim: Claim, terms: Terms, *, by_request: bool = False) -> dict[str, Offer]:
         """Those for the claim's kind, by queue."""
-        asked = tuple(sorted(claim.request.items())) if by_request else ()
-        kind = (claim.action, claim.path[0].name, claim.group.dialect, claim.group.priority, terms, asked)
+        kind = kind_of(claim, terms, by_request=by_request)
         found = self._kinds.pop(kind, {})
         self._kinds[kind] = found  # the last that was asked for
         return found

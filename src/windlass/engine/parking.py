@@ -30,6 +30,7 @@ from windlass.engine.queues import QueueEntry, QueueTree
 from windlass.engine.room import Leftover
 from windlass.engine.stops import Stop
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED, NodeTable
+from windlass.spi.objects import Dialect
 from windlass.spi.plugins import Domain, Overheard
 
 Signature = tuple[Hashable, ...]
@@ -66,6 +67,7 @@ class Bucket:
     """Groups of equal next step in one queue, in order."""
 
     __slots__ = (
+        "dialect",
         "entered",
         "entered_key",
         "explanation",
@@ -81,9 +83,11 @@ class Bucket:
         "waits",
     )
 
-    def __init__(self, signature: Signature, queue: QueueEntry) -> None:
+    def __init__(self, signature: Signature, queue: QueueEntry, dialect: Dialect | None = None) -> None:
         self.signature = signature
         self.queue = queue
+        self.dialect = dialect
+        """The API of its groups; ``None`` where they may be of several, in a strict line."""
         self.members: dict[str, GroupEntry] = {}
         self.line = Line()
         self.limit: float | None = None
@@ -156,7 +160,8 @@ class ParkingLot:
         """Put a group, its order key set, into the bucket of its signature."""
         bucket = self.buckets.get(signature)
         if bucket is None:
-            bucket = self.buckets[signature] = Bucket(signature, queue)
+            dialect = None if len(signature) == 1 or group.group is None else group.group.dialect
+            bucket = self.buckets[signature] = Bucket(signature, queue, dialect)
         bucket.add(group)
         return bucket
 

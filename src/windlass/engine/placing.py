@@ -94,10 +94,11 @@ class Placer:
 
     def place_plain(
         self, statement: Statement, group: GroupEntry, cls: TaskClass, entries: Sequence[TaskEntry]
-    ) -> bool:
-        """Place one task on its best node, if no policy weighs it against other pods and one takes it."""
-        if not self._plain(group, cls):
-            return False
+    ) -> bool | None:
+        """Place one task on its best node, if one takes it; ``None`` if a policy weighs it against other pods, or
+        :attr:`scope` is in force."""
+        if self.scope is not None or not self._plain(group, cls):
+            return None
         row = cls.fit.best()
         if row < 0:
             return False
@@ -113,13 +114,15 @@ class Placer:
         scope: Scope,
     ) -> bool:
         """Place tasks on the rows of a scope, which by the counts hold them, if nothing but counts decides."""
-        return self._plain(group, cls) and len(entries) == self._fill_scope(
-            statement, group, cls, entries, scope
+        return (
+            cls.countable
+            and self._plain(group, cls)
+            and len(entries) == self._fill_scope(statement, group, cls, entries, scope)
         )
 
     def _plain(self, group: GroupEntry, cls: TaskClass) -> bool:
-        """Whether no policy weighs tasks of the class against other pods, so that they are placed by counting."""
-        if not cls.countable or (cls.rankers and self._ranks.rankers(cls)):
+        """Whether no policy weighs tasks of the class against other pods, so that one goes to the best node."""
+        if cls.rankers and self._ranks.rankers(cls):
             return False
         for plugin in cls.domains:
             if plugin.constrains(cls.number):

@@ -33,6 +33,8 @@ class QueueTree:
         self.tops: dict[str, QueueEntry] = {}
         """The queues without a parent."""
         self.changed: dict[str, QueueEntry] = {}
+        self.stirred = False
+        """Whether what queues hold, their shares or their rules have changed since the engine last decided."""
         self.freed: dict[str, QueueEntry] = {}
         """Queues that gave something back, or whose rules changed, since the engine last looked."""
         self.unsorted: dict[str, QueueEntry] = {}
@@ -217,6 +219,7 @@ class QueueTree:
             self._mark_rules_changed(child)
 
     def _mark(self, entry: QueueEntry) -> None:
+        self.stirred = True
         self.changed[entry.name] = self.unsorted[entry.name] = entry
 
     def _mark_freed(self, entry: QueueEntry) -> None:
@@ -233,6 +236,7 @@ class QueueTree:
         """``count`` tasks of request ``items`` hold resources; negative: they let go. ``firm``: of a
         group that no one may evict."""
         self.touch(leaf)
+        self.stirred = True
         for entry in leaf.path:
             count_up(entry.allocated, items, count)
             if firm:
@@ -273,6 +277,7 @@ class QueueTree:
     def release(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """``count`` holders begin to let go; negative: they have, or hold on after all."""
         self.touch(leaf)
+        self.stirred = True
         for entry in leaf.path:
             count_few(entry.releasing, items, count)
             if firm:
@@ -282,6 +287,7 @@ class QueueTree:
     def promise(self, leaf: QueueEntry, items: Items, count: int, *, firm: bool = False) -> None:
         """Room is kept for ``count`` waiting tasks; negative: no longer."""
         self.touch(leaf)
+        self.stirred = True
         for entry in leaf.path:
             count_few(entry.promised, items, count)
             if firm:

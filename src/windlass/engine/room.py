@@ -46,8 +46,8 @@ class Leftover:
 
     def __init__(self, table: NodeTable) -> None:
         self._table = table
-        self._seen: tuple[int, int] | None = None
-        """The epoch and the height of the table when it was looked at last."""
+        self._seen: tuple[int, int, int] | None = None
+        """The epoch, the shape and the height of the table when it was looked at last."""
         self._mark = 0
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self._cells: list[list[int]] | None = None
@@ -61,37 +61,45 @@ class Leftover:
     def cells(self) -> list[list[int]]:
         """The same as lists, by row and column: they move with the table."""
         self._renew()
-        if self._cells is None:
-            self._cells = self._free.tolist()
-        return self._cells
+        found = self._cells
+        if found is None:
+            cells: list[list[int]] = self._free.tolist()
+            found = self._cells = cells
+        return found
 
     def sums(self) -> list[int]:
         """Per resource, over the nodes that are there."""
         self._renew()
-        if self._sums is None:
-            self._sums = self._free[self._table.live[: self._table.height]].sum(axis=0).tolist()
-        return self._sums
+        found = self._sums
+        if found is None:
+            sums: list[int] = self._free[self._table.live[: self._table.height]].sum(axis=0).tolist()
+            found = self._sums = sums
+        return found
 
     def _renew(self) -> None:
         table, log = self._table, self._table.amounts
-        state = (table.epoch, table.height)
+        state = (table.epoch, table.shape, table.height)
         if state == self._seen and self._mark == log.mark:
             return
         changed = log.since(self._mark) if state == self._seen else ()
-        self._seen, self._mark, self._sums = state, log.mark, None
+        self._seen, self._mark = state, log.mark
         if not 0 < len(changed) <= _FEW_ROWS:
-            self._free, self._cells = future_free(table), None
+            self._free, self._cells, self._sums = future_free(table), None, None
             return
         self._free = free = self._free.copy()
-        cells = self._cells
+        cells, sums = self._cells, self._sums
         for row in changed:
             allocatable, used, releasing, promised = table.planes[row].tolist()
+            before = free[row].tolist()
             free[row] = left = [
                 has - taken + goes - kept
                 for has, taken, goes, kept in zip(allocatable, used, releasing, promised, strict=True)
             ]
             if cells is not None:
                 cells[row] = left
+            if sums is not None and table.live[row]:
+                sums = [n + now - then for n, now, then in zip(sums, left, before, strict=True)]
+        self._sums = sums
 
 
 def could_hold(table: NodeTable, cls: TaskClass) -> int:
@@ -123,32 +131,6 @@ def _counts(free: NDArray[np.int64], cls: TaskClass) -> NDArray[np.int64]:
     counts = (np.maximum(free[:, columns], 0) // cls.vector[columns]).min(axis=1)
     counts[~cls.static[: len(free)]] = 0
     return counts
-
-
-def packs(free: NDArray[np.int64], column: int, size: int, wanted: int, movable: Iterable[TaskEntry]) -> bool:
-    """Whether ``wanted`` tasks of ``size`` could be had by moving others, as far as one resource tells.
-
-    ``free``: :func:`future_free`. A node with ``a`` units to give has ``a // size`` slots of that size, and a task of
-    ``b`` units takes ``b // size`` of them at least, wherever it goes; so there have to be enough slots, on nodes
-    with all of ``movable`` gone, for them and what is wanted. (Fekete, Schepers, "New classes of fast lower bounds for
-    bin packing problems", Mathematical Programming 91, 2001: a dual feasible function.)
-    """
-    lifted: dict[int, int] = {}
-    held: dict[TaskClass, int] = {}
-    for entry in movable:
-        cls = entry.cls
-        units = held.get(cls)
-        if units is None:
-            cls.fit_vector()
-            units = held[cls] = int(cls.vector[column])
-        wanted += units // size
-        lifted[entry.row] = lifted.get(entry.row, 0) + units
-    cells = free[:, column]
-    slots = int((np.maximum(cells, 0) // size).sum())
-    for row, units in lifted.items():
-        there = int(cells[row])
-        slots += max(there + units, 0) // size - max(there, 0) // size
-    return slots >= wanted
 
 
 class Room:

@@ -51,6 +51,11 @@ class RunningGroups:
         levels = (self._by_queue or {}).get(queue.name, ())
         return bool(levels) if below is None else any(priority < below for priority in levels)
 
+    def only(self, name: str) -> bool:
+        """Whether nothing runs in any queue but that."""
+        known = self._by_queue or {}
+        return not known or (len(known) == 1 and name in known)
+
     def queues(self) -> list[str]:
         """The names of the queues in which something runs, sorted."""
         return sorted(self._by_queue or ())

@@ -39,6 +39,8 @@ class Shares:
         divisions = [plugin for plugin in policies.plugins if isinstance(plugin, Division)]
         self._kai = division_for(divisions, Dialect.KAI)
         self._volcano = division_for(divisions, Dialect.VOLCANO)
+        asked = [division for division in (self._kai, self._volcano) if division is not None]
+        self._heeds = [getattr(division, "heeds", _any_change) for division in asked]
         self._total: dict[str, int] = {}
         self._demands: dict[str, Mapping[str, int]] = {}
         """Queue → its demand when its level was divided last."""
@@ -58,11 +60,21 @@ class Shares:
             return
         moved, queues.demanding = queues.demanding, {}
         stale = {}
-        for entry in moved.values():
-            if not entry.missing and self._demands.get(entry.name) != entry.demand:
+        for name, entry in moved.items():
+            if entry.missing:
+                continue
+            before, after = self._demands.get(name), entry.demand
+            if before != after:
+                if before is not None and not self._heeded(entry, before, after):
+                    self._demands[name] = after
+                    continue
                 stale[entry.parent.name if entry.parent is not None else ""] = entry.parent
         if stale:
             self._divide(stale)
+
+    def _heeded(self, entry: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """Whether anybody's share may change with the demand of a queue."""
+        return any([heeds(entry, before, after) for heeds in self._heeds])
 
     def _alone(self) -> bool:
         """Whether there is one queue, which has all there is whatever it demands."""
@@ -157,6 +169,9 @@ class Shares:
     def _top(self) -> list[QueueEntry]:
         """The split between the roots. Returns those whose share has changed."""
         roots = self._queues.known_tops()
+        division = self._for_one(roots[0]) if len(roots) == 1 else None
+        if division is not None:
+            return self._assign_all(roots, division.divide(None, roots, self._total))
         ours = [e for e in roots if e.spec.dialect is Dialect.KAI]
         others = [e for e in roots if e.spec.dialect is not Dialect.KAI]
         changed: list[QueueEntry] = []
@@ -185,6 +200,13 @@ class Shares:
         elif others and self._volcano is not None:
             changed += self._assign_all(others, self._volcano.divide(None, others, left))
         return changed
+
+    def _for_one(self, root: QueueEntry) -> Division | None:
+        """Who divides all there is to the only root; ``None`` if there is more to be done."""
+        if root.spec.dialect is Dialect.KAI:
+            return self._kai
+        division = self._volcano
+        return division if division is not None and division.flat and not root.children else None
 
     def _level(self, parent: QueueEntry) -> list[QueueEntry]:
         division = self._kai if parent.spec.dialect is Dialect.KAI else self._volcano
@@ -232,6 +254,7 @@ class Shares:
             return False
         entry.share = share
         queues = self._queues
+        queues.stirred = True
         queues.changed[entry.name] = queues.unsorted[entry.name] = queues.freed[entry.name] = entry
         return before.fair != share.fair
 
@@ -250,6 +273,11 @@ def _has_all(entry: QueueEntry, total: Mapping[str, int]) -> bool:
 def division_for(divisions: Iterable[Division], dialect: Dialect) -> Division | None:
     """The first division that speaks for a queue API."""
     return next((division for division in divisions if division.dialect is dialect), None)
+
+
+def _any_change(queue: QueueEntry, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+    """What heeds every change of a demand."""
+    return True
 
 
 def _by_name(entry: QueueEntry) -> str:

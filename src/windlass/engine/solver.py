@@ -9,11 +9,12 @@ A statement that holds a solution has evicted, promised and moved everything; on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace as altered
 from numpy.typing import NDArray
 
 from windlass.engine.allocate import Allocation
@@ -22,10 +23,12 @@ from windlass.engine.moves import Mover
 from windlass.engine.offers import Unit
 from windlass.engine.placing import Placer
 from windlass.engine.policies import Policies
-from windlass.engine.room import Leftover, Room, lacking, packs
+from windlass.engine.repacking import Repacking
+from windlass.engine.room import Leftover, Room, lacking
 from windlass.engine.search import Order, Search, Tools
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step, whole_step
+from windlass.engine.table import PODS, NodeTable
 from windlass.engine.victims import Candidates
 from windlass.engine.world import World
 from windlass.spi.victims import Claim, Move, Terms
@@ -34,6 +37,61 @@ NODES = 64
 """From how many nodes work may be moved away for one claim, beside one for each of its tasks."""
 LONGER = 16
 """How many longer beginnings are tried where the shortest one that makes room breaks a rule."""
+
+
+class Lacking(msgspec.Struct, frozen=True):
+    """All nodes together have too little left of a resource, of which no card is parted."""
+
+    table: NodeTable
+    leftover: Leftover
+    name: str
+    units: int
+
+    def __call__(self) -> bool:
+        table = self.table
+        if table.cards.parted and self.name in table.cards.resources:
+            return False
+        return self.leftover.sums()[table.resources.codes[self.name]] < self.units
+
+
+class Scattered:
+    """Too little that hangs together: what is left on nodes makes no room for the step by moving the first groups."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        candidates: Candidates,
+        limit: int,
+        wanted: int,
+        wants: tuple[tuple[int, tuple[int, ...]], ...],
+    ) -> None:
+        """``wants``: by column what each task of the step asks for; ``wanted``: how many of them have to have room."""
+        self._solver = solver
+        self._candidates = candidates
+        self._limit = limit
+        self._what = (wanted, wants)
+        self._key = (limit, wanted, wants, *candidates.kind)
+
+    def now(self, candidates: Candidates) -> bool:
+        """Whether that is so for these."""
+        wanted, wants = self._what
+        repacking, until = self._solver.repack(candidates, self._limit)
+        candidates.note_wake(until)
+        return not all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
+
+    def __call__(self) -> bool:
+        """Whether it is so still, as long as time has no say."""
+        if self._solver.parted:
+            return False
+        candidates = self._candidates.anew(self._solver.time)
+        _, until = self._solver.repack(candidates, self._limit)
+        return until is None and self.now(candidates)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scattered) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
 class Solver:
@@ -46,6 +104,13 @@ class Solver:
         self._allocation = allocation
         self._statement = statement
         self._leftover = Leftover(world.table)
+        self._repacking: tuple[tuple[object, ...], Repacking, float | None] | None = None
+        """What it was made of, the last one, and until when it holds."""
+        self.time = 0.0
+        """Unix seconds."""
+        self.obstacle: Callable[[], bool] | None = None
+        """Where there was no way the last time, and that is easily seen: as long as it says yes, there is none, for
+        any claim for the same on the same terms."""
         self._tools = Tools(
             world, policies, allocation, statement, Mover(world, placer, statement, allocation.nearness)
         )
@@ -55,8 +120,11 @@ class Solver:
     ) -> list[Unit] | None:
         """The units that go, everything standing in the statement; ``None`` if there is no way. Empty
         where nobody needs to go: what was placed since the step was last tried may be what it lacked."""
+        self.obstacle = None
         if terms.move is Move.MUST:
-            if not self._enough(claim, step):
+            short = self._short_of(claim, step)
+            if short is not None:
+                self.obstacle = Lacking(self._world.table, self._leftover, *short)
                 return None
             if terms.only is not None:
                 candidates.look_only_at(self._named(terms.only))
@@ -65,8 +133,9 @@ class Solver:
             if terms.groups and not self._packs(candidates, terms.groups, group, step):
                 return None
         elif candidates.unsorted and not candidates.queues():
+            self.obstacle = candidates.nobody
             return None  # as everybody's going would not help, nobody is asked anything
-        bound = bool(self._allocation.refusals_of(group, replace(whole_step(group, step), future=True)))
+        bound = bool(self._allocation.refusals_of(group, altered(whole_step(group, step), future=True)))
         counted = not bound and self._countable(group, step)
         attempt = Search(self._tools, claim, terms, group, step, counted=counted, spares=not bound)
         possible = partial(self._possible, candidates, group, step)
@@ -81,6 +150,11 @@ class Solver:
         if found is None and terms.move is not Move.MUST and self._budgeted:
             found = self._around_budgets(attempt, candidates, step)
         return found
+
+    @property
+    def parted(self) -> bool:
+        """Whether somebody has a part of a card."""
+        return self._world.table.cards.parted
 
     @property
     def _budgeted(self) -> bool:
@@ -179,14 +253,16 @@ class Solver:
         cls = step.runs[0].cls
         return self._policies.countable and not self._placer.constraints(cls)
 
-    def _enough(self, claim: Claim, step: Step) -> bool:
-        """Whether the nodes have enough left in sum, wherever it is: all that moving can put together. What is
-        counted by card is left out: there, and of cards of which somebody has a part, moving puts parts on
-        fewer cards."""
+    def _short_of(self, claim: Claim, step: Step) -> tuple[str, int] | None:
+        """Of what the nodes have too little left in sum, wherever it is, and how much is needed: moving cannot put
+        more together. What is counted by card is left out: there, and of cards of which somebody has a part, moving
+        puts parts on fewer cards."""
         table = self._world.table
         columns, left, by_card = table.resources.codes, self._leftover.sums(), self._by_card(step)
-        asked = ((name, n) for name, n in claim.request.items() if name in columns and name not in by_card)
-        return all(left[columns[name]] >= n for name, n in asked)
+        for name, units in claim.request.items():
+            if name in columns and name not in by_card and left[columns[name]] < units:
+                return name, units
+        return None
 
     def _by_card(self, step: Step) -> set[str]:
         """The resources of which sums by node do not tell what moving can put together."""
@@ -201,20 +277,39 @@ class Solver:
     def _packs(self, candidates: Candidates, limit: int, group: GroupEntry, step: Step) -> bool:
         """Whether the step, and those of the first groups that may be moved for it, could all have a place:
         by each resource alone, so that most searches in vain are not begun."""
-        if len(step.runs) != 1 or group.promises:
+        if group.promises:
             return True
-        table, cls = self._world.table, step.runs[0].cls
-        cls.fit_vector()
-        free, uncounted = self._leftover.free(), self._by_card(step)
-        wanted = 1 if step.extra else step.members
-        movable = list(candidates.leading(limit))
-        for name, units in cls.items:
-            column = table.resources.codes.get(name)
-            if units <= 0 or column is None or name in uncounted:
-                continue
-            if not packs(free, column, units, wanted, movable):
-                return False
-        return True
+        table, asked = self._world.table, dict[str, list[int]]()
+        for run in step.runs:
+            for name, units in run.cls.items:
+                asked.setdefault(name, []).extend([units] * len(run.entries))
+        tasks, uncounted = sum([len(run.entries) for run in step.runs]), self._by_card(step)
+        wants = tuple(
+            [
+                (column, (*amounts, *[0] * (tasks - len(amounts))))
+                for name, amounts in asked.items()
+                if name != PODS
+                and name not in uncounted
+                and (column := table.resources.codes.get(name)) is not None
+            ]
+        )
+        scattered = Scattered(self, candidates, limit, 1 if step.extra else step.members, wants)
+        if not scattered.now(candidates):
+            return True
+        if candidates.common:
+            self.obstacle = scattered
+        return False
+
+    def repack(self, candidates: Candidates, limit: int) -> tuple[Repacking, float | None]:
+        """What moving the first groups could put together, made once for all claims to which the same are offered;
+        and when time alone changes who may be moved."""
+        state = (self._leftover.free(), limit, *candidates.standing()) if candidates.common else ()
+        known = self._repacking
+        if known is not None and state and _same(known[0], state):
+            return known[1], known[2]
+        found = Repacking(self._leftover.cells(), candidates.leading(limit))
+        self._repacking = (state, found, candidates.wake_at)
+        return found, candidates.wake_at
 
     def _possible(self, candidates: Candidates, group: GroupEntry, step: Step) -> bool:
         """Whether the step could fit if everybody who may be asked to go were gone."""
@@ -231,6 +326,16 @@ class Solver:
 
     def _domains(self, group: GroupEntry) -> NDArray[np.int64] | None:
         return self._allocation.nearness.domains(group) if group.near else None
+
+
+def _same(first: Sequence[object], second: Sequence[object]) -> bool:
+    """Whether each of the one is that of the other, or is a number or text equal to it."""
+    return len(first) == len(second) and all(
+        [
+            one is other or (isinstance(one, int | float | str) and one == other)
+            for one, other in zip(first, second, strict=True)
+        ]
+    )
 
 
 def _omissions(units: Sequence[Unit]) -> Iterator[set[str]]:

@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace as altered
+
 from windlass.engine.groups import BOUND, RUNNING, GroupEntry, TaskEntry
-from windlass.engine.offers import Offer, Places, Pool, Taking, Unit
+from windlass.engine.offers import Offer, Places, Pool, Taking, Unit, kind_of
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.engine.running import RunningGroups
 from windlass.engine.units import extras_and_core
 from windlass.engine.world import World
-from windlass.spi.victims import Claim, Scope, Terms, VictimUnit, parting
+from windlass.spi.victims import Claim, Scope, Standing, Terms, VictimUnit, parting
 
 _MOST = 4
 """Claims that look at one in so many of a queue's groups, or more, share what is known of all of them."""
@@ -42,6 +45,20 @@ class _Branch:
         return not self.heap and not self.branches
 
 
+class Nobody(msgspec.Struct, frozen=True):
+    """Nothing runs in a queue, of lower priority if one is said; or (not ``own``) nothing in any other."""
+
+    running: RunningGroups
+    queue: QueueEntry
+    below: int | None
+    own: bool
+
+    def __call__(self) -> bool:
+        if self.own:
+            return not self.running.any_of(self.queue, self.below)
+        return self.running.only(self.queue.name)
+
+
 class Candidates:
     """The possible victims of one claim."""
 
@@ -55,6 +72,7 @@ class Candidates:
         pool: Pool | None = None,
     ) -> None:
         """``pool``: what is known of earlier claims, renewed for this moment."""
+        self._pool = pool
         self._offers = (pool or Pool()).offers(claim, terms, by_request=policies.ordered_by_request)
         self._world = world
         self._running = running
@@ -117,6 +135,18 @@ class Candidates:
                 claim.held(ancestor)
         return found
 
+    @property
+    def nobody(self) -> Callable[[], bool] | None:
+        """Where nothing runs in any queue in which victims may be looked for: whether that is so still."""
+        running, claim, below = self._running, self._claim, self._terms.below
+        if self._terms.scope is Scope.OWN_QUEUE:
+            nobody = Nobody(running, self._world.queues.get(claim.path[0].name), below, own=True)
+        elif self._terms.scope is Scope.OTHER_QUEUES:
+            nobody = Nobody(running, self._world.queues.get(claim.path[0].name), None, own=False)
+        else:
+            return None
+        return nobody if nobody() else None
+
     def _spares_branch(self, queue: QueueEntry) -> bool:
         """Whether nothing may be taken of the queue nor of any other below the same sibling of the claimer's."""
         ours, theirs = parting(self._claim.path, queue.path)
@@ -148,7 +178,7 @@ class Candidates:
             if plugin.spares(self._claim, view):
                 until = getattr(plugin, "spared_until", None)
                 moment = until(self._claim, view) if until is not None else None
-                self._note_wake(moment)
+                self.note_wake(moment)
                 return True
         return False
 
@@ -203,6 +233,26 @@ class Candidates:
                     for entry in group.tasks.values():
                         if _takeable(entry):
                             yield entry
+
+    @property
+    def kind(self) -> tuple[Hashable, ...]:
+        """Equal for claims that are offered the same."""
+        return kind_of(self._claim, self._terms, by_request=self._policies.ordered_by_request)
+
+    def anew(self, now: float) -> Candidates:
+        """Those of the same claim if it were made now."""
+        claim = altered(self._claim, now=now, standing=Standing())
+        return Candidates(self._world, self._running, self._policies, claim, self._terms, self._pool)
+
+    @property
+    def common(self) -> bool:
+        """Whether what is offered is that of all groups, to whoever claims the like."""
+        own = self._world.groups.get(self._claim.group.key)
+        return self._pool is not None and self._only is None and (own is None or not own.active)
+
+    def standing(self) -> tuple[object, ...]:
+        """What is offered in which order stays the same as long as these do."""
+        return (self._offers, self._running.seen, self._claim.now, *[queue.name for queue in self.queues()])
 
     def leading(self, limit: int) -> Iterator[TaskEntry]:
         """The tasks that could be taken of the first ``limit`` groups of each queue: whoever is among the first of
@@ -294,7 +344,7 @@ class Candidates:
             keys = {group.key for group in only}
             return [place for place in self._offer(queue).first if place[1] in keys]
         places, moment = self._looked_at(only)
-        self._note_wake(moment)
+        self.note_wake(moment)
         return places
 
     def _offer(self, queue: QueueEntry) -> Offer:
@@ -318,7 +368,7 @@ class Candidates:
             if moment is not None and (offer.wake_at is None or moment < offer.wake_at):
                 offer.wake_at = moment
         offer.seen = seen
-        self._note_wake(offer.wake_at)
+        self.note_wake(offer.wake_at)
         return offer
 
     def _looked_at(self, groups: Iterable[GroupEntry]) -> tuple[Places, float | None]:
@@ -337,7 +387,8 @@ class Candidates:
             if unit is not None:
                 yield self._order_key(unit), group.key, unit
 
-    def _note_wake(self, moment: float | None) -> None:
+    def note_wake(self, moment: float | None) -> None:
+        """Time alone makes another unit available then."""
         if moment is not None and (self.wake_at is None or moment < self.wake_at):
             self.wake_at = moment
 

@@ -64,7 +64,10 @@ def divide(total: int, unit: int, claims: Sequence[Claim], k_value: Fraction | i
     if remaining <= 0:
         return
     if len(claims) == 1 and not (k_value and claims[0].usage):
-        _give_rest(remaining, unit, claims[0])
+        claim = claims[0]
+        if claim.requestable > claim.given and claim.weight > 0:
+            claim.weights = claim.weight
+            claim.surplus, claim.rounding = rest(remaining, unit, claim.requestable - claim.given)
         return
     levels: dict[int, list[Claim]] = {}
     for claim in claims:
@@ -82,15 +85,13 @@ def divide(total: int, unit: int, claims: Sequence[Claim], k_value: Fraction | i
             remaining -= claim.rounding
 
 
-def _give_rest(remaining: int, unit: int, claim: Claim) -> None:
-    """The same for a claim that is the only one."""
-    if claim.requestable <= claim.given or claim.weight <= 0:
-        return
-    claim.weights = claim.weight
-    claim.surplus = min(claim.requestable - claim.given, remaining)
-    if claim.given + claim.surplus < claim.requestable:
-        claim.surplus = remaining // unit * unit
-        claim.rounding = remaining - claim.surplus
+def rest(remaining: int, unit: int, wanted: int) -> tuple[int, int]:
+    """Surplus and rounding of the only claim, that wants so much more."""
+    surplus = min(wanted, remaining)
+    if surplus == wanted:
+        return surplus, 0
+    surplus = remaining // unit * unit
+    return surplus, remaining - surplus
 
 
 def _rounds(

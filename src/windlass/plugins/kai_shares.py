@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
-from windlass.plugins.division import Claim, divide
+from windlass.plugins.division import Claim, divide, rest
 from windlass.spi.objects import Dialect
 from windlass.spi.plugins import FLAVOR, QueueView, plain_due
 from windlass.spi.quantities import is_device, scale
@@ -36,6 +37,8 @@ class KaiDivision:
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[Share]:
+        if len(queues) == 1 and not (self.k_value and queues[0].usage):
+            return [self._alone(queues[0], total)]
         fair: list[dict[str, int]] = [{} for _ in queues]
         allocatable: list[dict[str, int]] = [{} for _ in queues]
         parts: list[dict[str, tuple[Part, ...]]] = [{} for _ in queues]
@@ -48,19 +51,65 @@ class KaiDivision:
             divide(total.get(resource, 0), _whole(resource), claims, self.k_value)
             for at, claim in enumerate(claims):
                 share = fair[at][resource] = claim.given + claim.surplus + claim.rounding
-                limit = queues[at].spec.capability.get(resource)
-                if claim.deserved is None:
-                    if limit is not None:
-                        allocatable[at][resource] = limit
-                else:
-                    bound = max(claim.deserved, share)
-                    allocatable[at][resource] = bound if limit is None else min(limit, bound)
+                bound = _bound(claim.deserved, queues[at].spec.capability.get(resource), share)
+                if bound is not None:
+                    allocatable[at][resource] = bound
                 if share:
-                    parts[at][resource] = _parts(claim)
+                    parts[at][resource] = _parts(
+                        claim.given, claim.surplus, claim.rounding, claim.weight, claim.weights
+                    )
         return [
             Share(fair[at], allocatable[at], queue.spec.capability, parts[at])
             for at, queue in enumerate(queues)
         ]
+
+    def heeds(self, queue: QueueView, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """See :class:`~windlass.spi.shares.Division`. Of a resource of which a queue asks for more than it is given,
+        by a whole unit, its demand bounds nothing: it has no say in any round."""
+        if before.keys() != after.keys():
+            return True
+        fair, limits = queue.fair_share, queue.spec.capability
+        for resource, units in after.items():
+            least = before[resource]
+            if units == least:
+                continue
+            if units < least:
+                least = units
+            share, limit = fair.get(resource), limits.get(resource)
+            if share is None:
+                if self._divides(resource):
+                    return True
+            elif least < share + _whole(resource) and (limit is None or least < limit):
+                return True
+        return False
+
+    def _alone(self, queue: QueueView, total: Mapping[str, int]) -> Share:
+        """The same for a queue that is the only one, and has no past usage."""
+        spec, due, demand = queue.spec, entitled(queue), queue.demand
+        fair: dict[str, int] = {}
+        allocatable: dict[str, int] = {}
+        parts: dict[str, tuple[Part, ...]] = {}
+        for resource in self._divided(total, (due,), (demand,)):
+            whole, limit = total.get(resource, 0), spec.capability.get(resource)
+            asked = demand.get(resource, 0)
+            asked = asked if limit is None else min(asked, limit)
+            deserved = None if resource in spec.unlimited else due.get(resource, 0)
+            given = max(0, min(whole if deserved is None else deserved, asked))
+            weight = spec.surplus_weights.get(resource, spec.weight)
+            surplus = rounding = 0
+            if whole > given and asked > given and weight > 0:
+                surplus, rounding = rest(whole - given, _whole(resource), asked - given)
+            share = fair[resource] = given + surplus + rounding
+            bound = _bound(deserved, limit, share)
+            if bound is not None:
+                allocatable[resource] = bound
+            if share:
+                parts[resource] = _parts(given, surplus, rounding, weight, weight)
+        return Share(fair, allocatable, spec.capability, parts)
+
+    def _divides(self, resource: str) -> bool:
+        """Whether there are shares of a resource as soon as it is asked for."""
+        return counts(resource)
 
     def _divided(
         self,
@@ -79,6 +128,9 @@ class WindlassDivision(KaiDivision):
     name = "windlass-division"
     dialect = Dialect.VOLCANO
 
+    def _divides(self, resource: str) -> bool:
+        return resource != PODS and FLAVOR not in resource
+
     def _divided(
         self,
         total: Mapping[str, int],
@@ -93,6 +145,7 @@ class WindlassDivision(KaiDivision):
         return sorted(names - {PODS})
 
 
+@lru_cache(maxsize=1024)
 def counts(resource: str) -> bool:
     """Whether KAI divides a resource among queues: CPU, memory and devices. Of MIG slices it counts the
     compute part as GPUs."""
@@ -121,6 +174,7 @@ def entitled(queue: QueueView) -> Mapping[str, int]:
     return due
 
 
+@lru_cache(maxsize=1024)
 def _whole(resource: str) -> int:
     """The unit in which a surplus is handed out: whole devices, else the smallest unit."""
     return scale(resource) if is_device(resource) else 1
@@ -148,12 +202,22 @@ def _weight(weight: float) -> Fraction | int:
     return int(weight) if weight.is_integer() else Fraction(str(weight))
 
 
-def _parts(claim: Claim) -> tuple[Part, ...]:
+def _bound(deserved: int | None, limit: int | None, share: int) -> int | None:
+    """The allocatable share; ``None`` for no bound."""
+    if deserved is None:
+        return limit
+    bound = max(deserved, share)
+    return bound if limit is None else min(limit, bound)
+
+
+def _parts(
+    given: int, surplus: int, rounding: int, weight: float | Fraction, weights: float | Fraction
+) -> tuple[Part, ...]:
     parts = []
-    if claim.given:
-        parts.append(Part(Cause.DESERVED, claim.given))
-    if claim.surplus:
-        parts.append(Part(Cause.SURPLUS, claim.surplus, float(claim.weight), float(claim.weights)))
-    if claim.rounding:
-        parts.append(Part(Cause.ROUNDING, claim.rounding))
+    if given:
+        parts.append(Part(Cause.DESERVED, given))
+    if surplus:
+        parts.append(Part(Cause.SURPLUS, surplus, float(weight), float(weights)))
+    if rounding:
+        parts.append(Part(Cause.ROUNDING, rounding))
     return tuple(parts)

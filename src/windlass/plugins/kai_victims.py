@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from windlass.api.reasons import Reason
 from windlass.plugins.kai_shares import entitled
 from windlass.spi.objects import Dialect
@@ -85,15 +87,29 @@ class KaiClaims:
         if claim.action == PREEMPT:
             return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
         if claim.action == RECLAIM:
-            leaf = claim.path[0]
-            held = claim.held(leaf)
-            if any(
-                held.get(name, 0) + claim.request.get(name, 0) > leaf.fair_share.get(name, 0)
-                for name in SHARED
-            ):
-                return Denied(Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share")
+            exceeds = _Exceeds(claim.path[0], tuple([claim.request.get(name, 0) for name in SHARED]))
+            if exceeds():
+                return Denied(
+                    Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
+                )
             return Terms(Scope.OTHER_QUEUES, Move.MAY)
         return None
+
+
+class _Exceeds(msgspec.Struct, frozen=True):
+    """Whether the queue would hold more than its fair share of some shared resource."""
+
+    queue: QueueView
+    asked: tuple[int, ...]
+
+    def __call__(self) -> bool:
+        held, fair = self.queue.committed, self.queue.fair_share
+        return any(
+            [
+                held.get(name, 0) + units > fair.get(name, 0)
+                for name, units in zip(SHARED, self.asked, strict=True)
+            ]
+        )
 
 
 def _firm_fits(claim: Claim) -> bool:

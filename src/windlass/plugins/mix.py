@@ -87,12 +87,18 @@ class Learner:
     def __init__(self) -> None:
         self._moment = Moment()
         self._learned_at = float("-inf")
+        self._cards: object = None
+        """Those of which it has taken stock."""
 
     def take_stock(self, now: float, stock: Stock) -> bool:
         """See :class:`~windlass.spi.scoring.Learns`."""
         if now - self._learned_at < PATIENCE_SECONDS or stock.empty():
             return False
         self._learned_at = now
+        cards, known = stock.cards(), self._cards
+        if known is cards and not self._concerns(self._moment) and not stock.parts_wanted():
+            return False  # it had no word with these cards, and nobody asks for a part of one
+        self._cards = cards
         moment = observe(stock)
         if not self._concerns(moment):
             moment = replace(moment, pods=())

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import msgspec
+
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
 from windlass.spi.objects import Dialect
@@ -59,8 +61,11 @@ class WindlassClaims:
         if claim.action == PREEMPT:
             return Terms(Scope.OWN_QUEUE, below=claim.group.priority)
         if claim.action == RECLAIM:
-            if not _within_share(claim, claim.path[0]):
-                return Denied(Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share")
+            exceeds = _Exceeds(claim.path[0], tuple(claim.request.items()))
+            if exceeds():
+                return Denied(
+                    Reason.WAITING_FOR_SHARE, detail="it would exceed its queue's fair share", stands=exceeds
+                )
             return Terms(Scope.OTHER_QUEUES, Move.MAY)
         if claim.action == CONSOLIDATION and claim.group.preemptible:
             return Terms(Scope.ALL_QUEUES, Move.MUST, CONSOLIDATED_GROUPS)
@@ -130,6 +135,22 @@ class WindlassVictims:
                 if not _within_share(claim, queue):
                     return False
         return True
+
+
+class _Exceeds(msgspec.Struct, frozen=True):
+    """Whether the queue would hold more than its fair share of what is asked for, as it stands."""
+
+    queue: QueueView
+    asked: tuple[tuple[str, int], ...]
+
+    def __call__(self) -> bool:
+        held, fair = self.queue.committed, self.queue.fair_share
+        return any(
+            [
+                units > 0 and name in fair and held.get(name, 0) + units > fair[name]
+                for name, units in self.asked
+            ]
+        )
 
 
 def _within_share(claim: Claim, queue: QueueView) -> bool:

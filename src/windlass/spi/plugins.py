@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
+
 from windlass.api.reasons import Reason
 from windlass.spi.nodes import BoolArray, FloatArray, IntArray, NodeView
 from windlass.spi.objects import Needs, Task
@@ -67,8 +69,7 @@ class Finding:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """A policy's no to a whole step. ``queue`` is the queue (the group's or an ancestor) that says it.
 
     The step is tried again when that queue gives something back or is changed; with an empty

@@ -8,9 +8,10 @@ engine units.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
 
 from windlass.spi.objects import Dialect
 
@@ -33,19 +34,23 @@ class Cause(StrEnum):
     """What the queues of the other API leave over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, eq=False):
     """``units`` of a share, given for one ``cause``. ``weight`` of ``weights``: the queue's weight and
     that of all it shared with, where the cause is the surplus; parts that differ in these are equal."""
 
     cause: Cause
     units: int
-    weight: float = field(default=0.0, compare=False)
-    weights: float = field(default=0.0, compare=False)
+    weight: float = 0.0
+    weights: float = 0.0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Part) and self.units == other.units and self.cause is other.cause
+
+    def __hash__(self) -> int:
+        return hash((self.cause, self.units))
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """What a queue is due. All mappings are resource → engine units.
 
     ``fair``: the fair share; a resource that is not named has none. ``allocatable``: up to where the
@@ -54,10 +59,10 @@ class Share:
     a resource that is not named has no bound. ``parts``: how ``fair`` came about.
     """
 
-    fair: Mapping[str, int] = field(default_factory=dict)
-    allocatable: Mapping[str, int] = field(default_factory=dict)
-    real_capability: Mapping[str, int] = field(default_factory=dict)
-    parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
+    fair: Mapping[str, int] = {}
+    allocatable: Mapping[str, int] = {}
+    real_capability: Mapping[str, int] = {}
+    parts: Mapping[str, tuple[Part, ...]] = {}
 
 
 @runtime_checkable
@@ -66,6 +71,10 @@ class Division(Protocol):
 
     ``flat``: it is asked once for all queues that have no children, wherever they stand in the tree
     (the share of an inner queue is then the sum over those below it); else level by level.
+
+    A division may have a method ``heeds(queue, before, after)``: false promises that nobody's share changes when the
+    queue's demand goes from ``before`` to ``after``, all else being as it was when its share was made. Without it,
+    every change of a demand is divided anew.
     """
 
     name: str

@@ -6,8 +6,9 @@ Part of the surface of :mod:`windlass.spi.plugins`, from where all of it can be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from windlass.spi.objects import Group, Needs, Queue
 
@@ -214,8 +215,7 @@ class GroupView(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StepView:
+class StepView(msgspec.Struct, frozen=True):
     """What a group asks for next: ``request`` in sum, by ``tasks`` tasks. ``extra``: beyond its minimum.
 
     ``future``: it would wait for room that is being given back, so what terminates counts as gone.

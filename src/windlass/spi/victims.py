@@ -20,10 +20,11 @@ queue's own sums move while the engine tries something out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
+
+import msgspec
 
 from windlass.api.reasons import Reason
 from windlass.spi.objects import Group, Resources, Task
@@ -62,8 +63,7 @@ class Standing:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, eq=False):
     """A step that needs room. ``request``: of all ``tasks`` of the step together. ``path``: the group's
     queue, its parent, … up to the root. ``extra``: a task beyond the gang's minimum. ``now`` in Unix
     seconds."""
@@ -75,15 +75,14 @@ class Claim:
     path: tuple[QueueView, ...]
     extra: bool
     now: float
-    standing: Standing = field(default_factory=Standing, compare=False, repr=False)
+    standing: Standing = msgspec.field(default_factory=Standing)
 
     def held(self, queue: QueueView) -> Mapping[str, int]:
         """What a queue had for keeps when the claim was made."""
         return self.standing.of(queue)
 
 
-@dataclass(frozen=True, slots=True)
-class VictimUnit:
+class VictimUnit(msgspec.Struct, frozen=True):
     """What goes together. ``core``: what makes up the group's minimum. ``spare``: how many of the group's
     tasks beyond its minimum are still there, this unit included. ``ready``: the group holds its minimum
     now. ``members``: how many of its tasks hold something before this unit goes, ``size``: how many it has in
@@ -101,8 +100,7 @@ class VictimUnit:
     started: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True):
     """What a claim may do. ``groups``: how many victim groups it may look at; 0 for any number. ``below``:
     only groups of a lower priority are victims; ``None`` for any. ``only``: the keys of the groups that may be
     moved, of a policy that knows which, in the order in which they go: the first ones make room for the claim, those
@@ -115,28 +113,30 @@ class Terms:
     only: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True):
     """The claim may take nothing. ``until``: Unix seconds from which on it may, as things stand.
-    ``personal``: this group only; others of its queue and priority that ask for the same may."""
+    ``personal``: this group only; others of its queue and priority that ask for the same may. ``stands``: as long as
+    it says yes, every claim for the same would be denied, of any group of that queue, API and priority that is as
+    preemptible; it is asked often in place of the claim. It is to be hashable, and equal for claims of which one
+    cannot be had without the others, so that it is asked once for all of them."""
 
     code: Reason
     until: float | None = None
     detail: str = ""
     personal: bool = False
+    stands: Callable[[], bool] | None = None
 
 
 Taken = Mapping[str, Mapping[str, int]]
 """Queue → resource → what the units chosen so far give back, at each queue and at its ancestors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loot:
+class Loot(msgspec.Struct, frozen=True):
     """What a set of units takes. ``taken`` is by queue; ``units`` in the order in which they go. ``going``:
     these and those that get another place."""
 
     units: Sequence[VictimUnit] = ()
-    taken: Taken = field(default_factory=dict)
+    taken: Taken = msgspec.field(default_factory=dict[str, Mapping[str, int]])
     going: Sequence[VictimUnit] = ()
 
 

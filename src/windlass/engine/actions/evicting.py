@@ -5,23 +5,23 @@ They differ only in their name: what a claim may do under that name is said by p
 group is decided together, once its whole step is proven to fit; otherwise nothing happens.
 
 A group that got nothing is not tried again until something has changed that could matter: amounts on nodes,
-sums or rules of queues, nodes themselves, or a moment that a policy named. Of those that have to be tried
-again, a bounded number is in each cycle; in a busy cluster, where something changes all the time, who has
-tried often in vain pauses between his tries.
+sums or rules of queues, nodes themselves, or a moment that a policy named. Where it is easily seen why there is
+no way (too little left on all nodes together, nobody of lower priority, the queue's share), only that is looked
+at until it has gone. Of those that have to be tried again, a bounded number is in each cycle; in a busy cluster,
+where something changes all the time, who has tried often in vain pauses between his tries.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import msgspec
 
 from windlass.api.reasons import Reason
+from windlass.engine.actions.tries import ClaimRecord, Obstacle, Tries
 from windlass.engine.allocate import waits_for
 from windlass.engine.classes import TaskClass
 from windlass.engine.consent import PAUSE_SECONDS
@@ -35,6 +35,7 @@ from windlass.engine.room import could_hold
 from windlass.engine.solver import Solver
 from windlass.engine.steps import Step, whole_step
 from windlass.engine.stops import Stop, grants, stops_of
+from windlass.engine.table import NodeTable
 from windlass.engine.victims import Candidates
 from windlass.spi.plugins import StepView
 from windlass.spi.victims import Claim, Denied, Terms
@@ -43,27 +44,11 @@ AGAIN = 16
 """How many buckets that got nothing are tried again in one cycle."""
 CLAIMS = 256
 """For how many groups one action makes room in one cycle."""
-PATIENCE = 6
-"""So often in a row a bucket may get nothing before it pauses."""
-LONGEST_PAUSE = 32
-"""The first pause is doubled with each further try in vain, up to so many times its length."""
 CACHED = 4096
 STOPS = 16
 """For how many groups it is found out in one cycle whether budgets alone stopped them."""
 MEMBERS = 8
 """How many groups of a bucket are asked for one that may claim."""
-
-
-class ClaimRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One bucket, named by one of its groups. ``failed``: it got nothing, as affairs stand now or (False)
-    stood before."""
-
-    group: str
-    in_vain: int = 0
-    pause: float = 0.0
-    until: float | None = None
-    failed: bool | None = None
-    stopped: tuple[Stop, ...] = ()
 
 
 class ClaimsRecord(msgspec.Struct, frozen=True):
@@ -82,23 +67,11 @@ class Evicting:
         self._machinery = machinery
         m = machinery
         self._solver = Solver(m.world, m.policies, m.placer, m.allocation, m.statement)
-        self._failed: dict[Bucket, int] = {}
-        """Bucket → the state of affairs in which it got nothing."""
-        self._again: deque[tuple[int, Bucket]] = deque()
-        """The same in the order in which they were tried; entries that no longer hold are skipped."""
+        self.tries = Tries(m.lot, m.world.config.claim_pause_seconds)
         self._at_best: dict[TaskClass, tuple[int, int]] = {}
         """Class → the shape of the node table and how many of it empty nodes hold."""
-        self._moments: list[tuple[float, int, Bucket]] = []
-        self._until: dict[Bucket, float] = {}
-        """Bucket → the moment that stands in ``_moments`` for it."""
-        self._in_vain: dict[Bucket, int] = {}
-        """Bucket → how often in a row it got nothing."""
-        self._pauses: dict[Bucket, float] = {}
-        """Bucket → the moment until which it pauses."""
-        self._ticket = 0
         self._new = True
         self._pool = Pool()
-        self._affairs = 0
         self._seen: tuple[object, ...] = ()
         self._asked = 0
         """How often budgets had been asked when the pass began."""
@@ -113,14 +86,21 @@ class Evicting:
     def serve(self, ctx: CycleContext) -> None:
         """Let everyone who might get something now claim it, in turn."""
         m = self._machinery
+        tries = self.tries
+        if tries.idle and not (ctx.parked or self._new or m.turns.waiting):
+            return
+        followed = m.statement.decided, len(ctx.touched)
+        if ctx.followed != followed:
+            ctx.followed = followed
+            m.running.update(ctx.touched.values())
+        self._pool.renew(self._standing(ctx.now))
+        self._solver.time = ctx.now
         due = self._due(ctx)
         if due:
-            m.running.update(ctx.touched.values())
-            self._pool.renew(self._standing(ctx.now))
             self._asked, self._stops_left = m.world.budgets.asked, STOPS
             self._serve(ctx, due)
-        if self._moments:
-            ctx.wake(self._moments[0][0])
+        if tries.moments:
+            ctx.wake(tries.moments[0][0])
 
     def _serve(self, ctx: CycleContext, due: list[Bucket]) -> None:
         """Let the buckets have their turns, in the order of queues and groups, which is made anew after
@@ -128,7 +108,7 @@ class Evicting:
         served = 0
         while due:
             if served >= CLAIMS:
-                self._put_off(due)
+                self.tries.put_off(due)
                 ctx.unfinished = True
                 return
             served += 1
@@ -138,7 +118,9 @@ class Evicting:
             heapq.heapify(turns)
             if not self._walk(ctx, lines, turns):
                 return
-            due = [bucket for line in lines.values() for *_, bucket in sorted(line) if self._lives(bucket)]
+            due = [
+                bucket for line in lines.values() for *_, bucket in sorted(line) if self.tries.lives(bucket)
+            ]
 
     def _standing(self, now: float) -> Hashable:
         """What, beside groups and named moments, decides on who is offered in which order."""
@@ -146,12 +128,6 @@ class Evicting:
         if not lasts or world.budgets.any or world.queues.flavors:
             return object()
         return world.queues.version
-
-    def _put_off(self, due: list[Bucket]) -> None:
-        """Have buckets tried first in the next cycle."""
-        for bucket in reversed(due):
-            self._failed[bucket] = -1
-            self._again.appendleft((-1, bucket))
 
     def _walk(self, ctx: CycleContext, lines: dict[str, _Line], turns: list[tuple[Any, ...]]) -> bool:
         """Try one bucket after the other until one succeeds. Whether one did."""
@@ -186,146 +162,84 @@ class Evicting:
 
     def _due(self, ctx: CycleContext) -> list[Bucket]:
         """The buckets to try: new ones, and those for which something may have changed."""
-        m = self._machinery
-        found: dict[Bucket, None] = {
-            bucket: None for bucket in ctx.parked if self._lives(bucket) and not self._pausing(bucket, ctx)
-        }
-        if self._pauses:
-            for bucket in ctx.parked:
-                if self._pausing(bucket, ctx):
-                    self._failed.pop(bucket, None)  # it is another matter now: to be tried after its pause
+        m, tries, now = self._machinery, self.tries, ctx.now
+        seen, self._seen = self._seen, self._state()
+        if ctx.stirred or self._seen != seen:
+            tries.change()
+        tries.clear()
+        found = dict.fromkeys([bucket for bucket in ctx.parked if self._finds_none(bucket, now)])
         if self._new:
             # What waits since before this action began has never been tried by it.
             self._new = False
-            found.update((bucket, None) for bucket in m.lot.buckets.values())
+            found.update((bucket, None) for bucket in m.lot.buckets.values() if self._concerns(bucket))
         elif m.turns.waiting:
-            waiting = (bucket for bucket in m.lot.buckets.values() if not bucket.parked)
-            found.update((bucket, None) for bucket in waiting if not self._pausing(bucket, ctx))
-        seen, self._seen = self._seen, self._state()
-        if ctx.stirred or self._seen != seen:
-            self._affairs += 1
-        while self._moments and self._moments[0][0] <= ctx.now:
-            moment, _, bucket = heapq.heappop(self._moments)
-            if self._until.get(bucket) == moment:
-                del self._until[bucket]
-            elif self._failed.get(bucket) == self._affairs:
-                continue  # its pause is over, and all is as it was: it would get nothing again
-            if self._lives(bucket):
-                found[bucket] = None
-        again = self._again
-        tried = 0
-        while again and tried < AGAIN and again[0][0] != self._affairs:
-            affairs, bucket = again.popleft()
-            if self._failed.get(bucket) == affairs:
-                del self._failed[bucket]
-                if self._lives(bucket) and not self._pausing(bucket, ctx):
-                    found[bucket] = None
-                    tried += 1
-        if again and again[0][0] != self._affairs:
-            ctx.wake(ctx.now)
+            waiting = (b for b in m.lot.buckets.values() if not b.parked and self._concerns(b))
+            found.update((bucket, None) for bucket in waiting if not tries.pausing(bucket, now))
+        if not tries.idle:
+            found.update(dict.fromkeys(tries.reached(now)))
+            found.update(dict.fromkeys(tries.again(now, AGAIN)))
+            if tries.more:
+                ctx.wake(now)
         return list(found)
+
+    def _finds_none(self, bucket: Bucket, now: float) -> bool:
+        """Whether one that has just found no room is to claim some."""
+        tries = self.tries
+        if tries.stuck(bucket) or not self._concerns(bucket) or not tries.lives(bucket):
+            return False
+        if tries.pausing(bucket, now):
+            tries.forget(bucket)
+            return False
+        return True
 
     def _state(self) -> tuple[int, int, int]:
         """Changes with what is decided, with nodes, and with what may be asked to go. Trials do not count."""
         m = self._machinery
         return m.statement.decided, m.world.table.shape, m.world.ledger.confirmed
 
-    def _lives(self, bucket: Bucket) -> bool:
-        return self._machinery.lot.buckets.get(bucket.signature) is bucket
-
-    def _pausing(self, bucket: Bucket, ctx: CycleContext) -> bool:
-        return bool(self._pauses) and self._pauses.get(bucket, 0.0) > ctx.now
-
-    def _fail(self, ctx: CycleContext, bucket: Bucket, until: float | None) -> None:
-        times = self._in_vain[bucket] = self._in_vain.get(bucket, 0) + 1
-        first = self._machinery.world.config.claim_pause_seconds
-        if times > PATIENCE and first > 0:
-            pause = first * min(2.0 ** min(times - PATIENCE - 1, 40), LONGEST_PAUSE)
-            self._pauses[bucket] = ctx.now + pause
-            self._push(ctx.now + pause, bucket)
-        if len(self._in_vain) > CACHED:
-            self._in_vain = {b: n for b, n in self._in_vain.items() if self._lives(b)}
-            self._pauses = {b: moment for b, moment in self._pauses.items() if moment > ctx.now}
-        self._failed[bucket] = self._affairs
-        self._again.append((self._affairs, bucket))
-        if until is not None and self._until.get(bucket) != until:
-            self._until[bucket] = until
-            self._push(until, bucket)
-
-    def _push(self, moment: float, bucket: Bucket) -> None:
-        self._ticket += 1
-        heapq.heappush(self._moments, (moment, self._ticket, bucket))
+    def _concerns(self, bucket: Bucket) -> bool:
+        """Whether anybody may grant anything to groups of the bucket."""
+        dialect = bucket.dialect
+        return dialect is None or self._machinery.policies.may_grant(self.name, dialect)
 
     # ------------------------------------------------------------------ for ``dump``
 
     def as_record(self) -> ClaimsRecord:
-        """Who got nothing, since when, and who pauses; buckets by one of their groups."""
-        places = {
-            bucket: at for at, (affairs, bucket) in enumerate(self._again) if self._fails(bucket, affairs)
-        }
-        known = sorted({*places, *self._in_vain}, key=lambda bucket: places.get(bucket, len(places)))
-        return ClaimsRecord(
-            self._new,
-            self._seen != self._state(),
-            [
-                ClaimRecord(
-                    min(living),
-                    self._in_vain.get(bucket, 0),
-                    self._pauses.get(bucket, 0.0),
-                    self._until.get(bucket),
-                    None if bucket not in places else self._failed[bucket] == self._affairs,
-                    bucket.stopped.get(self.name, ()),
-                )
-                for bucket in known
-                if self._lives(bucket)
-                and (living := [key for key, group in bucket.members.items() if group.group is not None])
-            ],
-        )
+        """Who got nothing, since when, and who pauses."""
+        return ClaimsRecord(self._new, self._seen != self._state(), self.tries.as_records(self.name))
 
     def restore(self, record: ClaimsRecord) -> None:
         """The inverse of :meth:`as_record`, once all groups wait as they did."""
         groups = self._machinery.world.groups
-        self._new, self._affairs = record.new, 1
+        self._new = record.new
+        self.tries.begin_anew()
         self._seen = () if record.moved else self._state()
         for known in record.buckets:
             bucket = groups[known.group].bucket
-            if bucket is None:
-                continue
-            if known.stopped:
-                bucket.stopped[self.name] = known.stopped
-            if known.in_vain:
-                self._in_vain[bucket] = known.in_vain
-            if known.pause:
-                self._pauses[bucket] = known.pause
-                self._push(known.pause, bucket)
-            if known.failed is not None:
-                self._failed[bucket] = int(known.failed)
-                self._again.append((int(known.failed), bucket))
-            if known.until is not None:
-                self._until[bucket] = known.until
-                self._push(known.until, bucket)
-
-    def _fails(self, bucket: Bucket, affairs: int) -> bool:
-        return self._failed.get(bucket) == affairs
+            if bucket is not None:
+                if known.stopped:
+                    bucket.stopped[self.name] = known.stopped
+                self.tries.restore(bucket, known)
 
     # ------------------------------------------------------------------ one claim
 
     def _try(self, ctx: CycleContext, bucket: Bucket) -> bool:
         """Make room for the first group of the bucket that may claim any. Whether that was done."""
         until: float | None = None
-        for group in _first_members(bucket):
+        obstacle: Obstacle | None = None
+        for at, group in enumerate(_first_members(bucket)):
             group.refusal = None
             outcome = self._claim(ctx, group)
+            obstacle = None if at else outcome.obstacle
             if outcome.done:
-                self._in_vain.pop(bucket, None)
-                self._pauses.pop(bucket, None)
+                self.tries.done(bucket)
                 bucket.stopped.pop(self.name, None)
                 return True
             until = _sooner(until, outcome.until)
             if not outcome.next_may or bucket.strict:
                 break
         self._note_stops(ctx, bucket)
-        self._fail(ctx, bucket, until)
+        self.tries.fail(bucket, ctx.now, until, None if bucket.strict else obstacle)
         return False
 
     def _note_stops(self, ctx: CycleContext, bucket: Bucket) -> None:
@@ -380,7 +294,7 @@ class Evicting:
         if found is None:
             if len(m.statement):
                 raise RuntimeError(f"a claim of {group.key} that failed left something behind")
-            return Outcome(until=candidates.wake_at)
+            return Outcome(until=candidates.wake_at, obstacle=self._solver.obstacle)
         ctx.touched[group.key] = group
         m.running.tell([group, *(unit.group for unit in found)])
         if not ctx.commit(group):
@@ -394,8 +308,10 @@ class Evicting:
         m, step = self._machinery, group.step
         if step is None or group.queue is None:
             return Outcome()
-        if not m.policies.may_grant(self.name, group.spec.dialect) or self._hopeless(step):
+        if not m.policies.may_grant(self.name, group.spec.dialect):
             return Outcome()
+        if self._hopeless(step):
+            return Outcome(obstacle=SameNodes(m.world.table, m.world.table.shape))
         if group.promises and is_promised(group, step):
             return Outcome()
         view = whole_step(group, step)
@@ -403,7 +319,8 @@ class Evicting:
         claim = Claim(self.name, group.spec, request, view.tasks, group.queue.path, step.extra, ctx.now)
         terms = self._terms(claim)
         if isinstance(terms, Denied):
-            return Outcome(until=terms.until, next_may=terms.personal)
+            obstacle = None if terms.personal else terms.stands
+            return Outcome(until=terms.until, next_may=terms.personal, obstacle=obstacle)
         return claim, terms, step
 
     def _hopeless(self, step: Step) -> bool:
@@ -432,13 +349,24 @@ class Evicting:
         return terms or Denied(Reason.INSUFFICIENT_RESOURCES)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a claim. ``next_may``: it says nothing about the other groups of the bucket."""
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of a claim. ``next_may``: it says nothing about the other groups of the bucket. ``obstacle``: what
+    was in its way, where that is easily seen."""
 
     done: bool = False
     until: float | None = None
     next_may: bool = False
+    obstacle: Obstacle | None = None
+
+
+class SameNodes(msgspec.Struct, frozen=True):
+    """Not even empty nodes would hold it: as long as no node comes or changes."""
+
+    table: NodeTable
+    shape: int
+
+    def __call__(self) -> bool:
+        return self.table.shape == self.shape
 
 
 _Line = list[tuple[Any, int, Bucket]]

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace as altered
 
 from windlass.engine.actions.evicting import is_promised, keep_waiting
 from windlass.engine.classes import TaskClass
@@ -336,7 +336,7 @@ class TimeShare:
         """Who goes, everything standing in the statement; ``None`` if nothing does."""
         m, group = self._machinery, account.group
         bound = bool(m.policies.admissions) and bool(
-            m.allocation.refusals_of(group, replace(whole_step(group, step), future=True))
+            m.allocation.refusals_of(group, altered(whole_step(group, step), future=True))
         )
         if bound or not self._plain(group, step):
             return self._searched(claim, account, step, bound=bound)

@@ -23,6 +23,7 @@ from windlass.engine.consent import PAUSE_SECONDS
 from windlass.engine.cycle import CycleContext, Machinery
 from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry, TaskEntry, promised
+from windlass.engine.parking import Bucket
 from windlass.engine.policies import Policies
 from windlass.engine.queues import QueueEntry
 from windlass.engine.steps import whole_step
@@ -62,6 +63,9 @@ class _Tiered(Evicting):
             self.serve(ctx)
 
     # ------------------------------------------------------------------ one claimer
+
+    def _concerns(self, bucket: Bucket) -> bool:
+        return self._tiers is not None and self._tiers.serves(bucket.queue)
 
     def _claim(self, ctx: CycleContext, group: GroupEntry) -> Outcome:
         """Evict for one group, if that helps it."""

@@ -79,6 +79,10 @@ class CapacityDivision:
     def __init__(self, *, hierarchy: bool = False) -> None:
         self.flat = not hierarchy
 
+    def heeds(self, queue: QueueView, before: Resources, after: Resources) -> bool:
+        """What is stated does not follow the demand."""
+        return False
+
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[Share]:
@@ -117,6 +121,18 @@ class ProportionDivision:
     name = "proportion-division"
     dialect = Dialect.VOLCANO
     flat = True
+
+    def heeds(self, queue: QueueView, before: Resources, after: Resources) -> bool:
+        """See :class:`~windlass.spi.shares.Division`. A request beyond what the queue is given bounds it in no round,
+        nor does it satisfy it in any."""
+        fair = queue.fair_share
+        if before.keys() != after.keys():
+            return True
+        for name, units in after.items():
+            least = min(units, before[name])
+            if units != before[name] and not 0 <= fair.get(name, -1) < least:
+                return True
+        return False
 
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]

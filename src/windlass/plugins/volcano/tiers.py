@@ -70,6 +70,8 @@ class VolcanoTiers:
         self._arguments = arguments or {}
         self._gang_must_fit = gang_must_fit
         self._actions = frozenset(actions)
+        self._overuse = [voter for tier in self._tiers for voter in tier.overuse]
+        self._allots = [voter for tier in self._tiers for voter in tier.allots]
 
     def serves(self, queue: QueueView) -> bool:
         return queue.spec.dialect is Dialect.VOLCANO
@@ -157,14 +159,13 @@ class VolcanoTiers:
         return None
 
     def overused(self, queue: QueueView) -> bool:
-        return any(voter.overused(queue) for tier in self._tiers for voter in tier.overuse)
+        return any([voter.overused(queue) for voter in self._overuse])
 
     def allots(self, path: Sequence[QueueView], request: Resources) -> Refusal | None:
-        for tier in self._tiers:
-            for voter in tier.allots:
-                refusal = voter.allots(path, request)
-                if refusal is not None:
-                    return refusal
+        for voter in self._allots:
+            refusal = voter.allots(path, request)
+            if refusal is not None:
+                return refusal
         return None
 
     def victim_queue_key(self, claimer: Sequence[QueueView], path: Sequence[QueueView]) -> tuple[Any, ...]:
