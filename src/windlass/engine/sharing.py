@@ -285,7 +285,9 @@ class Sharing:
         rank = self.policy.rank(stint)
         runs = account.started is not None
         account.falls = rank.falls
-        account.base = rank.value + (rank.falls * since if runs and since is not None else 0.0)
+        account.base = rank.value
+        if rank.falls and runs and since is not None:
+            account.base += rank.falls * since
         account.epoch += 1
         account.asked = None
         if since is None:

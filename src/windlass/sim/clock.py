@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
@@ -19,30 +20,50 @@ class Kind(IntEnum):
     COME_BACK = 5
 
 
+_Event = tuple[float, int, int, Any]
+"""Moment, kind, number, and what."""
+
+
 class Agenda:
-    """What is to come. ``now`` never runs backwards."""
+    """What is to come. ``now`` never runs backwards.
+
+    What is added in order, as the arrivals of a trace are, stands in a line; all else in a heap, which so stays small.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._heap: list[tuple[float, int, int, Any]] = []
+        self._heap: list[_Event] = []
+        self._line: deque[_Event] = deque()
         self._numbers = 0
 
     def add(self, moment: float, kind: Kind, what: Any) -> None:
         """Have it happen at ``moment`` seconds; at once if that is past."""
         self._numbers += 1
-        heapq.heappush(self._heap, (max(moment, self.now), int(kind), self._numbers, what))
+        event = (max(moment, self.now), int(kind), self._numbers, what)
+        if not self._line or self._line[-1] < event:
+            self._line.append(event)
+        else:
+            heapq.heappush(self._heap, event)
 
     def moment(self) -> float | None:
         """When something happens next; ``None``: never."""
-        return self._heap[0][0] if self._heap else None
+        heap, line = self._heap, self._line
+        if heap:
+            return min(heap[0][0], line[0][0]) if line else heap[0][0]
+        return line[0][0] if line else None
 
     def due(self, now: float) -> Iterator[tuple[int, Any]]:
         """What happens until ``now``, in order; time is then ``now``."""
-        heap = self._heap
+        heap, line = self._heap, self._line
         self.now = now
-        while heap and heap[0][0] <= now:
-            _, kind, _, what = heapq.heappop(heap)
+        while True:
+            if heap and heap[0][0] <= now and not (line and line[0] < heap[0]):
+                _, kind, _, what = heapq.heappop(heap)
+            elif line and line[0][0] <= now:
+                _, kind, _, what = line.popleft()
+            else:
+                return
             yield kind, what
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._line)
