@@ -101,6 +101,20 @@ class Allocation:
             self._promise_again(statement, mine)
         return attempt
 
+    def by_amounts(self, group: GroupEntry, step: Step) -> bool:
+        """Whether nothing but what nodes have left decides where and when the step goes: tasks of one class, of which
+        no other pod, no domain, no card and no queue has a say."""
+        if len(step.runs) != 1 or step.extra or step.roles or step.options or step.root is not None:
+            return False
+        cls = step.runs[0].cls
+        return (
+            not group.near
+            and not group.promises
+            and cls.fit.judge.plain_later
+            and self._placer.by_amounts(group, cls)
+            and not self._filling.asked(group.queue)
+        )
+
     def _as_promised(
         self, statement: Statement, group: GroupEntry, step: Step, mine: Sequence[TaskEntry]
     ) -> bool:

@@ -52,6 +52,8 @@ class Ends:
         """Groups with tasks that have not been seen to start: they end later with every moment that passes."""
         self.now = 0.0
         """From when they were looked at last."""
+        self.moved: set[int] = set()
+        """Rows on which something ends otherwise than before; whoever reads that empties it."""
 
     def stir(self, group: GroupEntry) -> None:
         """Something of the group has changed that ends depend on."""
@@ -99,10 +101,15 @@ class Ends:
 
     def _enter(self, key: str, ends: list[End]) -> None:
         """What a group's ends are now."""
-        order = self._order
-        for end in self._of.pop(key, ()):
+        order, before = self._order, self._of.get(key, [])
+        if before == ends:
+            return
+        for end in before:
             del order[bisect_left(order, end[:2])]
         for end in ends:
             insort(order, end)
         if ends:
             self._of[key] = ends
+        else:
+            del self._of[key]
+        self.moved.update([entry.row for end in (*before, *ends) for entry in end[2] if entry.row >= 0])

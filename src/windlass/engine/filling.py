@@ -120,7 +120,7 @@ class Filling:
         busy cluster are, without the ceremony. ``None`` if more has to be asked."""
         run = step.runs[0]
         queue = group.queue
-        if queue is not None and group.group is not None and (concerned := self._asked(queue)):
+        if queue is not None and group.group is not None and (concerned := self.asked(queue)):
             view = StepView(group.group, run.cls.request, 1, step.extra, False, (run.cls.needs,))
             path, nodes = queue.path, self._nodes
             found = [no for plugin in concerned if (no := plugin.admits(view, path, nodes)) is not None]
@@ -260,7 +260,7 @@ class Filling:
 
     def refusals(self, group: GroupEntry, run: Run, n: int, step: Step, future: bool) -> list[Refusal]:
         """What the policies and queues say against ``n`` more tasks of the run, as things stand."""
-        if group.queue is None or group.group is None or not self._asked(group.queue):
+        if group.queue is None or group.group is None or not self.asked(group.queue):
             return []
         request = run.cls.request
         if n > 1:
@@ -275,14 +275,16 @@ class Filling:
             return []
         path = group.queue.path
         found = []
-        for plugin in self._asked(group.queue):
+        for plugin in self.asked(group.queue):
             refusal = plugin.admits(view, path, self._nodes)
             if refusal is not None:
                 found.append(refusal)
         return found
 
-    def _asked(self, queue: QueueEntry) -> list[Admits]:
+    def asked(self, queue: QueueEntry | None) -> list[Admits]:
         """The policies that may have something against a step of a group of the queue."""
+        if queue is None:
+            return []
         known, version = self._concerned.get(queue.name), queue.tree.version
         if known is not None and known[0] == version:
             return known[1]

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import PlainScores, RowCells
+from windlass.engine.cells import Cells, PlainScores, RowCells
 from windlass.engine.judge import Judge
 from windlass.engine.openrows import OpenRows
 from windlass.engine.policies import Policies
@@ -441,6 +441,17 @@ class NodeFit:
         if not count or not ranked:
             return count, -1
         return count, self.judge.key(row, self._static_score.item(row) + score)
+
+    def ranked(self, row: int, cells: Cells) -> tuple[int, int]:
+        """How many tasks a row would take if it stood like this, and its key then; only where one row can be judged in
+        plain integers."""
+        judge = self.judge
+        return judge.ranked(row, cells, self._static_score.item(row), judge.plain or [])
+
+    def ranked_later(self, row: int, allocatable: list[int], held: list[int]) -> tuple[int, int]:
+        """The same of a row on which so much will be held once what terminates is gone and promises are kept."""
+        count, score = self.judge.held(allocatable, held, scored=True)
+        return count, self.judge.key(row, self._static_score.item(row) + score) if count else -1
 
     def future_total(self) -> int:
         """``total`` as it will be once all that terminates is gone."""

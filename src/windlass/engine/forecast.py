@@ -72,7 +72,8 @@ class Forecaster:
     ) -> tuple[list[str], dict[str, Forecast]]:
         """The keys of those that come first and have what is ``kept`` for them as it is, as long as each can; and
         :meth:`plan` for the others beside them."""
-        mark = statement.checkpoint()
+        mark, queues = statement.checkpoint(), self._world.queues
+        demanding = dict(queues.demanding)
         planning = _Planning(statement, self._world, now, self._world.ledger.ends.at(now))
         first: list[str] = []
         for group in groups:
@@ -88,6 +89,7 @@ class Forecaster:
             found[group.key] = forecast
         statement.rollback(mark)
         planning.undo()
+        queues.demanding = demanding  # what was given back in thought makes nobody's share another one
         return first, found
 
     def at_once(

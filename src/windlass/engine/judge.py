@@ -233,6 +233,10 @@ class Judge:
         if asked for; only where :attr:`plain_later`."""
         allocatable, used, releasing, promised = self._table.planes[row].tolist()
         held = [has - goes + comes for has, goes, comes in zip(used, releasing, promised, strict=True)]
+        return self.held(allocatable, held, scored=scored)
+
+    def held(self, allocatable: list[int], held: list[int], *, scored: bool) -> tuple[int, float]:
+        """The same of a row on which so much will be held then."""
         count = min([(allocatable[column] - held[column]) // units for column, units in self.plain_asked])
         score = 0.0
         if count > 0 and scored:

@@ -7,7 +7,7 @@ to have ended makes room in its turn.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter, itemgetter
 
@@ -48,6 +48,11 @@ class Keeping:
             if self._carded(row, here):
                 return False
             allocatable, used, releasing, promised = table.planes[row].tolist()
+            if all(
+                used[at] - releasing[at] + promised[at] + units <= allocatable[at]
+                for at, units in _together(row, here).items()
+            ):
+                continue  # without anybody's leaving
             ending = [one for one in self._ends(row, now) if one[1].group is not group]
             for at, units in _most(row, here, ending, now, until).items():
                 if used[at] - releasing[at] + promised[at] + units > allocatable[at]:
@@ -56,14 +61,21 @@ class Keeping:
 
     @contextmanager
     def booked(
-        self, kept: Iterable[Reservation], now: float, until: float, *, covered: bool = True
+        self,
+        kept: Iterable[Reservation],
+        now: float,
+        until: float,
+        *,
+        covered: bool = True,
+        rows: Container[int] | None = None,
     ) -> Iterator[None]:
-        """Inside, what is kept from somebody who is there until then is booked as promised: less what leaves by then,
-        if that is to be ``covered``."""
+        """Inside, what is kept from somebody who is there until then is booked as promised, on these rows or on all:
+        less what leaves by then, if that is to be ``covered``."""
         by_row: dict[int, list[Reservation]] = {}
         for r in sorted(kept, key=_start):
             for row in r.asked if r.binds(until) else ():
-                by_row.setdefault(row, []).append(r)
+                if rows is None or row in rows:
+                    by_row.setdefault(row, []).append(r)
         amounts: list[tuple[int, Units]] = []
         parts: _Parts = []
         for row, here in by_row.items():
@@ -139,6 +151,15 @@ class Keeping:
         codes = self._table.resources.codes
         vacated = keeper.vacated(row, ending).items()
         return {codes[resource]: WHOLE * len(indices) for resource, indices in vacated}
+
+
+def _together(row: int, here: Iterable[Reservation]) -> Units:
+    """What these need of a row if all of them are there at once."""
+    need: Units = {}
+    for r in here:
+        for column, units in r.asked[row]:
+            need[column] = need.get(column, 0) + units
+    return need
 
 
 def _most(row: int, here: Iterable[Reservation], ending: Iterable[_End], now: float, until: float) -> Units:

@@ -120,6 +120,10 @@ class Placer:
             and len(entries) == self._fill_scope(statement, group, cls, entries, scope)
         )
 
+    def by_amounts(self, group: GroupEntry, cls: TaskClass) -> bool:
+        """Whether tasks of the class are placed by counting, now as later."""
+        return self._plain(group, cls) and not self._ranks.outranked(cls)
+
     def _plain(self, group: GroupEntry, cls: TaskClass) -> bool:
         """Whether no policy weighs tasks of the class against other pods, so that one goes to the best node."""
         if cls.rankers and self._ranks.rankers(cls):

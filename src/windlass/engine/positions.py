@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from windlass.engine.groups import GroupEntry
+from windlass.engine.parking import Bucket
 from windlass.engine.queues import QueueEntry
 from windlass.engine.world import World
 
@@ -58,9 +59,13 @@ class Positions:
 
 def hopeless(group: GroupEntry) -> bool:
     """Whether it was judged, on the nodes and queues as they are, that the group can never run."""
-    bucket = group.bucket
-    if bucket is not None:
-        said = bucket.explanation if bucket.parked else None
-    else:
-        said = group.reported.explanation if group.reported is not None else None
+    if group.bucket is not None:
+        return all_hopeless(group.bucket)
+    said = group.reported.explanation if group.reported is not None else None
+    return said is not None and said.facts.tier == 1
+
+
+def all_hopeless(bucket: Bucket) -> bool:
+    """:func:`hopeless` of all who wait for the same."""
+    said = bucket.explanation if bucket.parked else None
     return said is not None and said.facts.tier == 1

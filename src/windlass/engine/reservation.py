@@ -46,6 +46,13 @@ class Reservation:
             and all(np.array_equal(amounts, other.rows[row]) for row, amounts in self.rows.items())
         )
 
+    def asks(self) -> bool:
+        """Whether the group asks for the same as when it was made."""
+        bucket = self.group.bucket
+        return bucket is not None and (
+            bucket.signature is self.signature or bucket.signature == self.signature
+        )
+
     def binds(self, until: float) -> bool:
         """Whether somebody who is there until then might be in its way: if nobody knows when it starts, anybody."""
         return self.start < until or self.start >= UNKNOWN
@@ -58,7 +65,12 @@ class Reservation:
     def told(self) -> Kept | None:
         """What it keeps, if that can be told without trying: where nobody asks for parts of cards. Where run times
         are learned, others end otherwise than was reckoned with: all is planned anew."""
-        group, tasks = self.group, self.tasks
-        if group.spec.learned or group.step is None or group.promises or not tasks:
+        if not self.tellable or any(cls.needs.devices for cls in self.tasks):
             return None
-        return None if any(cls.needs.devices for cls in tasks) else Kept(self.start, tasks)
+        return Kept(self.start, self.tasks)
+
+    @property
+    def tellable(self) -> bool:
+        """Whether the group starts when and where it was said, if it finds its room."""
+        group = self.group
+        return bool(self.tasks and group.step is not None and not group.promises and not group.spec.learned)

@@ -29,9 +29,10 @@ from windlass.engine.cards import Cut, Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.forecast import Forecast, Forecaster
 from windlass.engine.groups import GroupEntry, passing_time
+from windlass.engine.horizon import Horizon
 from windlass.engine.keeping import Keeping
 from windlass.engine.parking import Bucket
-from windlass.engine.positions import hopeless
+from windlass.engine.positions import all_hopeless
 from windlass.engine.reservation import UNKNOWN, Amounts, Reservation
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
@@ -45,6 +46,7 @@ _TURNS = 2
 _TIDY_AT_LEAST = 4096
 _FOREVER = float("inf")
 _rank = attrgetter("rank")
+_rank_of = attrgetter("group.rank")
 
 
 class Reservations:
@@ -52,10 +54,13 @@ class Reservations:
         self._world = world
         self._allocation = allocation
         self._forecaster = Forecaster(world, allocation)
+        self._horizon = Horizon(world, allocation)
         self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
         self._keeping = Keeping(world.table)
         self._plans = 0
+        self._nodes_seen = -1
+        """Up to here the changes of nodes have been looked at."""
         self._tidy_at = _TIDY_AT_LEAST
         self.vacant = False
         """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
@@ -77,19 +82,45 @@ class Reservations:
         self._plans = 0
         if not self.slots and not self.aging.since:
             return
-        self._drop([r for r in self.slots.values() if not _waits(self._world, r.group)])
-        broken = {key for key, r in self.slots.items() if not self._stands(r)}
-        due = [r for r in self.slots.values() if r.start <= now and r.group.key not in broken]
-        for r in due:
-            r.turns += served
-        broken |= self._come_due(statement, due, now)
+        gone, broken, due = self._looked_at(now)
+        if gone:
+            self._drop(gone)
+        if due:
+            for r in due:
+                r.turns += served
+            broken |= self._come_due(statement, due, now)
         others = self._others(touched, now)
         if broken or others:
-            ranked = heapq.nsmallest(
-                self._depth, [*(r.group for r in self.slots.values()), *others], key=_rank
-            )
+            ranked = self._first_of(others)
             if broken or any(group.key not in self.slots for group in ranked):
                 self._plan(statement, ranked, now, broken)
+
+    def _first_of(self, others: Sequence[GroupEntry]) -> list[GroupEntry]:
+        """Those who have reservations and these others in their order, as many as may have one."""
+        ranked = sorted([r.group for r in self.slots.values()], key=_rank)
+        if others and len(ranked) == self._depth - 1:  # as it mostly is: one has gone
+            best = min(others, key=_rank)
+            if not ranked or best.rank > ranked[-1].rank:
+                return [*ranked, best]
+        return heapq.nsmallest(self._depth, [*ranked, *others], key=_rank)
+
+    def _looked_at(self, now: float) -> tuple[list[Reservation], set[str], list[Reservation]]:
+        """Those whose groups wait no more, the keys of those whose nodes are gone or that ask for something else, and
+        those of the others whose time has come."""
+        gone: list[Reservation] = []
+        broken: set[str] = set()
+        due: list[Reservation] = []
+        groups, mark = self._world.groups, self._world.table.statics.mark
+        same_nodes, self._nodes_seen = mark == self._nodes_seen, mark
+        for key, r in self.slots.items():
+            group = r.group
+            if group.bucket is None or group.group is None or groups.get(key) is not group:
+                gone.append(r)
+            elif not (r.asks() if same_nodes else self._stands(r)):
+                broken.add(key)
+            elif r.start <= now:
+                due.append(r)
+        return gone, broken, due
 
     def _drop(self, reservations: Iterable[Reservation]) -> None:
         """These are kept no more, and others may come for their room."""
@@ -101,22 +132,27 @@ class Reservations:
     def _come_due(self, statement: Statement, due: Sequence[Reservation], now: float) -> set[str]:
         """Those whose time has come keep their room until they have had their turn. The keys of those that do not have
         it: they are planned anew."""
-        if not due:
-            return set()
-        ranked = sorted((r.group for r in due), key=_rank)
+        due = sorted(due, key=_rank_of)
+        late: set[str] = set()
+        if not self._horizon.there(due):
+            there = self._at_once(statement, due, now)
+            late = {r.group.key for r in due} - there
+            due = [r for r in self.slots.values() if r.start <= now and r.group.key in there]
+        for r in due:
+            if r.turns == 1:
+                self._world.table.improved |= r.rows.keys()
+        self._drop([r for r in due if r.turns > _TURNS])
+        return late
+
+    def _at_once(self, statement: Statement, due: Sequence[Reservation], now: float) -> set[str]:
+        """The keys of those of whom the code that places says that they have their room now; some of it elsewhere."""
         told = {r.group.key: known for r in due if (known := r.told()) is not None}
         kept = [r for r in self.slots.values() if r.start > now]
         with self._keeping.booked(kept if len(told) < len(due) else (), now, _FOREVER):
-            first, found = self._forecaster.at_once(statement, ranked, now, told)
+            first, found = self._forecaster.at_once(statement, [r.group for r in due], now, told)
         for key, forecast in found.items():
             self.slots[key] = self._made(key, now, forecast, self.slots[key].turns)
-        there = {*first, *found}
-        late = [r for r in self.slots.values() if r.start <= now and r.group.key in there]
-        for r in late:
-            if r.turns == 1:
-                self._world.table.improved |= r.rows.keys()
-        self._drop([r for r in late if r.turns > _TURNS])
-        return {r.group.key for r in due} - there
+        return {*first, *found}
 
     def _others(self, touched: Iterable[GroupEntry], now: float) -> list[GroupEntry]:
         """Groups that may have to have a reservation, and have none."""
@@ -124,24 +160,23 @@ class Reservations:
         if self.vacant:
             self.vacant = False
             return [group for group in self._line() if group.key not in slots]
-        emptied = any(r.start >= UNKNOWN for r in slots.values())
-        found = [] if emptied else [one for one in self.aging.due(now) if one.key not in slots]
+        found = [one for one in self.aging.due(now) if one.key not in slots]
+        if found and any(r.start >= UNKNOWN for r in slots.values()):
+            found = []
         if self._depth > 1:
-            bar = max(r.group.rank for r in slots.values()) if len(slots) >= self._depth else None
-            found += [
-                group
-                for group in touched
-                if group.bucket in self.roomless
-                and group.key not in slots
-                and (bar is None or group.rank < bar)
-                and group not in found
-            ]
+            new = [one for one in touched if one.bucket in self.roomless and one.key not in slots]
+            if new and len(slots) >= self._depth:
+                bar = max(r.group.rank for r in slots.values())
+                new = [one for one in new if one.rank < bar]
+            found += [one for one in new if one not in found]
         return found
 
     def _line(self) -> list[GroupEntry]:
         """All who wait for room, as far as is known: who found none, and who asks for the same."""
         self.roomless = {bucket: None for bucket in self.roomless if bucket.members}
-        return [group for bucket in self.roomless for group in bucket.members.values() if not hopeless(group)]
+        return [
+            group for bucket in self.roomless if not all_hopeless(bucket) for group in bucket.members.values()
+        ]
 
     def close(self, statement: Statement, now: float) -> None:
         """Those whose room somebody may have taken who need not leave it alone are planned anew."""
@@ -166,7 +201,7 @@ class Reservations:
         rows = {row for _, row in statement.placements(mark)} if attempt.done else ()
         if rows and not self._keeping.leaves(group, rows, kept, now, until):
             statement.rollback(mark)
-            with self._keeping.booked(kept, now, until):
+            with self._keeping.booked(kept, now, until, rows=self._open_rows(statement, step)):
                 attempt = self._allocation.advance(statement, group, step)
             if not attempt.done:
                 return attempt, "" if len(statement) else self._first_kept(kept, until)
@@ -176,6 +211,18 @@ class Reservations:
                 del self.slots[group.key]
                 self.vacant = True
         return attempt, ""
+
+    @staticmethod
+    def _open_rows(statement: Statement, step: Step) -> set[int] | None:
+        """Where some task of a step goes, if none may be promised what leaves: what is booked elsewhere bears on
+        nothing; ``None`` for everywhere."""
+        if statement.leaving:
+            return None
+        rows: set[int] = set()
+        for cls in {run.cls for run in step.runs}:
+            cls.refresh()
+            rows.update(cls.count.nonzero()[0].tolist())
+        return rows
 
     @staticmethod
     def _until(group: GroupEntry, now: float) -> float:
@@ -313,10 +360,7 @@ class Reservations:
         forecasts: dict[str, Forecast] = {}
         first: list[str] = []
         if self._world.timed:
-            kept = {
-                key: told for key, r in before.items() if key not in broken and (told := r.told()) is not None
-            }
-            first, forecasts = self._forecaster.beside(statement, ranked, now, kept)
+            first, forecasts = self._forecast(statement, ranked, now, before, broken)
         self.slots.update((key, before[key]) for key in first)
         for key, forecast in forecasts.items():
             had, later = before.get(key), forecast.start > now
@@ -331,6 +375,27 @@ class Reservations:
         freed = {row for key, r in before.items() if not r.same(self.slots.get(key)) for row in r.rows}
         if freed:
             self._world.table.improved |= freed & set(self._world.table.rows.values())
+
+    def _forecast(
+        self,
+        statement: Statement,
+        ranked: Sequence[GroupEntry],
+        now: float,
+        before: Mapping[str, Reservation],
+        broken: Collection[str],
+    ) -> tuple[list[str], dict[str, Forecast]]:
+        """Whose reservations stay as they were ``before``, and the starts of those behind them."""
+        kept: list[Reservation] = []
+        for group in ranked:
+            r = before.get(group.key)
+            if r is None or not r.tellable or group.key in broken:
+                break
+            kept.append(r)
+        found = self._horizon.beside(ranked, kept, now)
+        if found is not None:
+            return found
+        told = {r.group.key: known for r in kept if (known := r.told()) is not None}
+        return self._forecaster.beside(statement, ranked, now, told)
 
     def _empty(self, statement: Statement, group: GroupEntry, before: Reservation | None) -> None:
         """Have nodes emptied for a group; those that are being emptied for it already, if they stand."""
@@ -364,9 +429,8 @@ class Reservations:
 
     def _stands(self, reservation: Reservation) -> bool:
         """Whether its nodes are there, and the group asks for the same as when it was made."""
-        rows, bucket = self._world.table.rows, reservation.group.bucket
-        asks = bucket is not None and bucket.signature == reservation.signature
-        return asks and all(rows.get(name) == row for row, name in reservation.nodes.items())
+        rows = self._world.table.rows
+        return reservation.asks() and all(rows.get(name) == row for row, name in reservation.nodes.items())
 
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Whether nothing is kept there from the group: it goes before, or will have ended."""
@@ -376,7 +440,3 @@ class Reservations:
     @staticmethod
     def _first_kept(kept: Sequence[Reservation], until: float) -> str:
         return next(r.group.key for r in kept if r.binds(until))
-
-
-def _waits(world: World, group: GroupEntry) -> bool:
-    return group.group is not None and world.groups.get(group.key) is group and group.bucket is not None
