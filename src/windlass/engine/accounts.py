@@ -91,9 +91,8 @@ class Accounts:
             self._count_queue(group.queue, entry, sign, state)
 
     def _count_queue(self, queue: QueueEntry, entry: TaskEntry, sign: int, state: TaskState) -> None:
-        firm = entry.group is not None and is_firm(entry.group)
-        queues = self._queues
         if state in OCCUPYING:
+            firm, queues = entry.group is not None and is_firm(entry.group), self._queues
             queues.allocate(queue, entry.cls.items, sign, firm=firm)
             if state is TERMINATING:
                 queues.release(queue, entry.cls.items, sign, firm=firm)

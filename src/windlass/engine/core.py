@@ -128,7 +128,7 @@ class Core:
         ctx.stirred = self._evicts and (
             bool(improved or self.world.queues.stirred or news) or any(map(_stirs, ctx.touched.values()))
         )
-        if self._evicts:
+        if self._evicts and restated:
             self._machinery.running.note(restated)
         for action in self._actions:
             action.run(ctx)
@@ -251,33 +251,34 @@ class Core:
         Returns the groups whose standing may have changed.
         """
         world = self.world
+        ledger, queues = world.ledger, world.queues
         if world.table.total_changed:
             world.table.total_changed = False
-            world.queues.mark_all()
+            queues.mark_all()
             world.shares.retotal()
-        reshaped, world.queues.reshaped = world.queues.reshaped, {}
+        reshaped, queues.reshaped = queues.reshaped, {}
         for queue in reshaped.values():
             for key in sorted(queue.groups):
-                world.dirty[key] = queue.groups[key]
-        world.ledger.holds.expire(now, self.config.move_hold_seconds)
+                ledger.dirty[key] = queue.groups[key]
+        ledger.holds.expire(now, self.config.move_hold_seconds)
         world.sharing.catch_up(now)
-        touched, world.ledger.dirty = world.dirty, {}
+        touched, ledger.dirty = ledger.dirty, {}
         for group in touched.values():
             self.enrolment.settle(group, now)
             if group.group is None and not group.tasks:
                 del world.groups[group.key]
                 world.gate.forget(group.key)
-                world.ledger.ends.forget(group)
+                ledger.ends.forget(group)
         for group in self.enrolment.due(now):
             touched[group.key] = group
             self.enrolment.settle(group, now)
         if self.config.reports:
             self.reviews.note(touched, reshaped.values())
-        if world.queues.recount:
-            world.ledger.recount_models(world.groups.values())
+        if queues.recount:
+            ledger.recount_models(world.groups.values())
         world.usage.renew(now)
         world.shares.refresh()
-        moved, world.ledger.moved = world.ledger.moved, set()
+        moved, ledger.moved = ledger.moved, set()
         for bucket in self.lot.wake(moved):
             self._turns.push(bucket)
         if reshaped:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+from msgspec.structs import replace as altered
+
 from windlass.engine.domains import Scope
 from windlass.engine.groups import GroupEntry, TaskEntry
 from windlass.engine.nesting import Nesting
@@ -23,8 +26,7 @@ from windlass.spi.plugins import Admits, Concerns, Refusal, StepView
 from windlass.spi.topology import TopologyNeed
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(msgspec.Struct):
     """What came of a step. Its placements stand in the statement if ``done``, else nothing does.
 
     ``reached``: how many of the missing members could be placed at best. ``pipelined``: they are
@@ -33,7 +35,7 @@ class Attempt:
 
     done: bool
     reached: int = 0
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[Refusal] = msgspec.field(default_factory=list)
     pipelined: bool = False
 
 
@@ -201,11 +203,11 @@ class Filling:
                 if trial.want.met:
                     return
                 lacks = part.members - trial.placed.get(part.name, 0)
-                rest = [replace(run, entries=_unplaced(run.entries)) for run in part.runs]
+                rest = [altered(run, entries=_unplaced(run.entries)) for run in part.runs]
                 if started is (lacks <= 0) and (
                     lacks <= 0 or self._unit(trial, Part(part.name, lacks, rest))
                 ):
-                    rest = [replace(run, entries=_unplaced(run.entries)) for run in rest]
+                    rest = [altered(run, entries=_unplaced(run.entries)) for run in rest]
                     with self._placer.within(self._beside(trial.group, part.name)):
                         self._from_runs(trial, rest, part.name)
 

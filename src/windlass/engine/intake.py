@@ -40,9 +40,9 @@ class Intake:
             d.QueueUpserted: lambda delta: self._world.queues.upsert(delta.queue),
             d.QueueRemoved: lambda delta: self._world.queues.remove(delta.name),
             d.GroupUpserted: self._group,
-            d.GroupRemoved: lambda delta: self._group_removed(delta.key),
+            d.GroupRemoved: self._group_removed,
             d.TaskUpserted: self._task,
-            d.TaskRemoved: lambda delta: self._task_removed(delta.key, delta.uid),
+            d.TaskRemoved: self._task_removed,
             d.NamespaceQuotaUpserted: lambda delta: self._quota(delta.quota.key, delta.quota),
             d.NamespaceQuotaRemoved: lambda delta: self._quota(delta.key, None),
             d.BudgetUpserted: lambda delta: self._world.budgets.upsert(delta.key, delta.allowed),
@@ -149,8 +149,8 @@ class Intake:
             world.note_time(entry)
         ledger.dirty[group.key] = entry
 
-    def _group_removed(self, key: str) -> None:
-        entry = self._world.groups.get(key)
+    def _group_removed(self, delta: d.GroupRemoved) -> None:
+        entry = self._world.groups.get(delta.key)
         if entry is None or entry.group is None:
             return
         for task in promised(entry):
@@ -159,7 +159,7 @@ class Intake:
         entry.group = None
         entry.roles_enforced = {}
         self._world.note_time(entry)
-        self._world.dirty[key] = entry
+        self._ledger.dirty[entry.key] = entry
 
     # ------------------------------------------------------------------ tasks
 
@@ -242,14 +242,12 @@ class Intake:
 
     def _remove(self, entry: TaskEntry) -> None:
         world, group = self._world, entry.group
-        if entry.row >= 0:
-            self._ledger.vacate(entry, FAILED)
-        self._ledger.remove_waiting(entry)
+        self._ledger.remove(entry)
         del world.tasks[entry.key]
         entry.cls.tasks -= 1
         if group is not None:
             del group.tasks[entry.key]
-            world.dirty[group.key] = group
+            self._ledger.dirty[group.key] = group
 
     def _replace(self, entry: TaskEntry, task: Task) -> None:
         """What the task asks for has changed: enter it anew, in the state it has here."""
@@ -305,9 +303,9 @@ class Intake:
         if entry.group is not None:
             self._world.dirty[entry.group.key] = entry.group
 
-    def _task_removed(self, key: str, uid: str) -> None:
-        entry = self._world.tasks.get(key)
-        if entry is not None and (not uid or entry.task.uid == uid):
+    def _task_removed(self, delta: d.TaskRemoved) -> None:
+        entry = self._world.tasks.get(delta.key)
+        if entry is not None and (not delta.uid or entry.task.uid == delta.uid):
             self._remove(entry)
 
     # ------------------------------------------------------------------ failures

@@ -223,6 +223,14 @@ class Ledger:
 
     def vacate(self, entry: TaskEntry, state: TaskState) -> None:
         """A task has left its node: what it held is free, its state is ``state``."""
+        row = entry.row
+        self.depart(entry)
+        entry.state = state
+        self.accounts.count(entry, state, 1)
+        self.table.release_row(row)
+
+    def depart(self, entry: TaskEntry) -> None:
+        """The first part of :meth:`vacate`: all of it for a task that is gone for good, but for its row."""
         table, cls, row = self.table, entry.cls, entry.row
         table.planes[row, USED] -= cls.vector
         self.holdings.left(entry)
@@ -232,7 +240,6 @@ class Ledger:
         if entry.promised >= 0:
             self.holds.keep(entry)
         self.accounts.count(entry, entry.state, -1)
-        entry.state = state
         entry.row = -1
         del table.tasks[row][entry.key]
         table.touch(row)
@@ -241,8 +248,6 @@ class Ledger:
         for plugin in cls.domains:
             plugin.add(cls.number, row, -1)
         self.moved.add(cls.number)
-        self.accounts.count(entry, state, 1)
-        table.release_row(row)
 
     def change_state(self, entry: TaskEntry, state: TaskState) -> None:
         """Between states that hold resources (assumed, bound, running, releasing)."""
@@ -266,6 +271,15 @@ class Ledger:
         if self.holds.by_group and self.holds.of(group.key):
             for entry in entries:
                 self.holds.hand_over(entry)
+
+    def remove(self, entry: TaskEntry) -> None:
+        """A task disappears, whether it holds anything or not."""
+        row = entry.row
+        if row < 0:
+            self.remove_waiting(entry)
+            return
+        self.depart(entry)
+        self.table.release_row(row)
 
     def remove_waiting(self, entry: TaskEntry) -> None:
         """A task that holds nothing disappears."""

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from windlass.engine.classes import TaskClass
 from windlass.engine.groups import PENDING, GroupEntry, TaskEntry
 from windlass.engine.parts import PartEntry, PartTree
 from windlass.spi.plugins import StepView
 
 
-@dataclass(slots=True)
-class Run:
+class Run(msgspec.Struct):
     """Neighbouring tasks of a step that are alike: one class, one role."""
 
     cls: TaskClass
@@ -45,8 +46,7 @@ class Part:
         return (self.members, self.needed, runs, tuple(part.shape() for part in self.parts))
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """A group's next step.
 
     A gang below its minimum: enough of ``runs`` to reach it, all or nothing. ``members``: how many are
