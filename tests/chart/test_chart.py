@@ -14,12 +14,12 @@ import yaml
 from cryptography import x509
 
 from windlass.api import views
+from windlass.api.annotations import HOLDS_CARDS
 from windlass.api.errors import WindlassError
 from windlass.app import settings
 from windlass.app.companions import card_pods_of
 from windlass.app.options import parser, remote_options
 from windlass.cli import guarding, installing
-from windlass.cli.gpusharing import MARK
 from windlass.controllers.priorityclasses.controller import SHIPPED
 from windlass.model.reservedcards import NAMESPACE
 from windlass.model.scheduler_config import parse
@@ -87,6 +87,13 @@ def test_helm_has_nothing_to_say() -> None:
         ("settings.scheduler.gangSecond=3", "'gangSecond' not allowed"),
         ("settings.scheduler.names={x}", "'names' not allowed"),  # the value is scheduler.names
         ("scheduler.configuration.action=allocate", "'action' not allowed"),
+        ("scheduler.configuration.actions=alocate", "/scheduler/configuration/actions"),
+        ("scheduler.configuration.actions=5", "/scheduler/configuration/actions"),
+        ("scheduler.resources.requests.cpu=much", "/scheduler/resources/requests/cpu"),
+        ("controllers.tolerations[0].opertor=Exists", "'opertor' not allowed"),
+        ("traces.env[0].nam=A", "/traces/env/0"),
+        ("priorityClassName=Very_High", "/priorityClassName"),
+        ("podLabels.a=b c", "/podLabels/a"),
         ("podAnnotations.a=1", "/podAnnotations/a"),
         ("rbac.queueReaders={}", "/rbac/queueReaders/0"),
         ("bindGuard.enabled=true,metrics.port=9443", "two listeners cannot share a port"),
@@ -373,7 +380,7 @@ def test_shared_cards_are_held_as_the_values_say() -> None:
     assert "MutatingAdmissionPolicy" not in {obj["kind"] for obj in without}
     (space,) = of_kind(objects, "Namespace").values()
     assert space["metadata"]["name"] == NAMESPACE
-    marked = {name for name, obj in of_kind(objects, "Deployment").items() if MARK in str(obj["spec"])}
+    marked = {name for name, obj in of_kind(objects, "Deployment").items() if HOLDS_CARDS in str(obj["spec"])}
     assert marked == {
         "windlass-scheduler"
     }  # it is started anew: the image of holding pods is not read while it runs

@@ -33,8 +33,6 @@ SPACE = deviceparts.RESERVATIONS
 """Where the pods are that hold cards."""
 SETTINGS = "app.kubernetes.io/part-of=windlass,app.kubernetes.io/component=settings"
 """By which ConfigMaps with a settings file are found, of ``windlass install`` and of helm."""
-MARK = "windlass.dev/gpu-sharing"
-"""On the scheduler's pods while it is on: they are started anew when it comes or goes."""
 _OURS = "ours"
 _PROTECTING = frozenset({"Namespace", "NetworkPolicy", "PodDisruptionBudget"})
 Json = dict[str, Any]

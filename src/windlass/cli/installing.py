@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from windlass.api.annotations import HOLDS_CARDS
 from windlass.api.errors import WindlassError
 from windlass.api.resources import (
     CONFIG_MAPS,
@@ -252,7 +253,7 @@ def _adapt(deployment: Json, wishes: Wishes) -> None:
             *others[place:],
         ]
     if wishes.gpu_sharing:
-        spec["template"]["metadata"].setdefault("annotations", {})[gpusharing.MARK] = "enabled"
+        spec["template"]["metadata"].setdefault("annotations", {})[HOLDS_CARDS] = "enabled"
     if wishes.grouped:
         container["args"] += [f"{GROUPED}{name}" for name in ("volcano", *wishes.grouped)]
 

@@ -93,7 +93,7 @@ def command(
     are made queues of Windlass, and Kueue admits nothing more to those named by -q. windlass uninstall --adopted goes
     back.
     """
-    from windlass.cli import adopting, installing, keeping
+    from windlass.cli import installing
 
     namespace = invocation.namespace or installing.NAMESPACE
     if image is not None and not image.strip():
@@ -118,18 +118,35 @@ def command(
         _check_printed(adopt)
         return _print(invocation, replace(told, proof=_proof(invocation, told) if bind_guard else None))
     need_cluster(invocation)
+    wishes = _settled(invocation, told, adopt or "", bind_guard, gpu_sharing, reset=reset)
+    run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
+    return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+
+
+def _settled(
+    invocation: Invocation,
+    told: Wishes,
+    adopt: str,
+    bind_guard: bool | None,
+    gpu_sharing: bool | None,
+    *,
+    reset: bool,
+) -> Wishes:
+    """What is to be installed, given what is there; tells what stays as it is. Raises :class:`WindlassError` where
+    somebody else would be in the way."""
+    from windlass.cli import adopting, installing, keeping
+
     installing.refuse_helms(invocation.client, told)
-    there = keeping.as_installed(invocation.client, namespace)
-    adopting.check_alone(there, adopt or "")
-    if adopt is None:
+    there = keeping.as_installed(invocation.client, told.namespace)
+    adopting.check_alone(there, adopt)
+    if not adopt:
         adopting.check_nobody(invocation.client)
     wishes = _guarded(invocation, told if reset else keeping.keep(told, there), there, bind_guard)
     wishes = _sharing(invocation, wishes, gpu_sharing)
     unsaid = {"guard": bind_guard is None, "sharing": gpu_sharing is None}
     if not reset and (words := keeping.kept_words(told, there, **unsaid)):
         invocation.note(f"kept as installed: {words} (--reset: the defaults)")
-    run = Run(invocation, dry_run=dry_run, force=force_conflicts, wait=wait)
-    return _alone(run, wishes) if adopt is None else _take_over(run, adopt, wishes, queues, finish=finish)
+    return wishes
 
 
 def tell_held(invocation: Invocation, *, going: bool) -> None:
