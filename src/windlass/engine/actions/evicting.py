@@ -87,7 +87,7 @@ class Evicting:
         """Let everyone who might get something now claim it, in turn."""
         m = self._machinery
         tries = self.tries
-        if tries.idle and not (ctx.parked or self._new or m.turns.waiting):
+        if tries.idle and not (self._new or m.turns.waiting or any(map(self._concerns, ctx.parked))):
             return
         followed = m.statement.decided, len(ctx.touched)
         if ctx.followed != followed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from windlass.spi.objects import Dialect, Resources
+from windlass.spi.objects import Dialect, Queue, Resources
 from windlass.spi.plugins import QueueView, plain_due
 from windlass.spi.shares import Cause, Part, Share
 
@@ -122,6 +122,10 @@ class ProportionDivision:
     dialect = Dialect.VOLCANO
     flat = True
 
+    def __init__(self) -> None:
+        self._bounds: tuple[Queue, Mapping[str, int], dict[str, int]] | None = None
+        """The real capability of a queue that was the only one, and the total of which it was made."""
+
     def heeds(self, queue: QueueView, before: Resources, after: Resources) -> bool:
         """See :class:`~windlass.spi.shares.Division`. A request beyond what the queue is given bounds it in no round,
         nor does it satisfy it in any."""
@@ -137,9 +141,12 @@ class ProportionDivision:
     def divide(
         self, parent: QueueView | None, queues: Sequence[QueueView], total: Mapping[str, int]
     ) -> Sequence[Share]:
-        bounds = flat_capabilities(queues, total)
         if len(queues) == 1 and not queues[0].spec.guarantee and queues[0].spec.weight > 0:
-            return [_alone(queues[0], bounds[0], total)]
+            spec, known = queues[0].spec, self._bounds
+            if known is None or known[0] is not spec or known[1] is not total:
+                known = self._bounds = spec, total, flat_capabilities(queues, total)[0]
+            return [_alone(queues[0], known[2], total)]
+        bounds = flat_capabilities(queues, total)
         claims: dict[int, _Claim] = {}
         for at, queue in enumerate(queues):
             request = {name: units for name, units in queue.demand.items() if units > 0}
