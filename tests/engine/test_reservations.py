@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from windlass.engine.config import EngineConfig
 from windlass.engine.engine import Engine
+from windlass.engine.groups import alike
 from windlass.plugins.defaults import default_plugins
 from windlass.spi.objects import TaskState
 
@@ -268,6 +269,51 @@ def test_an_end_that_is_learned_is_told_as_such_and_an_overrun_extends_the_reser
     c.cycle(seconds=100)
     assert c.where("old") == {"n1": 4}
     assert c.explain("big").estimate_seconds == pytest.approx(99, abs=2)
+
+
+ALIKE, FAR_APART = (40.0, 55.0, 60.0, 90.0, 100.0), (4.0, 20.0, 60.0, 1300.0, 100000.0)
+
+
+@pytest.mark.parametrize(("runs", "kept"), [(ALIKE, True), (FAR_APART, False), ((), True)])
+def test_room_is_kept_by_what_is_learned_where_earlier_runs_were_alike(
+    runs: tuple[float, ...], kept: bool
+) -> None:
+    c = cluster()
+    c.gang("old", 5, "gpu=1")
+    c.change_group("old", **learned(100, 120), runs=runs)
+    run(c)
+    submit(c, "head", 6, 500)
+    run(c)
+    found = c.explain("head")
+    assert (found.estimate_seconds is not None) is kept
+    why = "it cannot be told when ns/old ends: fewer than half of the earlier runs"
+    assert found.extra.get("no reservation", "").startswith(why) is not kept
+    submit(c, "other", 3, None)
+    run(c)
+    assert c.placed("other") == (0 if kept else 3)
+
+
+def test_who_runs_like_no_earlier_one_does_not_pass() -> None:
+    c = cluster()
+    submit(c, "first", 5, 100)
+    run(c)
+    submit(c, "head", 6, 500)
+    run(c)
+    c.gang("new", 3, "gpu=1")
+    c.change_group("new", **learned(10, 20), runs=(1.0, 2.0, 10.0, 20.0, 90.0))
+    run(c)
+    assert c.placed("new") == 0
+    assert "it is not known how long this group runs" in c.explain("new").message
+
+
+@pytest.mark.parametrize(
+    ("runs", "found"),
+    [((7.0,), True), ((1.0, 7.0, 99.0), False), ((4.0, 7.0, 99.0), True), ((1.0, 4.0, 7.0, 14.0), True)],
+)
+def test_earlier_runs_are_alike_where_half_are_within_a_factor_of_two(
+    runs: tuple[float, ...], found: bool
+) -> None:
+    assert alike(runs) is found
 
 
 def test_owners_and_what_is_learned_are_told_apart() -> None:

@@ -210,6 +210,8 @@ class Core:
             return None
         why_not = denials(self.world.policies, self._claiming, group, now)
         extra = {f"no {action}": reason for action, reason in why_not.items()}
+        if unsure := self.reservations.why_none(group):
+            extra["no reservation"] = unsure
         return replace(found, extra={**found.extra, **extra}) if extra else found
 
     def scores(self, group_key: str) -> tuple[ScoreTable, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from windlass.engine.groups import OCCUPYING, STUCK, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.groups import OCCUPYING, STUCK, TERMINATING, GroupEntry, TaskEntry, alike
 
 End = tuple[float, str, list[TaskEntry]]
 """Moment, group, and its tasks that end then. No two have moment and group in common."""
@@ -32,7 +32,7 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
     hard = max(started + limit, now) if limit is not None else None
     group = entry.group.group if entry.group is not None else None
     estimate = group.run_estimate if group is not None else None
-    if not estimate or estimate <= 0:
+    if group is None or not estimate or estimate <= 0 or (group.learned and not alike(group.runs)):
         return hard
     end = started + estimate
     while end <= now:

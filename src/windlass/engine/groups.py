@@ -12,6 +12,7 @@ as long as they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -413,13 +414,15 @@ def promised(group: GroupEntry) -> list[TaskEntry]:
 
 def run_time(group: GroupEntry) -> float | None:
     """How long the group runs, in seconds: by its owner's word, else the longest that all its tasks may, or
-    less by what earlier runs tell; ``None`` if nothing is known."""
+    less by what earlier runs tell, if those were :func:`alike`; ``None`` if nothing is known."""
     spec = group.group
     if spec is None or not spec.run_estimate:
         return run_limit(group)
     if not spec.learned:
         return spec.run_estimate
     limit = run_limit(group)
+    if not alike(spec.runs):
+        return limit
     return spec.run_estimate if limit is None else min(limit, spec.run_estimate)
 
 
@@ -429,7 +432,20 @@ def passing_time(group: GroupEntry) -> float | None:
     spec = group.group
     if spec is None or not spec.learned:
         return run_time(group)
-    return run_limit(group) or spec.run_bound or spec.run_estimate
+    limit = run_limit(group)
+    return limit or ((spec.run_bound or spec.run_estimate) if alike(spec.runs) else None)
+
+
+@lru_cache(maxsize=4096)
+def alike(runs: tuple[float, ...]) -> bool:
+    """Whether what is learned of these earlier runs (seconds, ascending) is worth keeping room by: at least half of
+    them ran between half and twice their median. Else the next is more often than not far from what is said of it,
+    and whoever relies on that leaves room idle, or takes it from who waits for it. What rests on none (somebody else
+    says it) is believed."""
+    if not runs:
+        return True
+    middle = runs[(len(runs) - 1) // 2]
+    return 2 * sum(middle <= 2 * seconds <= 4 * middle for seconds in runs) >= len(runs)
 
 
 def run_limit(group: GroupEntry) -> float | None:

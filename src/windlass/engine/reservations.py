@@ -23,12 +23,13 @@ from operator import attrgetter
 
 import numpy as np
 
+from windlass.engine import wording
 from windlass.engine.aging import Aging, by_row
 from windlass.engine.allocate import Allocation, Attempt
 from windlass.engine.cards import Cut, Cuts
 from windlass.engine.classes import TaskClass
 from windlass.engine.forecast import Forecast, Forecaster
-from windlass.engine.groups import GroupEntry, passing_time
+from windlass.engine.groups import GroupEntry, alike, passing_time
 from windlass.engine.horizon import Horizon
 from windlass.engine.keeping import Keeping
 from windlass.engine.parking import Bucket
@@ -276,6 +277,18 @@ class Reservations:
         self._plan(statement, ranked, now)
         if group.key not in self.slots and len(ranked) <= len(kept):
             self.slots = before
+
+    def why_none(self, group: GroupEntry) -> str:
+        """Why no room is kept for a group that waits for room, where that is because nobody can tell when others end;
+        else empty."""
+        if not self._depth or group.key in self.slots or group.bucket not in self.roomless:
+            return ""
+        unsure = [
+            one
+            for one in self._world.groups.values()
+            if one.active and one.group is not None and one.group.learned and not alike(one.group.runs)
+        ]
+        return wording.unsure(unsure[0].key, len(unsure) - 1, unsure[0].spec.learned) if unsure else ""
 
     def next_change(self, now: float) -> float | None:
         """When the first of them is to start, or the next group will have waited for too long."""

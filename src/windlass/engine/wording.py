@@ -79,6 +79,17 @@ def behind(holder: str) -> str:
     return f"It waits behind {holder}: in this order nobody passes the first."
 
 
+def unsure(running: str, others: int, learned: str) -> str:
+    """No room can be kept, as it cannot be told when ``running`` and so many others end. ``learned``: on which earlier
+    runs it rests what is known."""
+    names = f"{running} and {others} more" if others else running
+    verb = "end" if others else "ends"
+    return (
+        f"it cannot be told when {names} {verb}: fewer than half of the earlier runs were within a factor of two of "
+        f"their median (of {running} {learned})"
+    )
+
+
 def kept(holder: str, estimate: float | None, learned: str = "") -> str:
     """Room is kept for ``holder``; ``estimate``: how long the group runs, in seconds, if it is known; on which
     earlier runs that rests."""
