@@ -72,6 +72,7 @@ def test_what_terminates_is_free_and_what_is_promised_is_not() -> None:
         found = future_free(table)
         assert np.array_equal(leftover.free(), found)
         assert leftover.free() is leftover.free()
+        assert leftover.cells() == found.tolist()
         assert leftover.sums() == found[table.live[: table.height]].sum(axis=0).tolist()
         return int(found[row, gpu])
 
