@@ -23,6 +23,7 @@ import yaml
 
 from windlass.app.settings import FIELDS, Field
 from windlass.model.scheduler_config import TOP
+from windlass.spi.configuration import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "helm" / "windlass"
@@ -114,9 +115,17 @@ def schema_text() -> str:
     schema = json.loads(SCHEMA.read_text())
     schema["properties"]["settings"] = settings_schema()
     keys: dict[str, Any] = {key: {} for key in TOP}
+    keys["actions"] = _actions_schema()
     configuration = {"type": "object", "additionalProperties": False, "properties": keys}
     schema["properties"]["scheduler"]["properties"]["configuration"] = configuration
     return json.dumps(schema, indent=2) + "\n"
+
+
+def _actions_schema() -> dict[str, Any]:
+    """Names with commas between them, or a list of names."""
+    name = f"\\s*({'|'.join(ACTIONS)})\\s*"
+    words = {"type": "string", "pattern": f"^{name}(,{name})*$"}
+    return {"anyOf": [words, {"type": "array", "minItems": 1, "items": {"enum": list(ACTIONS)}}]}
 
 
 def settings_schema() -> dict[str, Any]:
