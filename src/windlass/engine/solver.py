@@ -70,6 +70,8 @@ class Scattered:
         self._candidates = candidates
         self._limit = limit
         self._what = (wanted, wants)
+        self._least = [(column, sum(sorted(amounts)[:wanted])) for column, amounts in wants]
+        """By column, what the step takes at the least."""
         self._key = (limit, wanted, wants, *candidates.kind)
 
     def now(self, candidates: Candidates) -> bool:
@@ -83,6 +85,9 @@ class Scattered:
         """Whether it is so still, as long as time has no say."""
         if self._solver.parted:
             return False
+        left = self._solver.left()
+        if any([left[column] < units for column, units in self._least]):
+            return True  # there is even less: not enough in sum
         candidates = self._candidates.anew(self._solver.time)
         _, until = self._solver.repack(candidates, self._limit)
         return until is None and self.now(candidates)
@@ -150,6 +155,10 @@ class Solver:
         if found is None and terms.move is not Move.MUST and self._budgeted:
             found = self._around_budgets(attempt, candidates, step)
         return found
+
+    def left(self) -> list[int]:
+        """By column, what all nodes together will have left."""
+        return self._leftover.sums()
 
     @property
     def parted(self) -> bool:
