@@ -220,6 +220,43 @@ def test_two_pods_change_places_so_that_two_gaps_become_one(price: float, fits: 
         assert sum(load) == 1980
 
 
+def test_three_pods_change_places_in_a_ring():
+    """Gaps of 210, 210 and 130: no exchange of two makes room for 460, steps of 150 and 100 do."""
+    pods = (
+        OpenbPod("p0", 1000, 1024, 1, 470),
+        OpenbPod("p1", 1000, 1024, 1, 320),
+        OpenbPod("p2", 1000, 1024, 1, 470),
+        OpenbPod("p3", 1000, 1024, 1, 320),
+        OpenbPod("p4", 1000, 1024, 1, 650),
+        OpenbPod("p5", 1000, 1024, 1, 220),
+        OpenbPod("p6", 1000, 1024, 1, 460),
+    )
+    nodes = tuple(OpenbNode(name, 16000, 65536, 1, "T4") for name in "abc")
+    run_ = DefragRun(nodes, [BestFit(), TightestCard()], Defrag(1.0))
+    run_.play(pods)
+    where = {number: at for number, (at, _) in run_.placed.items()} | {
+        number: at for number, (at, _) in run_.moved.get(6, ())
+    }
+    assert sorted(number for number, _ in run_.moved[6]) in ([0, 3, 5], [1, 2, 5])
+    load = [sum(pods[number].gpu_milli for number in where if where[number] == at) for at in range(3)]
+    assert sum(load) == sum(pod.gpu_milli for pod in pods)
+    assert max(load) <= 1000
+
+
+def test_two_pods_with_whole_cards_change_places_where_a_card_lacks_memory():
+    """All of one node's memory is taken by a pod that another node has the memory for."""
+    nodes = (OpenbNode("a", 16000, 4096, 2, "T4"), OpenbNode("b", 16000, 8192, 1, "T4"))
+    pods = (
+        OpenbPod("p0", 1000, 1024, 1, 1000),
+        OpenbPod("p1", 1000, 4096, 1, 1000),
+        OpenbPod("p2", 1000, 2048, 1, 1000),
+    )
+    for price, fits in ((1.0, False), (2.0, True)):
+        run_ = DefragRun(nodes, [BestFit(), TightestCard()], Defrag(1.0, price))
+        run_.play(pods)
+        assert (2 in run_.placed) is fits
+
+
 def test_pods_stay_where_an_exchange_lacks_cpu():
     nodes = (OpenbNode("a", 2000, 65536, 1, "T4"), OpenbNode("b", 2000, 65536, 1, "T4"))
     run_ = DefragRun(nodes, [BestFit(), TightestCard()], Defrag(1.0, 4.0))

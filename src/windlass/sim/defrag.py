@@ -24,7 +24,8 @@ from windlass.engine.engine import Engine
 from windlass.engine.groups import BOUND, RUNNING, TaskEntry
 from windlass.engine.view import TableView
 from windlass.plugins.cards import WHOLE, asked_milli, asked_of, free_milli
-from windlass.sim.exchange import Wanted, exchange
+from windlass.sim.exchange import Rings
+from windlass.sim.relief import Wanted, relief
 from windlass.sim.spare import Free, asks, milli_of
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.nodes import BoolArray, IntArray
@@ -78,6 +79,8 @@ class Defrag:
         self.claimer = ""
         """The group that may claim; empty: any."""
         self._engine: Engine | None = None
+        self._rings: tuple[int, Rings] | None = None
+        """The state of the nodes, and the steps there are in it."""
         self._futile: dict[Needs, tuple[int, int]] = {}
         """What pods asked for for which there were no moves → in which state of the nodes, for how much."""
 
@@ -125,7 +128,10 @@ class Defrag:
                 limit = min(limit, found.milli)
                 if not best.milli and len(best.tasks) == 1:
                     return best
-        best = self._exchange(needs, asked[0], free, milli, limit if best is None else limit - 1) or best
+        for way in (self._exchange, self._relief):
+            found = way(needs, asked[0], free, milli, limit if best is None else limit - 1)
+            if found is not None:
+                best, limit = found, found.milli
         if best is None:
             self._futile[needs] = (table.version, most)
         return best
@@ -136,15 +142,26 @@ class Defrag:
     def _exchange(
         self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int
     ) -> Moves | None:
-        """The cheapest two pods that make room by changing places."""
+        """The cheapest pods that make room by changing places."""
         if self._engine is None or need.count != 1 or most <= 0:
             return None
         table = self._engine.world.table
-        found = exchange(needs, milli, free, table.tasks, Wanted(most, self._may_go))
-        if found is None:
+        if self._rings is None or self._rings[0] != table.version:
+            self._rings = (table.version, Rings(free, table.tasks, self._may_go))
+        return self._named(self._rings[1].best(needs, milli, most))
+
+    def _relief(self, needs: Needs, need: DeviceNeed, free: Free, milli: IntArray, most: int) -> Moves | None:
+        """The cheapest two pods that give a node what it lacks beside its cards by changing places."""
+        if self._engine is None or most < 0:
+            return None
+        tasks = self._engine.world.table.tasks
+        return self._named(relief(needs, need, milli, free, tasks, Wanted(most, self._may_go)))
+
+    def _named(self, found: Sequence[TaskEntry]) -> Moves | None:
+        if self._engine is None or not found:
             return None
         return Moves(
-            table.names[found[0].row],
+            self._engine.world.table.names[found[0].row],
             tuple(entry.group.key for entry in found if entry.group is not None),
             tuple(entry.key for entry in found),
             sum(map(milli_of, found)),

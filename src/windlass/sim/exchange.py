@@ -1,13 +1,17 @@
-"""Two pods that change places, so that two gaps which nobody fits into become one that a third pod fits into.
+"""Pods that change places in a ring, so that gaps which nobody fits into become one that another pod fits into.
 
-``x`` has a part of a card with a gap ``f``, ``y`` a smaller part of another card with a gap ``g``. Once ``x`` is
-where ``y`` was, ``y`` and a pod of ``q`` milli fit where ``x`` was, if ``x - y <= g`` and ``q <= f + x - y``: both gaps
-are as good as one. What is moved is ``x + y``.
+``x`` has a part of a card with a gap. It goes to the place of a smaller part ``y`` beside which there is a gap for the
+difference; ``y`` goes to the place of a still smaller one, and so on; the last comes to where ``x`` was, or goes to a
+gap of its own. The gap beside ``x`` has grown by the difference of the first and the last; all of them are moved. The
+same may be done for a second part of that card.
+
+Pods of one class are alike: steps are looked for between classes, a step to the host (a pod and its card) that it
+leaves least beside. Where a host would have to serve twice the next best ring is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,129 +19,241 @@ import numpy as np
 from windlass.engine.groups import TaskEntry
 from windlass.plugins.cards import WHOLE
 from windlass.sim.spare import Free, asks
-from windlass.spi.nodes import BoolArray, IntArray
+from windlass.spi.nodes import BoolArray, FloatArray, IntArray
 from windlass.spi.objects import Needs
 
-NEVER = 1 << 60
+STEPS = 3
+"""So many pods of other cards are moved for one of the card, at most."""
+TRIES = 16
+"""So many rings are looked at whether a host serves twice."""
+PAIRS = 64
+"""On so many cards two rings are tried, those where they would leave most."""
+FAR = 1e18
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """``most``: so much may be moved, in milli. ``movable``: who may be."""
-
-    most: int
-    movable: Callable[[TaskEntry], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Pods with a part of one card: arrays over them. ``here``: what each takes of its own card."""
+class _Hosts:
+    """Pods with a part of one card, by class. Arrays over them: ``number`` of the class among :attr:`firsts`, ``here``
+    what it takes of its card, ``gap`` what is free beside it."""
 
     entries: Sequence[TaskEntry]
+    firsts: Sequence[int]
+    """Where each class begins, one more at the end."""
+    number: IntArray
     row: IntArray
     slot: IntArray
     here: IntArray
+    gap: IntArray
     cpu: IntArray
     memory: IntArray
-    gap: IntArray
 
-    def some(self, chosen: BoolArray) -> _Parts:
-        at = np.flatnonzero(chosen)
-        return _Parts(
-            [self.entries[i] for i in at.tolist()],
-            *(values[at] for values in (self.row, self.slot, self.here, self.cpu, self.memory, self.gap)),
-        )
-
-    def at_places_of(self, other: _Parts, free: Free) -> IntArray:
-        """What each would take of the cards of the others, pods × others."""
-        kinds: dict[int, int] = {}
-        taken: list[IntArray] = []
-        number: list[int] = []
-        for entry in self.entries:
-            at = kinds.setdefault(entry.cls.number, len(kinds))
-            if at == len(taken):
-                milli = free.milli(entry)
-                barred = np.full(len(other.row), NEVER) if milli is None else milli[other.row, other.slot]
-                taken.append(barred)
-            number.append(at)
-        return np.stack(taken)[np.array(number)]
+    @property
+    def classes(self) -> list[TaskEntry]:
+        return [self.entries[at] for at in self.firsts[:-1]]
 
 
-def exchange(
-    needs: Needs, milli: IntArray, free: Free, tasks: Sequence[Mapping[str, TaskEntry]], terms: Wanted
-) -> tuple[TaskEntry, TaskEntry] | None:
-    """The two pods that cost least and whose exchange makes room for a pod with one card; ``None`` if none does.
-    ``milli``: what the pod takes of each card, nodes × slots. ``tasks``: by node. Of pods that ask for the same,
-    on cards alike with equal gaps, only the one is looked at whose node has most CPU left."""
-    open_ = free.cards[(free.cards > 0) & (free.cards < WHOLE)]
-    wanted = int(milli.min())
-    if len(open_) < 2 or wanted > int(np.partition(open_, -2)[-2:].sum()):
-        return None
-    parts = _parts(free, tasks, max(wanted - int(open_.max()), 1), terms)
-    if parts is None:
-        return None
-    wanted_there = milli[parts.row, parts.slot]
-    first = parts.some(wanted_there <= WHOLE)
-    if not first.entries:
-        return None
-    cost = _costs(first, parts, free, milli[first.row, first.slot], dict(needs.request))
-    x, y = divmod(int(cost.argmin()), cost.shape[1])
-    return (first.entries[x], parts.entries[y]) if cost[x, y] <= terms.most else None
+class Rings:
+    """The steps there are in one state of the nodes."""
 
+    def __init__(
+        self, free: Free, tasks: Sequence[Mapping[str, TaskEntry]], movable: Callable[[TaskEntry], bool]
+    ) -> None:
+        self._free = free
+        self._hosts = _hosts(free, tasks, movable)
+        if self._hosts is not None:
+            self._prepare(self._hosts)
 
-def _parts(free: Free, tasks: Sequence[Mapping[str, TaskEntry]], least: int, terms: Wanted) -> _Parts | None:
-    """The pods that could change places: parts of cards with gaps of at least ``least``."""
-    parted = free.cards < WHOLE
-    gaps = (free.cards >= least) & parted
-    models, sizes = free.kinds.model, free.kinds.memory_mib
-    alike: dict[tuple[int, ...], TaskEntry] = {}
-    for row in np.flatnonzero(gaps.any(axis=1)).tolist():
-        for entry in tasks[row].values():
-            if len(entry.devices) != 1 or entry.devices[0].milli >= min(WHOLE, terms.most):
+    def _prepare(self, hosts: _Hosts) -> None:
+        kinds = hosts.classes
+        number = len(kinds)
+        self._size = np.array([e.devices[0].milli for e in kinds] + [0], dtype=np.int64)
+        self._cpu = np.array([asks(e, "cpu") for e in kinds] + [0], dtype=np.int64)
+        self._memory = np.array([asks(e, "memory") for e in kinds] + [0], dtype=np.int64)
+        self._taken = np.zeros((number + 1, len(hosts.entries)), dtype=np.int64)
+        """What a pod of a class would take of a host's card; nothing in the last row: nobody."""
+        self._step = np.full((number + 1, number + 1), FAR)
+        """What a pod of the class in whose place one of the other comes has of cards: the cost of a step."""
+        self._at = np.full((number + 1, number + 1), -1, dtype=np.int64)
+        """By which host."""
+        free = self._free
+        for kind, entry in enumerate(kinds):
+            milli = free.milli(entry)
+            if milli is None:
                 continue
-            slot = entry.devices[0].index
-            if not gaps[row, slot]:
+            self._taken[kind] = milli[hosts.row, hosts.slot]
+            if bool(free.fits(entry).any()):
+                self._step[kind, number] = 0.0
+            beside = hosts.gap + hosts.here - self._taken[kind]
+            good = (beside >= 0) & (hosts.here <= self._size[kind])
+            good &= free.cpu[hosts.row] + hosts.cpu >= self._cpu[kind]
+            good &= free.memory[hosts.row] + hosts.memory >= self._memory[kind]
+            left = np.where(good, beside, np.iinfo(np.int64).max)
+            least = np.minimum.reduceat(left, hosts.firsts[:-1])
+            for other in np.flatnonzero(least <= WHOLE).tolist():
+                if other != kind:
+                    first, end = hosts.firsts[other], hosts.firsts[other + 1]
+                    self._step[kind, other] = self._size[other]
+                    self._at[kind, other] = first + int(left[first:end].argmin())
+        self._cost, self._via = _chained(self._step)
+
+    def best(self, needs: Needs, milli: IntArray, most: int) -> Sequence[TaskEntry]:
+        """The pods that move so that one with one card finds room, at most ``most`` milli of them; in the order in
+        which they go, those of its card first. Empty if there are none. ``milli``: what the pod takes of each card,
+        nodes × slots."""
+        hosts = self._hosts
+        if hosts is None:
+            return ()
+        asked = dict(needs.request)
+        lack = milli[hosts.row, hosts.slot] - hosts.gap
+        cpu = asked.get("cpu", 0) - self._free.cpu[hosts.row]
+        memory = asked.get("memory", 0) - self._free.memory[hosts.row]
+        usable = milli[hosts.row, hosts.slot] <= WHOLE
+        cost = self._cost[hosts.number] + hosts.here[:, None]
+        good = usable[:, None] & (self._taken.T <= WHOLE)
+        good &= (hosts.here - lack)[:, None] >= self._taken.T
+        good &= (hosts.cpu - cpu)[:, None] >= self._cpu
+        good &= (hosts.memory - memory)[:, None] >= self._memory
+        cost = np.where(good, cost, FAR)
+        found = next(self._singles(cost, most), ())
+        if found:
+            most = sum(e.devices[0].milli for e in found) - 1
+        return next(self._doubles(hosts, (lack, cpu, memory), usable, most), found)
+
+    def _singles(self, cost: FloatArray, most: int) -> Iterator[Sequence[TaskEntry]]:
+        for _ in range(TRIES):
+            x, last = divmod(int(cost.argmin()), cost.shape[1])
+            if cost[x, last] > most:
+                return
+            found = self._movers([(x, last)])
+            if found:
+                yield found
+            cost[x, last] = FAR
+
+    def _doubles(
+        self, hosts: _Hosts, short: tuple[IntArray, IntArray, IntArray], usable: BoolArray, most: int
+    ) -> Iterator[Sequence[TaskEntry]]:
+        """Two rings for two parts of one card."""
+        lack, cpu, memory = short
+        reach = np.where(self._cost < FAR, self._size[:-1, None] - self._size[None, :], 0).max(axis=1)
+        on: dict[tuple[int, int], list[int]] = {}
+        for at in np.flatnonzero(usable & (lack > 0)).tolist():
+            on.setdefault((int(hosts.row[at]), int(hosts.slot[at])), []).append(at)
+        alike: dict[tuple[int, ...], tuple[int, int, int]] = {}
+        for there in on.values():
+            for i, x in enumerate(there):
+                for y in there[i + 1 :]:
+                    spare = int(reach[hosts.number[x]] + reach[hosts.number[y]] - lack[x])
+                    if spare < 0 or hosts.here[x] + hosts.here[y] > most:
+                        continue
+                    key = (int(hosts.number[x]), int(hosts.number[y]), int(lack[x]))
+                    if key not in alike or cpu[x] < cpu[alike[key][1]]:
+                        alike[key] = (spare, x, y)
+        best: Sequence[TaskEntry] = ()
+        for _, x, y in sorted(alike.values(), reverse=True)[:PAIRS]:
+            first, second = int(hosts.number[x]), int(hosts.number[y])
+            both = (self._cost[first][:, None] + self._cost[second][None, :]) + hosts.here[x] + hosts.here[y]
+            good = both <= most
+            if not good.any():
                 continue
-            kind = (
-                entry.cls.number,
-                int(free.cards[row, slot]),
-                int(models[row, slot]),
-                int(sizes[row, slot]),
+            come = self._taken[:, x]
+            good &= (hosts.here[x] + hosts.here[y] - lack[x]) >= come[:, None] + come[None, :]
+            good &= hosts.cpu[x] + hosts.cpu[y] - cpu[x] >= self._cpu[:, None] + self._cpu[None, :]
+            good &= (
+                hosts.memory[x] + hosts.memory[y] - memory[x] >= self._memory[:, None] + self._memory[None, :]
             )
-            known = alike.get(kind)
-            if (known is None or free.cpu[row] > free.cpu[known.row]) and terms.movable(entry):
-                alike[kind] = entry
-    found = list(alike.values())
+            both = np.where(good, both, FAR)
+            for _ in range(TRIES):
+                one, two = divmod(int(both.argmin()), both.shape[1])
+                if both[one, two] > most:
+                    break
+                found = self._movers([(x, one), (y, two)])
+                if found:
+                    best, most = found, int(both[one, two]) - 1
+                    break
+                both[one, two] = FAR
+        if best:
+            yield best
+
+    def _movers(self, ends: Sequence[tuple[int, int]]) -> Sequence[TaskEntry]:
+        """The pods of these rings; empty if a card serves twice."""
+        hosts = self._hosts
+        if hosts is None:
+            return ()
+        firsts = [x for x, _ in ends]
+        later: list[int] = []
+        for x, last in ends:
+            kind = int(hosts.number[x])
+            if kind == last:
+                return ()
+            for step in self._path(kind, last):
+                if step != len(self._size) - 1:
+                    later.append(int(self._at[kind, step]))
+                kind = step
+        cards = {(int(hosts.row[at]), int(hosts.slot[at])) for at in (*firsts[:1], *later)}
+        if len(cards) != 1 + len(later):
+            return ()
+        return [hosts.entries[at] for at in (*firsts, *later)]
+
+    def _path(self, kind: int, last: int) -> list[int]:
+        found: list[int] = []
+        for via in self._via:
+            between = int(via[kind, last])
+            if between < 0:
+                continue
+            found.insert(0, last)
+            last = between
+        return [last, *found]
+
+
+def _chained(step: FloatArray) -> tuple[FloatArray, list[IntArray]]:
+    """The cost of the cheapest chains of up to :data:`STEPS` steps, and what each of the last steps comes from, the
+    longest first; -1: there is no such step."""
+    cost = step[:-1].copy()
+    vias: list[IntArray] = []
+    for _ in range(STEPS - 1):
+        through = np.full_like(cost, FAR)
+        via = np.full(cost.shape, -1, dtype=np.int64)
+        for middle in range(cost.shape[0]):
+            longer = cost[:, middle, None] + step[middle][None, :]
+            better = longer < through
+            through[better] = longer[better]
+            via[better] = middle
+        worse = through >= cost
+        via[worse] = -1
+        vias.insert(0, via)
+        cost = np.minimum(cost, through)
+    return cost, vias
+
+
+def _hosts(
+    free: Free, tasks: Sequence[Mapping[str, TaskEntry]], movable: Callable[[TaskEntry], bool]
+) -> _Hosts | None:
+    parted = (free.cards < WHOLE) & free.kinds.exists
+    found: list[TaskEntry] = []
+    for row in np.flatnonzero(parted.any(axis=1)).tolist():
+        found += [
+            entry
+            for entry in tasks[row].values()
+            if len(entry.devices) == 1 and entry.devices[0].milli < WHOLE and movable(entry)
+        ]
     if len(found) < 2:
         return None
+    found.sort(key=lambda entry: (entry.cls.number, entry.key))
+    firsts = [at for at, e in enumerate(found) if not at or found[at - 1].cls.number != e.cls.number]
+    number = np.repeat(np.arange(len(firsts)), np.diff([*firsts, len(found)]))
 
-    def of(values: list[int]) -> IntArray:
+    def of(values: Sequence[int]) -> IntArray:
         return np.array(values, dtype=np.int64)
 
     row_, slot_ = of([e.row for e in found]), of([e.devices[0].index for e in found])
-    return _Parts(
+    return _Hosts(
         found,
+        [*firsts, len(found)],
+        number,
         row_,
         slot_,
         of([e.devices[0].milli for e in found]),
+        free.cards[row_, slot_],
         of([asks(e, "cpu") for e in found]),
         of([asks(e, "memory") for e in found]),
-        free.cards[row_, slot_],
     )
-
-
-def _costs(x: _Parts, y: _Parts, free: Free, wanted: IntArray, asked: dict[str, int]) -> IntArray:
-    """What each exchange moves; :data:`NEVER` where it makes no room."""
-    of_x, of_y = np.s_[:, None], np.s_[None, :]
-    same = x.row[of_x] == y.row[of_y]
-    good = ~(same & (x.slot[of_x] == y.slot[of_y]))
-    good &= x.at_places_of(y, free) <= (y.gap + y.here)[of_y]
-    good &= wanted[of_x] + y.at_places_of(x, free).T <= (x.gap + x.here)[of_x]
-    for name, amounts_x, amounts_y, left in (
-        ("cpu", x.cpu, y.cpu, free.cpu),
-        ("memory", x.memory, y.memory, free.memory),
-    ):
-        more = amounts_x[of_x] - amounts_y[of_y]
-        alone = (left[x.row][of_x] + more >= asked.get(name, 0)) & (left[y.row][of_y] >= more)
-        good &= np.where(same, left[x.row][of_x] >= asked.get(name, 0), alone)
-    return np.where(good, x.here[of_x] + y.here[of_y], NEVER)
