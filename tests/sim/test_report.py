@@ -51,6 +51,11 @@ def test_means_over_columns_are_the_mean_over_time(drawn: list[tuple[float, floa
     assert found.idle_while_waiting_gpus.mean() == pytest.approx(idle / max(whole, 1.0), rel=1e-6, abs=1e-6)
 
 
+def test_cards_of_nodes_that_are_away_are_drawn_as_idle_nowhere() -> None:
+    moments = [Moment(0.0, 8, 1, 8, 24.0), Moment(100.0, 8, 1, 8, 24.0)]
+    assert of(Outcome([], [], moments, capacity_gpus=64)).idle_while_waiting_gpus.max() == pytest.approx(32.0)
+
+
 @given(st.lists(st.floats(0, 1e7), max_size=900))
 def test_distributions_keep_the_ends_and_ascend(values: list[float]) -> None:
     found = distribution(values)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windlass.sim.metrics import Metrics, completion_seconds, queue_seconds
-from windlass.sim.outcome import Outcome, Span
+from windlass.sim.outcome import Moment, Outcome, Span
 
 COLUMNS = 720
 POINTS = 400
@@ -77,8 +77,8 @@ def study(metrics: Metrics, outcome: Outcome) -> Study:
     begin = times[0] if times else 0.0
     end = max([span.end for span in outcome.spans] + times[-1:], default=begin)
     edges = np.linspace(begin, max(end, begin + 1.0), COLUMNS + 1)
-    moments = np.array(outcome.moments or [(begin, 0.0, 0, 0.0)], dtype=np.float64)
-    idle = np.where(moments[:, 2] > 0, outcome.capacity_gpus - moments[:, 1], 0.0)
+    moments = np.array(outcome.moments or [Moment(begin, 0.0, 0, 0.0)], dtype=np.float64)
+    idle = np.where(moments[:, 2] > 0, outcome.capacity_gpus - moments[:, 4] - moments[:, 1], 0.0)
     queues, index = _queues(outcome)
     done = [ended for ended in outcome.jobs if ended.ended is not None]
     return Study(
