@@ -3,8 +3,8 @@
 The service runs on a fake API with a clock that this test moves from one moment of the trace to the next: jobs come as
 PodGroups with pods, pods that are bound run at once, and end when the trace says so; a pod that is evicted is made anew
 at once, and what its job has done is kept. What is compared: who starts, and starts again, in which order and when, and
-on how many nodes with how many pods on each: with gangs, with each kind of backfill, with priorities and preemption,
-with queues that reclaim what they are due, and with jobs that share time.
+on how many nodes with how many pods on each: with gangs, with each kind of backfill, with queues, with priorities and
+preemption, with queues that reclaim what they are due, and with jobs that share time.
 """
 
 from __future__ import annotations
@@ -262,6 +262,22 @@ UNRESERVED = SchedulerConfig(configurations={"backfill": {"reservations": "none"
 DUE: Terms = {"a": {"deserved": 16}, "b": {"deserved": 16}}
 
 
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+async def test_so_they_do_where_room_is_kept_for_jobs_of_several_queues(backfill: str) -> None:
+    """To the second: promises hold, also where the order of queues is not that of age."""
+    config = SchedulerConfig(
+        actions=("allocate",), configurations={"backfill": {"reservations": backfill, "learned": "false"}}
+    )
+    unreserved = replace(config, configurations={"backfill": {"reservations": "none"}})
+    kept = 0
+    for seed in (1, 2):
+        jobs = of_two_queues(trace(seed, 18), Random(seed))
+        expected = simulated(jobs, config, DUE)
+        assert await lived(FakeClock(), jobs, config, DUE) == expected, seed
+        kept += expected != simulated(jobs, unreserved, DUE)
+    assert kept, "somebody waited for the room that was kept"
+
+
 @pytest.mark.parametrize(
     ("made", "config", "terms"),
     [(urgent, SchedulerConfig(), None), (of_two_queues, UNRESERVED, DUE), (sharing, UNRESERVED, None)],
@@ -272,8 +288,8 @@ async def test_so_they_do_where_some_are_evicted(
 ) -> None:
     """A claim that found nobody to evict is made again after a pause of up to eight seconds, which begins at another
     moment where events come one by one. Where two such claims compete, who is first may differ, and all that follows:
-    of six traces that is borne of one. Reservations are left out where the order of queues is not that of age: whether
-    one has come true to the second decides there."""
+    of six traces that is borne of one. Reservations are left out where queues reclaim: such a pause then decides whose
+    room is kept, and so who passes."""
     differ: list[int] = []
     stops = 0
     for seed in range(1, 7):
