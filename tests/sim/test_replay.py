@@ -210,7 +210,7 @@ def test_every_job_ends_once_and_the_books_add_up(policy: str, found: list[tuple
         assert ended.started is not None
         assert ended.started >= ended.job.submit_seconds
         assert ran[index] == pytest.approx(ended.job.gpu_seconds + ended.lost_gpu_seconds)
-    assert outcome.moments[-1][1:] == (0.0, 0, 0.0)
+    assert outcome.moments[-1][1:] == (0.0, 0, 0.0, 0.0)
     _nobody_has_more_than_there_is(outcome, each=1 if policy == "kube1" else 8)
 
 
