@@ -174,33 +174,9 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
     spec = group.group
     if spec is None or group.queue is None:
         raise ValueError(f"group {group.key} cannot wait anywhere")
-    name, runs = group.queue.name, step.runs
-    if step.alone and not (group.promises or group.near):
-        number = runs[0].cls.number
-        if group.shares:
-            return (
-                name,
-                spec.dialect.value,
-                spec.priority,
-                spec.preemptible,
-                spec.min_member,
-                step.extra,
-                step.members,
-                "shares",
-                number,
-            )
-        return (
-            name,
-            spec.dialect.value,
-            spec.priority,
-            spec.preemptible,
-            spec.min_member,
-            step.extra,
-            step.members,
-            number,
-        )
+    runs = step.runs
     standing = (
-        name,
+        group.queue.name,
         spec.dialect.value,
         spec.priority,
         spec.preemptible,
@@ -208,6 +184,9 @@ def signature_of(group: GroupEntry, step: Step) -> Signature:
         step.extra,
         step.members,
     )
+    if step.alone and not (group.promises or group.near):
+        number = runs[0].cls.number
+        return (*standing, "shares", number) if group.shares else (*standing, number)
     if group.shares:
         standing = (*standing, "shares")  # the first of those that share time may claim room
     if group.promises:
