@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kubeobjects import node, pod
 
 from windlass.api.views import (
+    Pod,
     decode_claim,
     decode_node,
     decode_pod,
@@ -252,6 +253,12 @@ def _object(kind: str, name: str, how: str) -> Any:
     return decode_storage_class(msgspec.json.encode(made))
 
 
+def _with_claim(i: int) -> Pod:
+    """Pod ``pi``, which uses the claim ``ci``."""
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{i}"}}]
+    return decode_pod(msgspec.json.encode(pod(f"p{i}", volumes=volumes)))
+
+
 @given(_CHANGES)
 @settings(max_examples=60, deadline=None)
 def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[tuple[str, str, str]]) -> None:
@@ -261,8 +268,7 @@ def test_whatever_changes_pods_are_told_as_if_all_were_read_anew(changes: list[t
         made = ClusterModel(["windlass"])
         made.storage_is_served()
         for i in range(3):
-            volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{i}"}}]
-            made.upsert_pod(decode_pod(msgspec.json.encode(pod(f"p{i}", volumes=volumes))))
+            made.upsert_pod(_with_claim(i))
         return made
 
     def needs_in(one: ClusterModel) -> dict[str, Any]:
@@ -291,8 +297,7 @@ def test_news_of_a_volume_are_news_for_those_whom_it_may_serve() -> None:
     made = ClusterModel(["windlass"])
     made.storage_is_served()
     for i in range(50):
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": f"c{i}"}}]
-        made.upsert_pod(decode_pod(msgspec.json.encode(pod(f"p{i}", volumes=volumes))))
+        made.upsert_pod(_with_claim(i))
         made.upsert_storage(_object("claim", f"c{i}", f"v{i}"))
     made.take()
     made.upsert_storage(_object("volume", "v7", "n1"))

@@ -71,8 +71,7 @@ class JobRun:
     ``left``: seconds of work at speed 1 that it still has, true as of ``since``; ``rate``: at which of it, 0 while
     it does not run. ``warming``: seconds that come before work, the first ``restarting`` of them those of a restart.
     ``epoch``: counts its plans, older ends are void. ``tries``: counts the incarnations of its pods; ``stops``: how
-    often it had to stop; ``vain``: how often in a row a node took
-    it when it had saved no more than the time before.
+    often it had to stop; ``vain``: how often in a row a node took it when it had saved no more than the time before.
     """
 
     __slots__ = (
