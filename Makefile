@@ -1,4 +1,4 @@
-# Everything sets itself up: a virtual environment in .venv, and for the tests whatever tools/setup.sh
+# Everything sets itself up: a virtual environment in .venv, and for the tests whatever tools/test.sh
 # finds missing. Nothing is written outside this folder but a cache of built tools
 # ($XDG_CACHE_HOME/windlass).
 .DEFAULT_GOAL := help
