@@ -505,3 +505,141 @@ def test_news_of_a_claim_are_news_for_its_own_pods_alone() -> None:
     for key in list(world.model.pods):
         world.model.remove_pod(key)
     assert (world.model.claims.users, world.model.claims._owners) == ({}, {})
+
+
+def test_the_drivers_are_told_what_class_and_claim_say() -> None:
+    """As kube-scheduler copies it: a driver reads nothing but the allocation."""
+    opaque = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": {"strategy": "MPS"}}}}
+    other = {"opaque": {"driver": "gpu.nvidia.com", "parameters": {"channel": 7}}}
+    made = {**NVIDIA, "spec": {**NVIDIA["spec"], "config": [opaque]}}
+    first = {
+        "name": "b",
+        "firstAvailable": [
+            {"name": "none", "deviceClassName": "none"},
+            {"name": "one", "deviceClassName": "gpu.nvidia.com"},
+        ],
+    }
+    config = [
+        {**other},
+        {"requests": ["a"], **other},
+        {"requests": ["b/one"], **other},
+        {"requests": ["b/none"], **other},
+    ]
+    world = World(
+        ("class", made),
+        ("node", gpu_node("n")),
+        ("claim", claim("c", exactly("a"), first, config=config)),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs()
+    shares = (DeviceShare(0, GPU), DeviceShare(1, GPU))
+    write, _ = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n", shares))
+    status: Any = write.body["status"]
+    devices = status["allocation"]["devices"]
+    assert [one["request"] for one in devices["results"]] == ["a", "b/one"]
+    assert devices["config"] == [
+        {"source": "FromClass", "requests": ["a", "b/one"], **opaque},
+        {"source": "FromClaim", **other},
+        {"source": "FromClaim", "requests": ["a"], **other},
+        {"source": "FromClaim", "requests": ["b/one"], **other},
+    ]
+
+
+def test_what_a_request_tolerates_stands_with_its_devices() -> None:
+    """Whoever evicts pods from devices that become tainted goes by it."""
+    tolerations = [{"key": "example.com/slow", "operator": "Exists"}]
+    world = World(
+        ("node", gpu_node("n")),
+        ("claim", claim("c", exactly(tolerations=tolerations))),
+        ("pod", claimer(claim="c")),
+    )
+    assert world.needs()
+    bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
+    status: Any = world.model.claim_writes(bind)[0].body["status"]
+    assert status["allocation"]["devices"]["results"][0]["tolerations"] == tolerations
+
+
+def test_a_claim_that_asks_for_nothing_is_allocated_too() -> None:
+    """A kubelet starts no pod whose claim has no allocation."""
+    world = World(("node", gpu_node("n")), ("claim", claim("c")), ("pod", claimer(claim="c")))
+    assert world.needs().devices == ()
+    write, kept = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n"))
+    status: Any = write.body["status"]
+    assert status["allocation"]["devices"] == {"results": []}
+    assert kept.body["metadata"]
+
+
+def allocated(name: str, result: dict[str, Any], user: str, **fields: Any) -> dict[str, Any]:
+    """As another scheduler has allocated it."""
+    made = claim(name, exactly(**fields))
+    made["status"] = {
+        "allocation": {"devices": {"results": [result]}},
+        "reservedFor": [{"resource": "pods", "name": user, "uid": f"uid-default-{user}"}],
+    }
+    return made
+
+
+def test_who_looks_at_devices_for_administration_holds_none() -> None:
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated("c", {**result, "adminAccess": True}, "monitor", adminAccess=True)),
+        ("claim", allocated("d", {**result, "device": "gpu-0"}, "user")),
+        ("pod", claimer("monitor", claim="c", node="n", scheduler="default-scheduler")),
+        ("pod", claimer("user", claim="d", node="n", scheduler="default-scheduler")),
+    )
+    tasks = world.tasks()
+    assert tasks["default/user"].devices == (0,)
+    assert tasks["default/monitor"].devices == ()
+    assert tasks["default/monitor"].needs.devices == ()
+
+
+def test_devices_that_kube_scheduler_gave_for_an_amount_are_held() -> None:
+    """``extendedResourceName`` of a class: the claim is named in the pod's status alone, and no amount is held."""
+    result = {"request": "container-0-request-0", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    user = pod("user", requests={"cpu": "1", GPU: "1"}, node="n", scheduler="default-scheduler")
+    user["status"]["extendedResourceClaimStatus"] = {
+        "resourceClaimName": "user-extended",
+        "requestMappings": [
+            {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-0"}
+        ],
+    }
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("claim", allocated("user-extended", result, "user")),
+        ("pod", user),
+    )
+    task = world.tasks()["default/user"]
+    assert task.devices == (1,)
+    resource = "gpu.nvidia.com/accelerator"
+    assert task.needs.devices == (DeviceNeed(resource, 1, milli=1000),)
+    assert dict(task.needs.node_request) == {"cpu": 1000}
+    assert dict(task.needs.request) == {"cpu": 1000, GPU: 1000}
+
+
+def test_a_kubelet_gives_claims_what_a_driver_lists_and_nothing_else() -> None:
+    """A cluster on its way from device plug-ins to drivers has nodes of both: the plug-in's cards are no driver's."""
+    by_plugin = gpu_node("old")
+    by_plugin["status"]["nodeInfo"] = {"kubeletVersion": "v1.36.3"}
+    world = World(("node", by_plugin), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert "that a driver lists in ResourceSlices" in world.told()
+    world.add("node", node("new", gpus=0)).add("slice", resource_slice("new", listed("gpu-0")))
+    assert world.needs().devices == (DeviceNeed("gpu.nvidia.com/accelerator", 1, milli=1000),)
+
+
+def test_an_agents_cards_serve_claims() -> None:
+    own = gpu_node("n")
+    own["status"]["nodeInfo"] = {"kubeletVersion": "v1.35.0+windlass"}
+    world = World(("node", own), ("claim", claim("c", exactly())), ("pod", claimer(claim="c")))
+    assert world.needs().devices == (DeviceNeed(GPU, 1, milli=1000),)
+
+
+def test_devices_that_are_attached_after_the_choice_are_left_out() -> None:
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("a"), listed("far", bindingConditions=["example.com/there"]))),
+    )
+    (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+    assert [card.uuid for card in found.devices] == ["gpu.nvidia.com/n/a"]

@@ -7,7 +7,9 @@ from typing import Any
 
 from windlass.api import annotations
 
-KUBELET_VERSION = "v1.36.0+windlass"
+AGENT_SUFFIX = "+windlass"
+KUBELET_VERSION = f"v1.36.0{AGENT_SUFFIX}"
+"""What an agent reports as its version, and a simulated node."""
 MAX_PODS = 250
 _NODE_INFO = {
     "architecture": "amd64",

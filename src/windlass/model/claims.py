@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,6 +33,7 @@ from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device
 
 Requests = tuple[views.ClaimRequest, ...]
+Json = dict[str, Any]
 Value = TypeVar("Value")
 Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
 
@@ -257,7 +258,7 @@ class ClaimBook:
 
     def _option(self, option: views.DeviceRequest) -> tuple[DeviceNeed | None, str]:
         """What one way to serve a request needs, or why it cannot be."""
-        key = msgspec.structs.replace(option, name="")
+        key = msgspec.structs.replace(option, name="", tolerations=())
         found = self._served.get(key)
         if found is None:
             found = self._served[key] = self._serve(option)
@@ -275,7 +276,10 @@ class ClaimBook:
         if why:
             return None, why
         if not matched:
-            return None, f"no device of the cluster is of class {option.device_class} and meets the selectors"
+            return None, (
+                f"no device of the cluster is of class {option.device_class} and meets the selectors (kubelets give "
+                "devices that a driver lists in ResourceSlices)"
+            )
         count = option.count
         if option.mode == ALL:
             numbers = self.shelf.per_node(matched)
@@ -298,34 +302,57 @@ class ClaimBook:
         node: str,
         devices: Sequence[tuple[str, int]],
         pods: Mapping[str, views.Pod],
-    ) -> Iterator[tuple[views.DeviceClaim, list[dict[str, str]]]]:
-        """The claims of a pod that is about to be bound, and the devices that each gets (none for one that
+    ) -> Iterator[tuple[views.DeviceClaim, Json]]:
+        """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
         another pod carries). ``devices``: resource and index of its cards, in the order of :meth:`asked`."""
         left = list(devices)
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             if claim is None:
                 continue
-            results: list[dict[str, str]] = []
             carrier = self._carrier(pod, reference, pods)
-            if carrier is None or carrier.key == pod.key:
-                for request in claim.requests:
-                    name, count = self._chosen(request)
-                    own, left = left[:count], left[count:]
-                    results += [self._result(name, node, *card) for card in own]
-            yield claim, results
+            if carrier is not None and carrier.key != pod.key:
+                yield claim, {}
+                continue
+            served = [self._chosen(request) for request in claim.requests]
+            results: list[Json] = []
+            for option, count in served:
+                own, left = left[:count], left[count:]
+                results += [self._result(option, node, *card) for card in own]
+            config = self._config(claim, [option for option, _ in served])
+            yield claim, {"results": results, **({"config": config} if config else {})}
 
-    def _chosen(self, request: views.ClaimRequest) -> tuple[str, int]:
-        """The alternative of a request that was served: its name and how many devices."""
+    def _chosen(self, request: views.ClaimRequest) -> tuple[views.DeviceRequest, int]:
+        """The alternative of a request that was served, and how many devices."""
         for option in request.options:
             need, _ = self._option(option)
             if need is not None:
-                return option.name, need.count
-        return request.name, 0
+                return option, need.count
+        return views.DeviceRequest(request.name, ""), 0
 
-    def _result(self, request: str, node: str, resource: str, index: int) -> dict[str, str]:
+    def _result(self, option: views.DeviceRequest, node: str, resource: str, index: int) -> Json:
         driver, pool, device = self.shelf.name_of(node, resource, index)
-        return {"request": request, "driver": driver, "pool": pool, "device": device}
+        result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
+        return result | ({"tolerations": [*option.tolerations]} if option.tolerations else {})
+
+    def _config(self, claim: views.DeviceClaim, served: Sequence[views.DeviceRequest]) -> list[Json]:
+        """What the drivers are told, as kube-scheduler copies it: of each class once, with the requests that it
+        serves; then of the claim whatever concerns one of the requests, or the alternative that was taken."""
+        of_class: dict[str, list[str]] = {}
+        for option in served:
+            of_class.setdefault(option.device_class, []).append(option.name)
+        found: list[Json] = []
+        for name, requests in of_class.items():
+            known = self.classes.get(name)
+            told = known.config if known is not None else ()
+            found += [{**one.body, "source": "FromClass", "requests": requests} for one in told]
+        names = {name for option in served for name in (option.name, option.name.partition("/")[0])}
+        for one in claim.config:
+            if not one.requests:
+                found.append({**one.body, "source": "FromClaim"})
+            elif not names.isdisjoint(one.requests):
+                found.append({**one.body, "source": "FromClaim", "requests": [*one.requests]})
+        return found
 
     def cards_of(self, node: str) -> tuple[Device, ...]:
         """The devices that slices list for a node."""
@@ -357,10 +384,10 @@ def writes_for(
     from being deleted under it."""
     cards = [(share.resource, share.index) for share in bind.devices]
     writes = []
-    for claim, results in book.allocation(pod, bind.node, cards, pods):
+    for claim, devices in book.allocation(pod, bind.node, cards, pods):
         version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}
         consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
-        if not results:
+        if not devices:
             if pod.uid not in claim.reserved:
                 status: dict[str, object] = {"reservedFor": [*claim.consumers, consumer]}
                 writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
@@ -371,7 +398,7 @@ def writes_for(
             version = {}
         field = {"key": "metadata.name", "operator": "In", "values": [bind.node]}
         allocation = {
-            "devices": {"results": results},
+            "devices": devices,
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
         }
         status = {"allocation": allocation, "reservedFor": [consumer]}

@@ -479,11 +479,13 @@ class Translation(Grouping):
         return devices.Context(words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids)
 
     def _tell_kinds(self) -> None:
-        """Claims choose among the cards that nodes tell of; nobody else needs them by kind."""
+        """Claims choose among the cards that nodes tell of; nobody else needs them by kind. A kubelet gives cards to
+        claims by a driver alone, which lists them."""
         changed = False
         for name in self._swap("_kinds_stale"):
-            node = self._sent_nodes.get(name)
-            told = () if node is None or self.claims.cards_of(name) else node.devices
+            node, view = self._sent_nodes.get(name), self.nodes.get(name)
+            driven = (view is not None and view.kubelet) or self.claims.cards_of(name)
+            told = () if node is None or driven else node.devices
             plain = (one for one in told if one.mode is not CardMode.SLICED)
             changed = self.claims.learn(name, kinds_of(plain)) or changed
         if changed:

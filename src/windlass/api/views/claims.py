@@ -23,6 +23,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
     unserved: tuple[str, ...] = ()
     """Fields that say something nobody here carries out, by name."""
+    tolerations: tuple[dict[str, Any], ...] = ()
+    """As written: whoever evicts from tainted devices goes by those of the allocation."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, gc=False):
@@ -32,8 +34,16 @@ class ClaimRequest(msgspec.Struct, frozen=True, gc=False):
     options: tuple[DeviceRequest, ...]
 
 
+class DeviceConfig(msgspec.Struct, frozen=True, gc=False):
+    """What a class or a claim tells the driver of ``requests`` (empty: of all of them). ``body``: as written, without
+    that list."""
+
+    body: Mapping[str, Any]
+    requests: tuple[str, ...] = ()
+
+
 class DeviceResult(msgspec.Struct, frozen=True, gc=False):
-    """A device that was allocated."""
+    """A device that was allocated, and is nobody else's."""
 
     request: str
     driver: str
@@ -67,6 +77,7 @@ class DeviceClaim(msgspec.Struct, gc=False):
     """``status.reservedFor`` as it is written."""
     problems: tuple[FieldError, ...] = ()
     finalizers: tuple[str, ...] = ()
+    config: tuple[DeviceConfig, ...] = ()
 
     @property
     def key(self) -> str:
@@ -90,8 +101,8 @@ class ClaimTemplate(msgspec.Struct, gc=False):
 class DeviceClass(msgspec.Struct, gc=False):
     name: str
     selectors: tuple[str, ...]
-    extended_resource: str
     problems: tuple[FieldError, ...]
+    config: tuple[DeviceConfig, ...] = ()
 
     @property
     def key(self) -> str:
@@ -109,7 +120,8 @@ class SliceDevice(msgspec.Struct, frozen=True, gc=False):
     capacity: tuple[tuple[str, str], ...] = ()
     tainted: bool = False
     partitioned: bool = False
-    """It takes counters that other devices take too, or may be allocated more than once: not served."""
+    """It takes counters that other devices take too, may be allocated more than once, or is there only after its
+    driver has attached it to a node that was chosen: not served."""
 
 
 class ResourceSlice(msgspec.Struct, gc=False):
@@ -145,6 +157,7 @@ class _RequestWire(msgspec.Struct, gc=False, rename="camel"):
     count: int | None = None
     admin_access: bool | None = None
     capacity: dict[str, Any] | None = None
+    tolerations: tuple[dict[str, Any], ...] | None = None
 
 
 class _WholeRequestWire(msgspec.Struct, gc=False, rename="camel"):
@@ -156,17 +169,19 @@ class _WholeRequestWire(msgspec.Struct, gc=False, rename="camel"):
 class _DevicesWire(msgspec.Struct, gc=False):
     requests: tuple[_WholeRequestWire, ...] | None = None
     constraints: tuple[dict[str, Any], ...] | None = None
+    config: tuple[dict[str, Any], ...] | None = None
 
 
 class _ClaimSpecWire(msgspec.Struct, gc=False):
     devices: _DevicesWire | None = None
 
 
-class _ResultWire(msgspec.Struct, gc=False):
+class _ResultWire(msgspec.Struct, gc=False, rename="camel"):
     request: str = ""
     driver: str = ""
     pool: str = ""
     device: str = ""
+    admin_access: bool | None = None
 
 
 class _ResultsWire(msgspec.Struct, gc=False):
@@ -202,7 +217,7 @@ class _TemplateSpecWire(msgspec.Struct, gc=False):
 
 class _ClassSpecWire(msgspec.Struct, gc=False, rename="camel"):
     selectors: tuple[_SelectorWire, ...] | None = None
-    extended_resource_name: str | None = None
+    config: tuple[dict[str, Any], ...] | None = None
 
 
 class _AttributeWire(msgspec.Struct, gc=False):
@@ -227,6 +242,7 @@ class _DeviceWire(msgspec.Struct, gc=False, rename="camel"):
     taints: tuple[_TaintWire, ...] | None = None
     consumes_counters: tuple[dict[str, Any], ...] | None = None
     allow_multiple_allocations: bool | None = None
+    binding_conditions: tuple[str, ...] | None = None
 
 
 class _PoolWire(msgspec.Struct, gc=False, rename="camel"):
@@ -272,11 +288,14 @@ def decode_device_claim(raw: bytes | msgspec.Raw) -> DeviceClaim:
         constraints=constraints,
         allocated=allocation is not None,
         nodes=_node_names(allocation),
-        results=tuple(DeviceResult(r.request, r.driver, r.pool, r.device) for r in results),
+        results=tuple(
+            DeviceResult(r.request, r.driver, r.pool, r.device) for r in results if not r.admin_access
+        ),
         reserved=tuple(str(consumer.get("uid", "")) for consumer in status.reserved_for or ()),
         consumers=status.reserved_for or (),
         problems=tuple(problems),
         finalizers=tuple(meta.finalizers or ()),
+        config=_config(spec.devices.config if spec.devices is not None else None),
     )
 
 
@@ -309,9 +328,7 @@ def decode_device_class(raw: bytes | msgspec.Raw) -> DeviceClass:
     whole = split(raw)
     meta = metadata(whole.metadata, problems)
     spec = part(_class_spec, whole.spec, "spec", _ClassSpecWire, problems)
-    return DeviceClass(
-        meta.name, _selectors(spec.selectors), intern(spec.extended_resource_name or ""), tuple(problems)
-    )
+    return DeviceClass(meta.name, _selectors(spec.selectors), tuple(problems), _config(spec.config))
 
 
 def decode_resource_slice(raw: bytes | msgspec.Raw) -> ResourceSlice:
@@ -356,7 +373,16 @@ def _request(name: str, wire: _RequestWire) -> DeviceRequest:
         mode=wire.allocation_mode or EXACT,
         count=1 if wire.count is None else wire.count,
         unserved=unserved,
+        tolerations=wire.tolerations or (),
     )
+
+
+def _config(wires: tuple[dict[str, Any], ...] | None) -> tuple[DeviceConfig, ...]:
+    found = []
+    for wire in wires or ():
+        body = {name: value for name, value in wire.items() if name != "requests"}
+        found.append(DeviceConfig(body, tuple(wire.get("requests") or ())))
+    return tuple(found)
 
 
 def _selectors(wires: tuple[_SelectorWire, ...] | None) -> tuple[str, ...]:
@@ -383,5 +409,7 @@ def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
         versions=tuple(sorted(versions)),
         capacity=tuple(sorted((n.removeprefix(f"{driver}/"), str(c.value)) for n, c in capacity.items())),
         tainted=any(taint.effect in ("NoSchedule", "NoExecute") for taint in wire.taints or ()),
-        partitioned=bool(wire.consumes_counters) or bool(wire.allow_multiple_allocations),
+        partitioned=bool(wire.consumes_counters)
+        or bool(wire.allow_multiple_allocations)
+        or bool(wire.binding_conditions),
     )

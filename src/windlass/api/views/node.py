@@ -8,6 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from windlass.api.errors import FieldError
+from windlass.api.nodes import AGENT_SUFFIX
 from windlass.api.views.wire import (
     EMPTY,
     Amounts,
@@ -51,6 +52,8 @@ class Node(msgspec.Struct, gc=False):
     problems: tuple[FieldError, ...]
     images: tuple[ImageView, ...] = ()
     """Those of its container images that its kubelet lists. One object for all nodes that have the same."""
+    kubelet: bool = False
+    """Whether a kubelet has reported for it: not an agent of Windlass, and not nobody."""
 
     @property
     def key(self) -> str:
@@ -74,7 +77,12 @@ class _ConditionWire(msgspec.Struct, gc=False):
     status: str = ""
 
 
-class _StatusWire(msgspec.Struct, gc=False):
+class _InfoWire(msgspec.Struct, gc=False, rename="camel"):
+    kubelet_version: str = ""
+
+
+class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
+    node_info: _InfoWire | None = None
     allocatable: Amounts | None = None
     capacity: Amounts | None = None
     conditions: list[_ConditionWire] | None = None
@@ -117,7 +125,12 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
         ready=intern(ready),
         problems=tuple(problems),
         images=_images(status.images),
+        kubelet=_by_kubelet(status.node_info),
     )
+
+
+def _by_kubelet(info: _InfoWire | None) -> bool:
+    return info is not None and bool(info.kubelet_version) and not info.kubelet_version.endswith(AGENT_SUFFIX)
 
 
 def _images(raw: msgspec.Raw) -> tuple[ImageView, ...]:

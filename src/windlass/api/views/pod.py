@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from windlass.api.annotations import RESERVES, VISIBLE_DEVICES
 from windlass.api.errors import FieldError
 from windlass.api.views.podshape import (
+    ClaimReference,
     ContainerWire,
     PodShape,
     PodSpecWire,
@@ -164,8 +166,18 @@ class _ClaimStatusWire(msgspec.Struct, gc=False, rename="camel"):
     resource_claim_name: str | None = None
 
 
+class _MappingWire(msgspec.Struct, gc=False, rename="camel"):
+    resource_name: str = ""
+
+
+class _ExtendedClaimWire(msgspec.Struct, gc=False, rename="camel"):
+    resource_claim_name: str = ""
+    request_mappings: list[_MappingWire] | None = None
+
+
 class _StatusWire(msgspec.Struct, gc=False, rename="camel"):
     resource_claim_statuses: list[_ClaimStatusWire] | None = None
+    extended_resource_claim_status: _ExtendedClaimWire | None = None
     phase: str | None = None
     reason: str | None = None
     start_time: str | None = None
@@ -210,6 +222,8 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
     containers = status.container_statuses or ()
     served = _served(spec, status) if containers else ()
     shape = shape_of(spec, served, _infeasible(status)) if served else shape_of(spec)
+    if status.extended_resource_claim_status is not None:
+        shape = _by_claim(shape, status.extended_resource_claim_status)
     waiting_reason, waiting_message, ready, disrupted = _conditions(status.conditions)
     notes = kept(meta.annotations)
     return Pod(
@@ -269,6 +283,22 @@ def _parts(raw: bytes | msgspec.Raw, problems: list[FieldError]) -> tuple[MetaWi
         spec = part(_spec_decoder, whole.spec, "spec", PodSpecWire, problems)
         return meta, spec, part(_status_decoder, whole.status, "status", _StatusWire, problems)
     return found.metadata, found.spec, found.status
+
+
+def _by_claim(shape: PodShape, status: _ExtendedClaimWire) -> PodShape:
+    """Of a pod whose amounts of a resource kube-scheduler has allocated as devices of a claim that it has made for it
+    (``extendedResourceName`` of a DeviceClass): it holds those devices, and nothing of that amount."""
+    served = {mapping.resource_name for mapping in status.request_mappings or ()}
+    left = [
+        replace(one, amounts=tuple(amount for amount in one.amounts if amount[0] not in served))
+        for one in shape.devices
+    ]
+    return msgspec.structs.replace(
+        shape,
+        request={name: units for name, units in shape.request.items() if name not in served},
+        devices=tuple(one for one in left if one.amounts),
+        claims=(*shape.claims, ClaimReference(status.resource_claim_name, status.resource_claim_name)),
+    )
 
 
 def _images(spec: PodSpecWire) -> tuple[str, ...]:

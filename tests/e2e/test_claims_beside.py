@@ -1,0 +1,154 @@
+"""Claims for devices on a real API server, beside kube-scheduler: what it writes of an allocation, what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from clusters import Cluster
+from liveparts import KubeScheduler
+from livescene import Json, Scene, eventually
+from realkube import RealKube, need
+
+from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
+KUBE_SCHEDULER = "default-scheduler"
+
+
+@pytest.fixture(scope="module")
+def kube_scheduler(real_kube: RealKube) -> Iterator[KubeScheduler]:
+    need(KubeScheduler.BINARY)
+    part = KubeScheduler(real_kube)
+    yield part
+    part.stop()
+
+
+@pytest.fixture
+async def scene(real_kube: RealKube, kube_scheduler: KubeScheduler) -> AsyncIterator[Scene]:
+    cluster = Cluster.of_real(real_kube)
+    made = Scene(cluster, cluster.new_namespace("claims"))
+    await made.make_queue()
+    yield made
+    await made.close()
+
+
+async def create(scene: Scene, resource: Resource, name: str, **fields: Any) -> None:
+    metadata: Json = {"name": name} | ({"namespace": scene.namespace} if resource.namespaced else {})
+    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
+    await scene.client.create(resource, obj)
+
+
+async def driver(scene: Scene, nodes: dict[str, int], **class_fields: Any) -> str:
+    """A driver that lists so many devices of each node, and the class of its devices, which has its name."""
+    name = f"gpu.{scene.namespace}.example.com"
+    selector = {"cel": {"expression": f"device.driver == '{name}'"}}
+    await create(scene, DEVICE_CLASSES, name, spec={"selectors": [selector], **class_fields})
+    for node, count in nodes.items():
+        spec = {
+            "driver": name,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{i}", "attributes": {"index": {"int": i}}} for i in range(count)],
+        }
+        await create(scene, RESOURCE_SLICES, f"{node}-{name}", spec=spec)
+    return name
+
+
+async def remove(scene: Scene, name: str, *nodes: str) -> None:
+    for node in nodes:
+        await scene.client.delete(RESOURCE_SLICES, f"{node}-{name}")
+    await scene.client.delete(DEVICE_CLASSES, name)
+
+
+async def allocation(scene: Scene, pod: str) -> Json:
+    """``status`` of the claim that was made for a pod, without what differs from one pod to the next."""
+    statuses = (await scene.pods())[pod]["status"]["resourceClaimStatuses"]
+    found = await scene.client.get(RESOURCE_CLAIMS, statuses[0]["resourceClaimName"], scene.namespace)
+    status = found["status"]
+    assert [one["name"] for one in status["reservedFor"]] == [pod]
+    assert found["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    status["allocation"].pop("allocationTimestamp", None)
+    for one in status["allocation"]["devices"]["results"]:
+        one["device"] = ""
+    return status["allocation"]
+
+
+async def test_a_claim_is_allocated_as_kube_scheduler_does(scene: Scene) -> None:
+    """A driver reads nothing but the allocation: which devices, for which requests, and what it is told of them."""
+    node = await scene.node("a", 0)
+    told = {"opaque": {"driver": "x.example.com", "parameters": {"sharing": "MPS"}}}
+    name = await driver(scene, {node: 6}, config=[told])
+    none = [{"cel": {"expression": f"device.attributes['{name}'].index > 99"}}]
+    tolerations = [{"key": "slow", "operator": "Exists", "effect": "NoExecute"}]
+    other = {"opaque": {"driver": "x.example.com", "parameters": {"n": 1}}}
+    devices = {
+        "requests": [
+            {"name": "a", "exactly": {"deviceClassName": name, "count": 2, "tolerations": tolerations}},
+            {
+                "name": "b",
+                "firstAvailable": [
+                    {"name": "big", "deviceClassName": name, "selectors": none},
+                    {"name": "any", "deviceClassName": name},
+                ],
+            },
+        ],
+        "config": [{"requests": ["b/any"], **other}, {"requests": ["b/big"], **other}, other],
+    }
+    await create(scene, TEMPLATES, "t", spec={"spec": {"devices": devices}})
+    await scene.start()
+    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    for pod, scheduler in (("ours", ""), ("theirs", KUBE_SCHEDULER)):
+        await scene.pod(pod, gpus=0, scheduler=scheduler, resourceClaims=claims)
+
+    async def both() -> bool:
+        return len(await scene.bound()) == 2
+
+    await eventually(both, "both bound")
+    assert await allocation(scene, "ours") == await allocation(scene, "theirs")
+    await remove(scene, name, node)
+
+
+async def test_devices_that_kube_scheduler_gives_for_an_amount_are_not_given_again(scene: Scene) -> None:
+    """A class with ``extendedResourceName``: kube-scheduler makes the claim, and names it in the pod's status."""
+    node = await scene.node("a", 0)
+    amount = f"{scene.namespace}.example.com/gpu"
+    name = await driver(scene, {node: 2}, extendedResourceName=amount)
+    limits = {"limits": {amount: "1"}, "requests": {amount: "1"}}
+    await scene.pod(
+        "theirs",
+        gpus=0,
+        scheduler=KUBE_SCHEDULER,
+        containers=[{"name": "main", "image": "x", "resources": limits}],
+    )
+
+    async def bound() -> bool:
+        return "theirs" in await scene.bound()
+
+    await eventually(bound, "theirs bound")
+    request = {"name": "g", "exactly": {"deviceClassName": name}}
+    await create(scene, TEMPLATES, "t", spec={"spec": {"devices": {"requests": [request]}}})
+    service = await scene.start()
+    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    for pod in ("first", "second"):
+        await scene.pod(pod, gpus=0, resourceClaims=claims)
+
+    async def waits() -> bool:
+        told = {pod: service.explain(f"{scene.namespace}/pod:{pod}") for pod in ("first", "second")}
+        reasons = sorted(str(one.code) if one is not None else "" for one in told.values())
+        return len(await scene.bound()) == 2 and reasons == ["", "InsufficientResources"]
+
+    await eventually(waits, "one of two on the device that is left")
+    held = [
+        one["device"]
+        for claim in (await scene.client.list(RESOURCE_CLAIMS, scene.namespace)).items
+        for one in ((claim.get("status") or {}).get("allocation") or {"devices": {"results": []}})["devices"][
+            "results"
+        ]
+    ]
+    assert sorted(held) == ["gpu-0", "gpu-1"]
+    for pod in ("first", "second", "theirs"):
+        await scene.client.delete(PODS, pod, scene.namespace, grace_seconds=0)
+    await remove(scene, name, node)
