@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as altered
 
 from windlass.api.reasons import Reason
 from windlass.engine.decision import Decision
@@ -26,7 +27,17 @@ from windlass.engine.engine import Engine
 from windlass.plugins import registry
 from windlass.spi.configuration import PluginOption, SchedulerConfig, Tier
 from windlass.spi.nodes import NodeView
-from windlass.spi.objects import Dialect, Group, NamespaceQuota, Needs, Queue, QueueState, SubGroup, Task
+from windlass.spi.objects import (
+    Dialect,
+    Group,
+    NamespaceQuota,
+    Needs,
+    Queue,
+    QueueState,
+    SubGroup,
+    Task,
+    TaskState,
+)
 from windlass.spi.plugins import QueueView, Refusal, StepView
 from windlass.spi.tiers import Tiers
 from windlass.testing import Scene
@@ -613,6 +624,25 @@ def test_pods_leave_revocable_nodes_when_their_hours_are_over() -> None:
     assert len(decision.evictions) == 1
     scene.cycle(61)
     assert scene.where("job") == {}
+
+
+def test_no_more_leave_revocable_nodes_while_others_are_on_their_way_out() -> None:
+    """A pod needs longer to terminate than the policy waits between two looks."""
+    arguments = {"tdm.revocable-zone.rz": "10:00-11:00"}
+    scene = Scene(config=config("allocate shuffle", "priority gang | predicates tdm", tdm=arguments))
+    scene.node("n0", gpu=3, labels={"volcano.sh/revocable-zone": "rz"})
+    key, notes = f"{NAMESPACE}/job", {"volcano.sh/jdb-max-unavailable": "1"}
+    needs = Needs(request=((GPU, 1000),), namespace=NAMESPACE, dialect=Dialect.VOLCANO, revocable_zone="*")
+    scene.engine.apply([GroupUpserted(Group(key, uid=key, min_member=1, admitted=True, annotations=notes))])
+    pods = [Task(f"{key}-{n}", f"{key}-{n}", key, needs, index=n, node="n0") for n in range(3)]
+    for task in pods:
+        scene._enter(altered(task, state=TaskState.RUNNING))
+    (eviction,) = scene.engine.cycle(scene.now).evictions
+    leaving = next(task for task in pods if task.key == eviction.task)
+    scene.engine.apply([TaskUpserted(altered(leaving, state=TaskState.RELEASING))])
+    assert scene.engine.cycle(scene.now + 61).evictions == ()
+    scene.engine.apply([TaskUpserted(altered(leaving, state=TaskState.SUCCEEDED))])
+    assert len(scene.engine.cycle(scene.now + 122).evictions) == 1
 
 
 # ---------------------------------------------------------------------- always

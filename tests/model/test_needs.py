@@ -292,6 +292,8 @@ def test_what_annotations_say_about_nodes() -> None:
         return translate(marked)["default/a"].needs
 
     assert annotated(**{"revocable-zone": "*"}).revocable_zone == "*"
+    assert annotated(**{"revocable-zone": "rz1", "preemptable": "true"}).revocable_zone == ""
+    assert [annotated(preemptable=text).revocable_zone for text in ("true", "1", "no")] == ["*", "*", ""]
     strategy = {"resource-strategy-scoring-type": "MostAllocated"}
     weights = {"resource-strategy-weight": '{"nvidia.com/gpu": 2, "cpu": 1}'}
     assert annotated(**strategy, **weights).scoring == Scoring(

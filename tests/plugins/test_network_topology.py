@@ -40,6 +40,15 @@ def test_the_score_is_the_weighted_share_in_use_once_the_gang_is_there() -> None
     assert score.domain_scores({"gpu": 7, "pods": 1}, domains).tolist() == [0.0, 0.0]
 
 
+def test_a_hypernode_that_lacks_one_resource_is_not_scored_by_the_others() -> None:
+    domains = Domains(cpu=([10, 10], [9, 1]), memory=([10, 10], [9, 1]), gpu=([4, 4], [4, 0]))
+    request = {"cpu": 1, "memory": 1, "gpu": 2}
+    score = HyperNodeBinpack({"cpu": 1.0, "memory": 1.0, "gpu": 1.0})
+    assert score.domain_scores(request, domains) == pytest.approx([0.0, 100 * (0.2 + 0.2 + 0.5) / 3])
+    weightless = HyperNodeBinpack({"cpu": 1.0, "gpu": 0.0})
+    assert weightless.domain_scores(request, domains) == pytest.approx([0.0, 20.0])
+
+
 def test_arguments() -> None:
     assert weights_of({}) == {"cpu": 1.0, "memory": 1.0}
     for policy in build({}, hypernodes=True, nodes=True):
@@ -59,6 +68,13 @@ def test_arguments() -> None:
     (only,) = build({"weight": 7}, hypernodes=False, nodes=True)
     assert isinstance(only, NormalPods)
     assert only.weight == 7
+
+
+def test_a_fading_below_nothing_is_none() -> None:
+    for given, fading in (("0.5", 0.5), (-1, 0.8), (0, 0.0)):
+        (_, normal) = build({"hypernode.binpack.normal-pod.fading": given}, hypernodes=True, nodes=True)
+        assert isinstance(normal, NormalPods)
+        assert normal.fading == fading
 
 
 def leaf(name: str, leaf: str, spine: str, cpu: int = 8) -> Node:
@@ -104,6 +120,17 @@ def test_other_pods_are_packed_into_hypernodes_of_low_tiers_first() -> None:
     come(c, "p", 1)
     # l2 is a quarter full, l0 an eighth; s1 a quarter, s0 a sixteenth.
     assert set(c.where("p")) <= {"c", "d"}
+
+
+def test_other_pods_rather_leave_hypernodes_to_gangs() -> None:
+    """As Volcano does: a node outside counts as if its HyperNodes were full."""
+    c = cluster()
+    c.nodes(node("z cpu=8"))
+    come(c, "old", 1, cpu=4, at="d")
+    come(c, "p", 6)
+    assert set(c.where("p")) == {"z"}
+    come(c, "q", 4)  # two more find room there, the others where most is used
+    assert c.where("q") == {"z": 2, "d": 2}
 
 
 def test_nothing_is_said_without_hypernodes_or_weighed_resources() -> None:

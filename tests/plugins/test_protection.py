@@ -111,6 +111,15 @@ def test_budgets_of_a_group_of_four_of_which_three_run(notes: dict[str, str], sp
     assert not DisruptionBudget().spares_queue(claim("preempt", leaf), leaf.path)
 
 
+def test_pods_that_are_done_are_not_away() -> None:
+    """Of four pods two are done and two run: one more may be away."""
+    leaf, notes = queue("q"), {MAX_UNAVAILABLE: "1"}
+    one = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=2, annotations=notes)
+    assert not DisruptionBudget().spares(claim("preempt", leaf), one)
+    waits = unit(leaf, tasks=(_task("a", 1.0),), members=2, size=4, finished=1, annotations=notes)
+    assert DisruptionBudget().spares(claim("preempt", leaf), waits)
+
+
 def test_only_what_agreed_is_moved() -> None:
     leaf, rule = queue("q", dialect=Dialect.VOLCANO), OnlyMovable()
     moving = claim("consolidation", queue("k"))

@@ -86,9 +86,10 @@ def unit(
     members: int = 1,
     size: int = 1,
     started: float | None = None,
+    finished: int = 0,
     **group: object,
 ) -> VictimUnit:
     made = Group("ns/victim", queue=leaf.name, dialect=leaf.spec.dialect, **group)
     return VictimUnit(
-        made, leaf.path, tasks, request or {GPU: gpus}, core, spare, ready, members, size, started
+        made, leaf.path, tasks, request or {GPU: gpus}, core, spare, ready, members, size, started, finished
     )

@@ -105,6 +105,7 @@ class GroupEntry:
         "asking_nothing",
         "bucket",
         "consent",
+        "failed",
         "failure",
         "failures",
         "group",
@@ -154,6 +155,7 @@ class GroupEntry:
         self._first = 0
         self.active = 0
         self.succeeded = 0
+        self.failed = 0
         self.releasing = 0
         self.promises = 0
         """Pending tasks that room is promised to."""
@@ -226,6 +228,11 @@ class GroupEntry:
         return self.active + self.succeeded
 
     @property
+    def finished(self) -> int:
+        """Tasks that have succeeded or failed."""
+        return self.succeeded + self.failed
+
+    @property
     def missing(self) -> int:
         """How many members the group lacks; negative if it has more than its minimum."""
         lacking = self.minimum - self.active - self.succeeded
@@ -286,6 +293,9 @@ class GroupEntry:
             self.active += sign
         elif state is SUCCEEDED:
             self.succeeded += sign
+        elif state is FAILED:
+            self.failed += sign
+            return
         elif state is TERMINATING:
             self.releasing += sign
             return

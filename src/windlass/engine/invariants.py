@@ -294,7 +294,8 @@ def _groups(engine: Core) -> list[str]:
     for key, group in engine.world.groups.items():
         states = Counter(entry.state for entry in group.tasks.values())
         pending = {e.key for e in group.tasks.values() if e.state is TaskState.PENDING and not e.task.gated}
-        if group.active != sum(states[s] for s in ACTIVE) or group.succeeded != states[TaskState.SUCCEEDED]:
+        counted = (group.active, group.succeeded, group.failed)
+        if counted != (sum(states[s] for s in ACTIVE), states[TaskState.SUCCEEDED], states[TaskState.FAILED]):
             problems.append(f"the counters of {key} are wrong")
         if group.releasing != states[TaskState.RELEASING]:
             problems.append(f"{key} counts {group.releasing} terminating tasks")

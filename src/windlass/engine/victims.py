@@ -214,6 +214,7 @@ class Candidates:
             members,
             len(group.tasks),
             min(starts) if starts else group.spec.started,
+            group.finished,
         )
         return Unit(view, group, entries)
 

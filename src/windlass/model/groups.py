@@ -22,6 +22,8 @@ OWNER = "owner:"
 own API, the pods of a Job that KAI takes for a gang. Volcano's have nothing: the APIs may use one name for
 two groups."""
 _PREFIXES = frozenset((IMPLICIT, KAI, NATIVE, OWNER))
+_TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
+"""What Go reads as true."""
 _SLASH_IMPLICIT = f"/{IMPLICIT}"
 _QUEUE_NAMES = frozenset((names.QUEUE_NAME_VOLCANO, names.QUEUE_NAME_KAI, names.QUEUE_NAME_LABEL))
 _READ = (
@@ -119,9 +121,18 @@ def index_of(pod: views.Pod) -> int:
 def preemptible(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """Volcano's annotation wins over its label, unparsable means false, absent true; also KAI's label."""
     text = annotations.get(names.PREEMPTABLE) or labels.get(names.PREEMPTABLE)
-    if text is not None and text not in ("1", "t", "T", "TRUE", "true", "True"):
+    if text is not None and text not in _TRUE:
         return False
     return labels.get(PREEMPTIBILITY_KAI) != "non-preemptible"
+
+
+def revocable_zone(annotations: Mapping[str, str]) -> str:
+    """``*`` for a pod that nodes of revocable zones take: it says so itself or, where it says nothing of zones, that
+    it is preemptible. ``""`` for others, and for what is no ``*``."""
+    said = annotations.get(names.REVOCABLE_ZONE)
+    if said is None:
+        return "*" if annotations.get(names.PREEMPTABLE) in _TRUE else ""
+    return said if said == "*" else ""
 
 
 def queue_named(pod: views.Pod) -> str:

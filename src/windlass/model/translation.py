@@ -449,7 +449,7 @@ class Translation(Grouping):
         if plain and context is None and wishes is None:
             return None
         volumes = self.storage.needs_of(pod.namespace, pod.claims) if pod.claims else ()
-        zone = pod.annotations.get(names.REVOCABLE_ZONE, "")
+        zone = groups.revocable_zone(pod.annotations)
         node_groups = None
         if group and self._node_groups:
             node_groups = queues.node_groups_of(self.queue_named(group), self.queues)

@@ -116,8 +116,8 @@ class Cooldown(SparedUntil):
 
 class DisruptionBudget:
     """A group keeps at least ``volcano.sh/jdb-min-available`` of its pods, and has at most
-    ``volcano.sh/jdb-max-unavailable`` of them not running. Both are numbers, or percentages of all its pods
-    (rounded up). Work that is moved is away for a while, so it counts too."""
+    ``volcano.sh/jdb-max-unavailable`` of them away: neither running nor done. Both are numbers, or percentages of
+    all its pods (rounded up). Work that is moved is away for a while, so it counts too."""
 
     name = "budget"
     spares_no_queue = True
@@ -133,7 +133,8 @@ class DisruptionBudget:
         left = unit.members - len(unit.tasks)
         least = _part(notes.get(MIN_AVAILABLE), unit.size)
         most = _part(notes.get(MAX_UNAVAILABLE), unit.size)
-        return (least is not None and left < least) or (most is not None and unit.size - left > most)
+        away = unit.size - unit.finished - left
+        return (least is not None and left < least) or (most is not None and away > most)
 
 
 class PodBudgets:

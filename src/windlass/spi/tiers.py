@@ -54,6 +54,21 @@ class GangView(GroupView, Protocol):
         """All its tasks that have not failed and do not terminate: held and pending."""
         ...
 
+    @property
+    def size(self) -> int:
+        """All its tasks, in whatever state."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """Its tasks that run, and are not asked to go."""
+        ...
+
+    @property
+    def finished(self) -> int:
+        """Its tasks that have succeeded or failed."""
+        ...
+
 
 class TaskView(Protocol):
     """A pod as voters see it: one that waits and claims, or one that holds and may have to go."""

@@ -86,7 +86,8 @@ class VictimUnit(msgspec.Struct, frozen=True):
     """What goes together. ``core``: what makes up the group's minimum. ``spare``: how many of the group's
     tasks beyond its minimum are still there, this unit included. ``ready``: the group holds its minimum
     now. ``members``: how many of its tasks hold something before this unit goes, ``size``: how many it has in
-    all. ``started``: when the task of the unit that runs longest started, as far as known."""
+    all, ``finished``: how many of those have succeeded or failed. ``started``: when the task of the unit that runs
+    longest started, as far as known."""
 
     group: Group
     path: tuple[QueueView, ...]
@@ -98,6 +99,7 @@ class VictimUnit(msgspec.Struct, frozen=True):
     members: int = 0
     size: int = 0
     started: float | None = None
+    finished: int = 0
 
 
 class Terms(msgspec.Struct, frozen=True):

@@ -54,6 +54,9 @@ class FakeGang:
     held_members: int = 0
     promised_members: int = 0
     members: int = 0
+    size: int = 0
+    running: int = 0
+    finished: int = 0
     holding: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -81,7 +84,7 @@ def queue(name: str = "q", parent: FakeQueue | None = None, **rest: Any) -> Fake
 def gang_of(name: str = "g", of: FakeQueue | None = None, **rest: Any) -> FakeGang:
     numbers = {
         key: rest.pop(key)
-        for key in ("held_members", "promised_members", "members", "holding")
+        for key in ("held_members", "promised_members", "members", "size", "running", "finished", "holding")
         if key in rest
     }
     return FakeGang(Group(name, **rest), of or queue(), **numbers)
@@ -480,10 +483,14 @@ def on(zone: str | None, task: FakeTask) -> FakeTask:
         ({"volcano.sh/jdb-min-available": "50%"}, ["p0"]),
         ({"volcano.sh/jdb-min-available": "x"}, ["p0"]),
         ({"volcano.sh/jdb-min-available": "0"}, ["p0", "p1", "p2"]),
+        (
+            {"volcano.sh/jdb-min-available": "4", "volcano.sh/jdb-max-unavailable": "5"},
+            [],
+        ),  # the first counts
     ],
 )
 def test_pods_leave_revocable_nodes_as_their_budget_allows(notes: dict[str, str], going: list[str]) -> None:
-    found = gang_of(members=5, annotations=notes)
+    found = gang_of(size=5, running=4, annotations=notes)
     pods = [on("rz", pod(f"p{n}", found)) for n in range(3)] + [on(None, pod("stays", found))]
     assert names(NIGHT.due(pods, 12 * HOUR)) == going
     assert names(NIGHT.due(pods, 22 * HOUR)) == []
@@ -492,16 +499,32 @@ def test_pods_leave_revocable_nodes_as_their_budget_allows(notes: dict[str, str]
 
 def test_a_percentage_of_the_pods_is_rounded_up() -> None:
     """51 % of 51 is 26.01."""
-    found = gang_of(members=51, annotations={"volcano.sh/jdb-min-available": "51%"})
+    found = gang_of(size=51, running=51, annotations={"volcano.sh/jdb-min-available": "51%"})
     assert len(NIGHT.due([on("rz", pod(f"p{n}", found)) for n in range(51)], 12 * HOUR)) == 51 - 27
 
 
 def test_who_stays_on_revocable_nodes() -> None:
-    found = gang_of("a", members=2)
-    firm, unknown = on("rz", pod("firm", found, preemptible=False)), on("elsewhere", pod("u", gang_of("b")))
-    assert names(NIGHT.due([firm, unknown], 12 * HOUR)) == ["u"]
-    assert names(NIGHT.due([firm, unknown], 22 * HOUR)) == ["u"]
+    """Firm work, and whoever is where no hours are known that could be over."""
+    there = [
+        on("rz", pod("firm", gang_of("a", size=2, running=2), preemptible=False)),
+        *(on(zone, pod("u", gang_of("b", size=1, running=1))) for zone in ("elsewhere", "", None)),
+    ]
+    assert names(NIGHT.due(there, 12 * HOUR)) == []
+    odd = tdm.build({"tdm.revocable-zone.elsewhere": "25:00-26:00"})
+    assert names(odd.due(there, 12 * HOUR)) == []
     assert tdm.build({}).next_due(0.0) == 60.0
+
+
+def test_pods_that_terminate_are_away_and_those_that_are_done_are_not() -> None:
+    """Of six pods two are done, one terminates for long, three run."""
+    notes = {"volcano.sh/jdb-max-unavailable": "2"}
+    found = gang_of(size=6, running=3, finished=2, members=5, held_members=5, annotations=notes)
+    pods = [on("rz", pod(f"p{n}", found)) for n in range(3)]
+    assert names(NIGHT.due(pods, 12 * HOUR)) == ["p0"]
+    found.running = 2
+    assert names(NIGHT.due(pods[1:], 12 * HOUR)) == []
+    found.running, found.finished = 2, 4
+    assert names(NIGHT.due(pods[1:], 12 * HOUR)) == ["p1", "p2"]
 
 
 def running(zone: str | None, name: str, of: FakeGang, **rest: Any) -> FakeTask:
@@ -511,14 +534,14 @@ def running(zone: str | None, name: str, of: FakeGang, **rest: Any) -> FakeTask:
 def test_firm_work_takes_the_room_of_preemptible_pods_on_ordinary_nodes() -> None:
     votes = tdm.RevocableSpares()
     firm = pod("firm", gang_of("f"), preemptible=False)
-    low = gang_of("low", members=4, held_members=4, annotations={"volcano.sh/jdb-max-unavailable": "50%"})
-    one = gang_of("one", members=2, held_members=2)
+    low = gang_of("low", size=5, running=4, annotations={"volcano.sh/jdb-max-unavailable": "50%"})
+    one = gang_of("one", size=2, running=2)
     bound = on(None, pod("bound", low, state=TaskState.BOUND))
     there = [
         *(running(None, f"low{n}", low) for n in range(3)),
         bound,
-        running("rz", "zone", gang_of("z", members=1, held_members=1)),
-        running(None, "hard", gang_of("h", members=1, held_members=1), preemptible=False),
+        running("rz", "zone", gang_of("z", size=1, running=1)),
+        running(None, "hard", gang_of("h", size=1, running=1), preemptible=False),
         pod("nowhere", gang_of("n"), state=TaskState.RUNNING),
         *(running(None, f"one{n}", one) for n in range(2)),
     ]

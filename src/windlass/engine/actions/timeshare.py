@@ -544,5 +544,6 @@ def _unit(account: Account) -> Unit:
         members=len(entries),
         size=len(group.tasks),
         started=account.started,
+        finished=group.finished,
     )
     return Unit(view, group, entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from windlass.engine.flavors import flavored, pinned
-from windlass.engine.groups import GroupEntry, TaskEntry
+from windlass.engine.groups import RUNNING, GroupEntry, TaskEntry
 from windlass.engine.queues import QueueEntry
 from windlass.engine.table import PODS
 from windlass.spi.objects import Group, Node, Task
@@ -34,6 +34,18 @@ class GangLook:
     @property
     def members(self) -> int:
         return self.entry.held_members + len(self.entry.pending)
+
+    @property
+    def size(self) -> int:
+        return len(self.entry.tasks)
+
+    @property
+    def running(self) -> int:
+        return sum(entry.state is RUNNING for entry in self.entry.tasks.values())
+
+    @property
+    def finished(self) -> int:
+        return self.entry.finished
 
     def ready(self) -> bool:
         return self.entry.ready()

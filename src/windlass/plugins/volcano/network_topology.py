@@ -1,6 +1,7 @@
 """Volcano's ``network-topology-aware``: which HyperNode a gang goes to, and where pods without a wish go.
 
-A HyperNode's score is that of ``binpack`` over all of its nodes: how full it is once the gang is there. That the
+A HyperNode's score is that of ``binpack`` over all of its nodes: how full it is once the gang is there, and 0 if it
+has too little of anything that counts. Pods without a wish rather stay out of HyperNodes: these are for gangs. That the
 nearest HyperNode is tried first, and that members go next to those that are there, is the engine's business
 (:mod:`windlass.engine.topology`), whether the plugin is configured or not.
 """
@@ -25,8 +26,8 @@ NORMAL = "hypernode.binpack.normal-pod."
 
 
 class HyperNodeBinpack:
-    """100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources with a weight; what does not
-    fit adds nothing. ``request`` is that of all members that are to be placed."""
+    """100 · Σ w·(used + request)/allocatable ÷ Σ w over the requested resources with a weight; 0 where one of them
+    does not fit. ``request`` is that of all members that are to be placed."""
 
     name = NAME
     dialects = VOLCANO
@@ -35,19 +36,18 @@ class HyperNodeBinpack:
         self._weights = dict(weights)
 
     def domain_scores(self, request: Mapping[str, int], domains: DomainsView) -> FloatArray:
-        weighed = {name: units for name, units in request.items() if self._weights.get(name, 0) > 0}
-        found: FloatArray | None = None
-        for name, units in weighed.items():
-            part = _filled(domains.used(name) + units, domains.allocatable(name)) * self._weights[name]
-            found = part if found is None else found + part
-        if found is None:
-            return np.zeros(len(domains.allocatable("pods")))
-        return 100.0 * found / sum(self._weights[name] for name in weighed)
+        amounts = [
+            (self._weights[name], domains.used(name) + units, domains.allocatable(name))
+            for name, units in request.items()
+            if name in self._weights
+        ]
+        return 100.0 * _fullness(amounts, len(domains.allocatable("pods")))
 
 
 class NormalPods:
-    """Packs pods into HyperNodes: of every HyperNode that a node is in the same score as above, those of tier
-    t weighing ``fading``^(t - 1). A node in no HyperNode has 0."""
+    """Packs pods into HyperNodes: the mean over all tiers of the same score as above, of the HyperNode of that tier
+    that a node is in, tier t weighing ``fading``^(t - 1). Where a node is in none it counts as full, so that nodes
+    outside of HyperNodes come first."""
 
     name = "network-topology-aware-pods"
     dialects = VOLCANO
@@ -55,36 +55,41 @@ class NormalPods:
     def __init__(self, weights: Mapping[str, float], fading: float, weight: float) -> None:
         self.weight = weight
         self._weights = dict(weights)
-        self._fading = fading
+        self.fading = fading
 
     def opines(self, number: int, needs: Needs, nodes: NodeView) -> bool:
-        return len(nodes.label_values(HYPERNODE_PATH)) > 1 and bool(self._weighed(needs))
+        return len(nodes.label_values(HYPERNODE_PATH)) > 1
 
     def relative(self, number: int, needs: Needs, nodes: NodeView, rivals: BoolArray) -> FloatArray:
         weighed = self._weighed(needs)
-        whole = sum(self._weights[name] for name in weighed)
         codes = nodes.label(HYPERNODE_PATH)
         amounts = {name: (nodes.used(name), nodes.allocatable(name)) for name in weighed}
-        score, weights = np.zeros(nodes.size), np.zeros(nodes.size)
+        score, weights = np.zeros(nodes.size), 0.0
         for tier, numbers in _tiers(nodes.label_values(HYPERNODE_PATH)).items():
             hypernodes = numbers[codes]
-            inside = hypernodes > 0
-            fade = self._fading ** (tier - 1)
-            part = np.zeros(nodes.size)
+            sums = []
             for name, units in weighed.items():
                 used, allocatable = (_sums(hypernodes, column) for column in amounts[name])
-                part += self._weights[name] * _filled(used + units, allocatable)[hypernodes]
-            score += np.where(inside, fade * part / whole, 0.0)
-            weights += np.where(inside, fade, 0.0)
-        return 100.0 * score / np.maximum(weights, 1e-9)
+                sums.append((self._weights[name], used + units, allocatable))
+            full = _fullness(sums, int(hypernodes.max(initial=0)) + 1)
+            fade = self.fading ** (tier - 1)
+            score += fade * np.where(hypernodes > 0, full[hypernodes], 1.0)
+            weights += fade
+        return 100.0 * score / weights if weights else score
 
     def _weighed(self, needs: Needs) -> dict[str, int]:
-        return {name: units for name, units in needs.request if units > 0 and self._weights.get(name, 0) > 0}
+        return {name: units for name, units in needs.request if units > 0 and name in self._weights}
 
 
-def _filled(after: IntArray, allocatable: IntArray) -> FloatArray:
-    fits = (after <= allocatable) & (allocatable > 0)
-    return np.where(fits, after / np.maximum(allocatable, 1), 0.0)
+def _fullness(amounts: Sequence[tuple[float, IntArray, IntArray]], size: int) -> FloatArray:
+    """The weighted mean over resources of what is used of what there is, for ``size`` HyperNodes; 0 where there is
+    too little of one. ``amounts``: weight, used once what is asked is there, allocatable."""
+    found, fits = np.zeros(size), np.ones(size, dtype=np.bool_)
+    for weight, after, allocatable in amounts:
+        fits &= after <= allocatable
+        found += weight * after / np.maximum(allocatable, 1)
+    whole = sum(weight for weight, _, _ in amounts)
+    return np.where(fits, found / whole, 0.0) if whole else np.zeros(size)
 
 
 def _sums(codes: IntArray, values: IntArray) -> IntArray:
@@ -131,5 +136,6 @@ def build(arguments: Arguments, *, hypernodes: bool, nodes: bool) -> list[object
     if hypernodes:
         found.append(HyperNodeBinpack(weights))
     if nodes and boolean(arguments, f"{NORMAL}enable", True):
-        found.append(NormalPods(weights, number(arguments, f"{NORMAL}fading", 0.8), weight))
+        fading = number(arguments, f"{NORMAL}fading", 0.8)
+        found.append(NormalPods(weights, fading if fading >= 0 else 0.8, weight))
     return found

@@ -1,8 +1,11 @@
 """``tdm``, beside its nodes: who leaves revocable nodes when their hours are over, and who makes room elsewhere.
 
 Every ``tdm.evict.period`` (1m) a group loses as many of its preemptible pods there as its disruption budget
-allows (``volcano.sh/jdb-max-unavailable``, ``volcano.sh/jdb-min-available``; numbers or percentages of its
-pods), one where it states none. Done by the action ``shuffle``.
+allows (``volcano.sh/jdb-min-available``, else ``volcano.sh/jdb-max-unavailable``; numbers or percentages of its
+pods), one where it states none. Done by the action ``shuffle``. A zone of which no hours are known is left alone.
+
+A pod counts as available while it runs, as unavailable while it waits, starts or terminates; one that is done
+counts as neither.
 
 On all other nodes work that is not preemptible itself may take the room of preemptible pods, within the same
 budgets, goes before preemptible groups, and starves as long as a pod of it waits. On a group
@@ -34,22 +37,19 @@ class RevocableEvictions:
 
     def due(self, running: Sequence[TaskView], now: float) -> Sequence[TaskView]:
         going: dict[str, list[TaskView]] = {}
-        there: dict[str, int] = {}
         for task in running:
-            key = task.gang.spec.key
-            there[key] = there.get(key, 0) + 1
-            zone = task.node.labels.get(LABEL) if task.node is not None else None
-            if zone is not None and task.task.preemptible and not self._active(zone, now):
-                going.setdefault(key, []).append(task)
-        return [task for key, tasks in going.items() for task in tasks[: _budget(tasks[0].gang, there[key])]]
+            zone = task.node.labels.get(LABEL, "") if task.node is not None else ""
+            if task.task.preemptible and self._is_over(zone, now):
+                going.setdefault(task.gang.spec.key, []).append(task)
+        return [task for tasks in going.values() for task in tasks[: _budget(tasks[0].gang)]]
 
     def next_due(self, now: float) -> float | None:
         """Every period; a node may be labelled at any time."""
         return now + self._period
 
-    def _active(self, zone: str, now: float) -> bool:
+    def _is_over(self, zone: str, now: float) -> bool:
         hours = self._zones.get(zone)
-        return hours is not None and is_active(hours, now)
+        return hours is not None and not is_active(hours, now)
 
 
 class RevocableSpares:
@@ -70,11 +70,7 @@ class RevocableSpares:
             revocable = task.node is None or task.node.labels.get(LABEL)
             if not revocable and task.task.preemptible and task.task.state is TaskState.RUNNING:
                 by_group.setdefault(task.gang.spec.key, []).append(task)
-        return [
-            task
-            for tasks in by_group.values()
-            for task in tasks[: _budget(tasks[0].gang, tasks[0].gang.held_members)]
-        ]
+        return [task for tasks in by_group.values() for task in tasks[: _budget(tasks[0].gang)]]
 
 
 class RevocableStarves:
@@ -109,15 +105,15 @@ def build(arguments: Arguments) -> RevocableEvictions:
     return RevocableEvictions(zones, duration(arguments.get(PERIOD, "1m")) or 60.0)
 
 
-def _budget(gang: GangView, running: int) -> int:
-    """How many running pods of the group may go at once."""
-    notes, size = gang.spec.annotations, gang.members
-    most = _part(notes.get(MAX_UNAVAILABLE), size)
-    if most is not None:
-        return max(0, most - (size - running))
+def _budget(gang: GangView) -> int:
+    """How many running pods of the group may go now, beside those that are away already."""
+    notes, size = gang.spec.annotations, gang.size
     least = _part(notes.get(MIN_AVAILABLE), size)
     if least is not None:
-        return max(0, running - least)
+        return max(0, gang.running - least)
+    most = _part(notes.get(MAX_UNAVAILABLE), size)
+    if most is not None:
+        return max(0, most - (size - gang.finished - gang.running))
     return 1
 
 
