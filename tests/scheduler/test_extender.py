@@ -100,6 +100,27 @@ async def test_what_is_not_known_is_asked_and_then_holds(fake_clock: FakeClock) 
         assert not judge.learned()  # the same again is no news
 
 
+async def test_answers_are_read_as_go_reads_them(
+    fake_clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the case of names; null says nothing. Names of nodes are told apart by case."""
+    bodies = {
+        "n1": b'{"Status": "too hot", "CODE": 3}',
+        "n2": b'{"status": null, "code": null}',
+    }
+
+    async def request(self: Server, request: Request) -> Response:
+        if request.path == "/prioritize":
+            return Response(200, body=b'{"NodeScore": {"n2": 40, "N1": 9}, "ErrorMessage": null}')
+        return Response(200, body=bodies[json.loads(request.body)["node"]["Name"]])
+
+    monkeypatch.setattr(Server, "request", request)
+    async with judging(fake_clock, Server()) as (judge, _):
+        judge.opinions(WANTS, ["n1", "n2"])
+        await settle(fake_clock)
+        assert judge.opinions(WANTS, ["n1", "n2"]) == {"n1": Opinion("too hot"), "n2": Opinion("", 40.0)}
+
+
 async def test_nobody_is_asked_about_what_nobody_wants_any_more(fake_clock: FakeClock) -> None:
     server = Server()
     async with judging(fake_clock, server) as (judge, _):

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ _GRACE_SECONDS = 1.0
 log = logs.get("scheduler")
 MakeTransport = Callable[[], Transport]
 Observe = Callable[[str, str, float], None]
+T = TypeVar("T")
 
 
 def transport_to(hooks: Hooks, *, at_once: int) -> HttpTransport:
@@ -190,7 +191,7 @@ def _read(matter: Matter, body: bytes) -> Reply | NoReply:
     if matter is Matter.ENQUEUED:
         return Reply()
     try:
-        answer = msgspec.convert(_small(msgspec.json.decode(body)), _Answer)
+        answer = as_go_reads(body, _Answer)
     except msgspec.MsgspecError as error:
         return NoReply(f"{matter}: no answer that can be read: {error}")
     if isinstance(answer.status, bool) is not (matter is Matter.READY) and answer.status != 0:
@@ -201,8 +202,14 @@ def _read(matter: Matter, body: bytes) -> Reply | NoReply:
     return Reply(int(answer.status), answer.overused, named, answer.errormessage)
 
 
+def as_go_reads(body: bytes, kind: type[T]) -> T:
+    """An answer, with field names in any case and nulls left out. ``kind`` has its names in small letters. Raises
+    ``msgspec.MsgspecError``."""
+    return msgspec.convert(_small(msgspec.json.decode(body)), kind)
+
+
 def _small(plain: Any) -> Any:
-    """With field names in small letters and without nulls: read as Go reads them, whatever their case."""
+    """With the names of the outer fields, and of those of victims, in small letters and without nulls."""
     if isinstance(plain, list):
         return [_small(item) for item in plain]
     if not isinstance(plain, dict):

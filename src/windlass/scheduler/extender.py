@@ -3,8 +3,9 @@
 For each kind of pod every node is asked about once (``predicate``), then all nodes together
 (``prioritize``), as JSON under the names that Volcano's own scheduler uses
 (:mod:`windlass.scheduler.extender_words`). Pods of one kind share the answers. They are asked for anew every
-minute while somebody wants them; until then, and while the server does not answer, the old ones hold. What is
-asked in the middle of a decision: :mod:`windlass.scheduler.consultant`.
+minute while somebody wants them; until the new answers are there the old ones hold. A question that fails is a no,
+or with ``extender.ignorable`` a yes. What is asked in the middle of a decision:
+:mod:`windlass.scheduler.consultant`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from windlass.client.transport import Request, TooLong, Transport, whole
 from windlass.kits.clock import Clock
 from windlass.observe import logs
 from windlass.scheduler import extender_words
-from windlass.scheduler.consultant import LARGEST_ANSWER, transport_to
+from windlass.scheduler.consultant import LARGEST_ANSWER, as_go_reads, transport_to
 from windlass.scheduler.waiting import wait_for
 from windlass.spi.extender import Hooks, Matter, Opinion, TakesJudge
 from windlass.spi.objects import Needs
@@ -40,9 +41,9 @@ class _Predicate(msgspec.Struct):
     code: int = 0
 
 
-class _Prioritize(msgspec.Struct, rename="camel"):
-    node_score: dict[str, float] | None = None
-    error_message: str = ""
+class _Prioritize(msgspec.Struct):
+    nodescore: dict[str, float] = {}
+    errormessage: str = ""
 
 
 class HttpJudge:
@@ -165,10 +166,10 @@ class HttpJudge:
             "nodes": [extender_words.node(self._nodes[name]) for name in names],
         }
         answer, problem = await self._post(self._hooks.prioritize, body, _Prioritize)
-        if answer is None or answer.error_message:
-            log.warning("extender gives no scores", why=problem or (answer.error_message if answer else ""))
+        if answer is None or answer.errormessage:
+            log.warning("extender gives no scores", why=problem or (answer.errormessage if answer else ""))
             return {}
-        return answer.node_score or {}
+        return answer.nodescore
 
     def _failed(self, problem: str) -> str:
         log.warning("extender failed", why=problem, ignored=self._hooks.ignorable)
@@ -183,7 +184,7 @@ class HttpJudge:
             said = await whole(response, LARGEST_ANSWER)
             if response.status != 200:
                 return None, f"{verb}: status {response.status}"
-            return (None if kind is msgspec.Raw else msgspec.json.decode(said, type=kind)), ""
+            return (None if kind is msgspec.Raw else as_go_reads(said, kind)), ""
         except (WindlassError, TooLong) as error:
             return None, f"{verb}: {error}"
         except msgspec.MsgspecError as error:
