@@ -105,3 +105,42 @@ def test_minimum_by_roles() -> None:
     assert not members.holds_minimum(wanted, _pods("w", "w", "w"), ())
     ignored = view(2, minTaskMember={"ps": 1, "w": 2})  # the sum is above minMember: roles do not count
     assert members.holds_minimum(ignored, _pods("w", "w"), ())
+
+
+@pytest.mark.parametrize(
+    ("phase", "reserved", "scheduled", "whole"),
+    [
+        ("Inqueue", "", "", False),
+        ("Running", "12:00:00", "", True),
+        ("Completed", "", "", True),
+        ("Unknown", "", "", True),  # nobody says that it was ever begun
+        ("Unknown", "12:00:00", "", False),  # its first members run, the others were never bound
+        ("Unknown", "12:00:00", "12:00:00", True),  # it has lost a member
+        ("Unknown", "12:00:00", "11:59:59", False),  # it was whole once, and was begun anew
+    ],
+)
+def test_who_has_had_his_minimum(phase: str, reserved: str, scheduled: str, whole: bool) -> None:
+    obj = group("g", 2)
+    if reserved:
+        notes = {"windlass.dev/reservation": f'{{"at": "2026-01-01T{reserved}Z", "seats": {{}}}}'}
+        obj["metadata"]["annotations"] = notes
+    time = f"2026-01-01T{scheduled}Z"
+    conditions = [{"type": "Scheduled", "status": "False", "lastTransitionTime": time}] if scheduled else []
+    obj["status"] = {"phase": phase, "conditions": conditions}
+    assert podgroups.was_whole(views.decode_pod_group(views.encode(obj))) is whole
+
+
+def test_the_time_of_scheduled_is_that_of_its_status() -> None:
+    running = podgroups.desired(view(), Standing(Members(bound=2), True, False, None), 5.0, "1")
+    lost = Standing(Members(running=1, pending=1), True, True, WAITS)
+    first = podgroups.desired(view(status=running.patch()["status"]), lost, 7.0, "2")
+    other = Standing(
+        Members(running=1, pending=1), True, True, Explanation(Reason.WAITING_FOR_MEMBERS, "one is missing")
+    )
+    second = podgroups.desired(view(status=first.patch()["status"]), other, 9.0, "3")
+    found = {c.type: c for c in second.conditions}
+    assert (found["Scheduled"].status, found["Scheduled"].last_transition_time) == (
+        "False",
+        "1970-01-01T00:00:07Z",
+    )
+    assert found["Unschedulable"].last_transition_time == "1970-01-01T00:00:09Z"

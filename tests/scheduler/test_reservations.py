@@ -228,6 +228,39 @@ async def test_half_a_gang_of_kai_is_taken_back_too(api: SchedulerApi) -> None:
         assert "GangBindFailed" in running.reasons("a")
 
 
+async def test_half_a_gang_that_runs_is_taken_back_by_whoever_leads_next(api: SchedulerApi) -> None:
+    """The members that a crash left on their nodes run long before its 30 seconds are over."""
+    api.add(*[node(f"n{i}", gpus=1) for i in range(4)], *gang("g", 4))
+    api.refuse_bind = lambda namespace, name, where: (
+        errors.failure(500, "InternalError", "no") if name in ("g-2", "g-3") else None
+    )
+    async with Running(api) as running:
+        await running.settle(0.3)
+        assert api.bound() == ["g-0", "g-1"]
+        api.run("g-0")
+        api.run("g-1")
+        await running.settle(10.0)
+    assert api.phase("g") == "Unknown"
+    async with Running(api) as running:
+        await running.settle(40.0)
+        assert "GangBindFailed" in running.reasons("g")
+        assert api.conditions(PODS, "default/g-0")["DisruptionTarget"]["reason"] == "GangBindFailed"
+
+
+async def test_half_a_gang_of_kai_that_runs_is_taken_back_too(api: SchedulerApi) -> None:
+    api.put(KAI_QUEUES, kai_queue("q"))
+    api.put(KAI_POD_GROUPS, kai_group("a", 2, "q", stalenessGracePeriod="-1s"))
+    begun = kai_pod("a0", "a", "q", node="n1")
+    begun["status"]["startTime"] = "2026-01-01T11:59:50Z"
+    api.add(node("n1", gpus=1), begun, kai_pod("a1", "a", "q"))
+    async with Running(api) as running:
+        await running.settle(25.0)
+        api.change(PODS, "default/a0", status={"phase": "Running", "podIP": "10.0.0.1"})
+        api.add(kai_pod("a2", "a", "q"))
+        await running.settle(15.0)
+        assert api.conditions(PODS, "default/a0")["DisruptionTarget"]["reason"] == "GangBindFailed"
+
+
 async def test_a_gang_of_kai_that_ran_before_is_not_judged_after_a_restart(api: SchedulerApi) -> None:
     api.put(KAI_QUEUES, kai_queue("q"))
     api.put(KAI_POD_GROUPS, kai_group("a", 2, "q", stalenessGracePeriod="-1s"))

@@ -1,7 +1,7 @@
 """The status of a PodGroup as it should stand: phase, counts, conditions. Pure.
 
-Conditions are renewed only where their words change; their time and ``transitionID`` then change too.
-Conditions of other types are kept as they are.
+Conditions are renewed only where their words change; their ``transitionID`` then changes too, and their time; that of
+``Scheduled`` only with its status (:func:`was_whole`). Conditions of other types are kept as they are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from typing import Any
 
 import msgspec
 
+from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.reasons import Explanation
 from windlass.api.views import Condition
+from windlass.api.views.wire import moment
 from windlass.kits.timestamps import rfc3339
 from windlass.model import members as membership
+from windlass.model import reservation
 from windlass.model.members import Members
 
 UNSCHEDULABLE = "Unschedulable"
@@ -71,6 +74,18 @@ def phase(view: views.PodGroup, standing: Standing) -> str:
     return membership.phase(view.phase, view.min_member, standing.members, standing.admitted, unschedulable)
 
 
+def was_whole(view: views.PodGroup) -> bool:
+    """Whether the gang has had its minimum since it was last begun. ``Unknown`` alone does not say so: by Volcano's
+    rule it stands as soon as a member runs and the others have no place. The condition ``Scheduled`` is there once
+    there was a minimum, and its time tells whether that was after the reservation of what is there now."""
+    if view.phase != "Unknown":
+        return view.phase in ("Running", "Completed")
+    begun = reservation.decode(view.annotations.get(names.RESERVATION, ""))
+    if begun is None:
+        return True
+    return any(c.type == SCHEDULED and moment(c.last_transition_time) >= begun.at for c in view.conditions)
+
+
 def desired(view: views.PodGroup, standing: Standing, now: float, transition: str) -> Status:
     """The status as it should be; equal to :func:`current` where nothing has to be written."""
     members = standing.members
@@ -121,7 +136,10 @@ def _renewed(
 ) -> Condition:
     if words is None or _words(condition)[1:] == words:
         return condition
-    return _made(condition.type, words, now, transition)
+    made = _made(condition.type, words, now, transition)
+    if condition.type == SCHEDULED and condition.status == made.status:
+        return msgspec.structs.replace(made, last_transition_time=condition.last_transition_time)
+    return made
 
 
 def _made(kind: str, words: tuple[str, str, str], now: float, transition: str) -> Condition:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 from windlass.model.members import Members
 
-STARTED_PHASES = ("Running", "Unknown", "Completed")
-
 
 @dataclass(slots=True)
 class _Start:
@@ -43,6 +41,10 @@ class GangWatch:
             self._starts[group] = _Start(members.scheduled, now + self.patience)
         else:
             start.scheduled = members.scheduled
+
+    def watches(self, group: str) -> bool:
+        """Whether the gang's start is seen to be incomplete."""
+        return group in self._starts
 
     def was_whole(self, group: str) -> bool:
         """Whether the gang has been seen with its minimum, and has held something ever since."""

@@ -24,11 +24,11 @@ from windlass.model.cluster import ClusterModel
 from windlass.model.groups import KAI, kind_prefix, shown_key
 from windlass.model.ledger import Ledger
 from windlass.model.observed import kai_key
+from windlass.model.podgroups import was_whole
 from windlass.model.reservation import Seat
 from windlass.observe import logs
 from windlass.scheduler.binder import Batch, Write
 from windlass.scheduler.courtesy import Courtesy
-from windlass.scheduler.gangs import STARTED_PHASES
 from windlass.scheduler.nodechecks import takes
 
 FRESH_SECONDS = 60.0
@@ -158,7 +158,7 @@ class Reserver:
         """Groups between their first bind and their minimum: key, namespace, reservation, minimum."""
         for key, view in self._model.groups.items():
             text = view.annotations.get(names.RESERVATION)
-            if text and view.phase not in STARTED_PHASES:
+            if text and not was_whole(view):
                 yield key, view.namespace, text, view.min_member
         for kai in self._model.kai_groups.values():
             text, key = kai.annotations.get(names.RESERVATION), kai_key(kai)

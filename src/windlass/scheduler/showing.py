@@ -13,9 +13,9 @@ from windlass.engine.decision import Decision, GroupStatus
 from windlass.engine.engine import Engine
 from windlass.model.groups import is_implicit
 from windlass.model.members import Members
+from windlass.model.podgroups import was_whole
 from windlass.observe import logs
 from windlass.scheduler.crew import Crew
-from windlass.scheduler.gangs import STARTED_PHASES
 from windlass.scheduler.kai_moments import moments_of
 
 log = logs.get("scheduler")
@@ -130,11 +130,15 @@ class Showing:
         view, sent = crew.model.groups.get(key), crew.model.group_sent(key)
         minimum = view.min_member if view is not None else sent.min_member if sent is not None else 0
         if view is not None:
-            started = view.phase in STARTED_PHASES
+            started = was_whole(view)
         else:  # nobody writes a phase on it
-            started = members.scheduled < minimum and (
-                crew.gangs.was_whole(key)
-                or crew.model.started_before(key, crew.time() - crew.options().gang_seconds)
+            started = (
+                members.scheduled < minimum
+                and not crew.gangs.watches(key)
+                and (
+                    crew.gangs.was_whole(key)
+                    or crew.model.started_before(key, crew.time() - crew.options().gang_seconds)
+                )
             )
         crew.gangs.observe(key, started, minimum, members, now)
 
