@@ -181,3 +181,12 @@ def test_explain_of_what_runs_is_nothing() -> None:
     c = Cluster().queues("default").nodes("n1").gang("g", 1)
     c.cycle()
     assert c.engine.explain("ns/g", c.now) is None
+
+
+def test_the_actions_of_a_cycle_are_timed_where_somebody_wants_to_know() -> None:
+    c = Cluster(EngineConfig(actions=("allocate", "preempt"))).queues("default").nodes("n1 gpu=2")
+    c.gang("g", 2, "gpu=1")
+    c.engine.stopwatch = iter(range(10)).__next__
+    decision = c.cycle()
+    assert c.engine.passes == (("allocate", 1, range(2)), ("preempt", 1, range(2, 2)))
+    assert [decision.binds[at].group for at in c.engine.passes[0].binds] == ["ns/g"] * 2

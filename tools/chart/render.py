@@ -148,7 +148,8 @@ def _field_schema(field: Field) -> dict[str, Any]:
         case float():
             return {"type": "number", "minimum": field.least, "maximum": field.most}
         case tuple():
-            return {"type": "array", "items": {"type": "string", "minLength": 1}}
+            item = {"enum": list(field.choices)} if field.choices else {"type": "string", "minLength": 1}
+            return {"type": "array", "items": item}
     return {"enum": list(field.choices)} if field.choices else {"type": "string"}
 
 

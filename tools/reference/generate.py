@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
 import click
+from prometheus_client import CollectorRegistry
 
 from windlass.api import annotations
 from windlass.api.accelerator_table import table
 from windlass.api.codes import CODES, EXIT_MEANINGS
 from windlass.api.reasons import FACTS, Reason
 from windlass.api.resources import ALIASES, ALL, Resource
+from windlass.app.following import SettingsFile
 from windlass.app.options import parser
 from windlass.app.settings import FIELDS, shown
 from windlass.cli.main import COMMANDS, windlass
+from windlass.controllers.metrics import ControllerMetrics
+from windlass.kits.clock import SystemClock
+from windlass.observe.scheduling import SchedulerMetrics
+from windlass.scheduler.configuration import ConfigFile
+from windlass.scheduler.fieldmetrics import OLDEST_WAIT, OLDEST_WAIT_MEANING, PEERS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reference"
@@ -218,6 +226,57 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split()).replace("``", "`")
 
 
+def metrics() -> str:
+    """Every name on ``/metrics``: Windlass' own, and those of the field."""
+    lines = [
+        "# Names on /metrics\n",
+        NOTE,
+        "How they are reached, what they cost and which alerts come with them: [Metrics](../operations/metrics.md). "
+        "Those marked *cards*, *legacyCards* or *jobs* are told only where the setting `metrics.details` asks for "
+        "them.\n",
+        "## Windlass' own\n",
+        "Beside them each process tells `process_…` and `python_…` of itself. A counter ends in `_total`.\n",
+        "| name | type | labels | meaning |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{name}` | {kind} | {labels} | {_cell(text)} |" for name, kind, labels, text in _own_metrics()
+    ]
+    for peer, module in PEERS.items():
+        lines += [f"\n## {peer}\n", "| name | type | labels | what it is here |", "|---|---|---|---|"]
+        for family in module.FAMILIES:
+            mark = f" *({family.detail})*" if family.detail else ""
+            labels = _labels(family.labels)
+            lines.append(f"| `{family.name}` | {family.kind} | {labels} | {_cell(family.meaning)}{mark} |")
+        lines += ["\nLeft out:\n", *(f"* {_left_out(names)}: {why}" for names, why in module.LEFT_OUT)]
+    return "\n".join([*lines, ""])
+
+
+def _labels(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _left_out(names: str) -> str:
+    """Names marked as such, unless some are already."""
+    return names if "`" in names else re.sub(r"[^\s,()]+", r"`\g<0>`", names)
+
+
+def _own_metrics() -> Iterator[tuple[str, str, str, str]]:
+    """Name, type, labels, meaning of what the processes count themselves."""
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry)
+    ControllerMetrics(registry)
+    clock = SystemClock()
+    SettingsFile("", "", {}, "scheduler", clock, registry)
+    ConfigFile("", clock, registry)
+    for collector in list(registry._collector_to_names):
+        labels = _labels(getattr(collector, "_labelnames", ()))
+        for metric in collector.describe():  # type: ignore[attr-defined]
+            name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+            yield name, metric.type, labels, metric.documentation
+    yield OLDEST_WAIT, "gauge", "`queue`", OLDEST_WAIT_MEANING
+
+
 def accelerators() -> str:
     """What is known of cards by the name of their product."""
     lines = [
@@ -243,6 +302,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "accelerators.md": accelerators,
     "commands.md": commands,
     "errors.md": errors,
+    "metrics.md": metrics,
     "reasons.md": reasons,
     "kinds.md": kinds,
     "annotations.md": wire_names,

@@ -104,6 +104,7 @@ async def _control(options: ChildOptions) -> None:
     from windlass.observe import metrics
     from windlass.observe.endpoint import Endpoint, not_ready
     from windlass.scheduler.fieldmetrics import FieldMetrics
+    from windlass.scheduler.fieldnames.families import CARDS, OLD_CARDS
     from windlass.scheduler.main import set_aside_once_read
     from windlass.scheduler.options import EMBEDDED_NAMES, SchedulerOptions
     from windlass.scheduler.service import SchedulerService
@@ -124,7 +125,7 @@ async def _control(options: ChildOptions) -> None:
         client, clock=clock, rng=rng, embedded=True, informers=informers, registry=registry
     )
     scheduler.metrics.leader.set(1)  # there is no other
-    FieldMetrics(registry, scheduler.metrics, scheduler.model)
+    FieldMetrics(registry, scheduler.sources((CARDS, OLD_CARDS)))
     endpoint = Endpoint(registry, lambda: not_ready(scheduler.ready.is_set(), informers.unsynced()))
     await endpoint.serve_on(bind_unix(options.state.control_socket))
     garbage.expect_long_lives()

@@ -79,6 +79,7 @@ class RemoteOptions:
     config: Path | None
     metrics: str
     leader_elect: bool
+    metrics_details: tuple[str, ...] = ()
     own_namespace: str = "kube-system"
     log_format: str = "text"
     log_level: str = "info"
@@ -317,6 +318,7 @@ def remote_options(parsed: argparse.Namespace) -> RemoteOptions:
         scheduler_names=values["scheduler.names"],  # type: ignore[arg-type]
         config=Path(str(values["scheduler.configuration"])) if values["scheduler.configuration"] else None,
         metrics=str(values["metrics.bind"]),
+        metrics_details=values["metrics.details"],  # type: ignore[arg-type]
         own_namespace=str(values["leaderElection.namespace"]),
         log_format=str(values["log.format"]),
         log_level=str(values["log.level"]),

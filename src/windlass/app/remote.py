@@ -32,6 +32,7 @@ def _scheduler(options: RemoteOptions) -> int:
             kubeconfig=str(options.kubeconfig) if options.kubeconfig else None,
             context=options.context,
             metrics_bind=options.metrics,
+            metrics_details=options.metrics_details,
             leader_elect=options.leader_elect,
             config=str(options.config) if options.config else "",
             log_format=options.log_format,

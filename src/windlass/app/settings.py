@@ -46,7 +46,7 @@ class Field:
             case float():
                 return f"seconds, {self.least:g} to {self.most:g}"
             case tuple():
-                return "a list of names"
+                return f"a list of {', '.join(self.choices)}" if self.choices else "a list of names"
         return " or ".join(self.choices) if self.choices else "text"
 
 
@@ -54,6 +54,15 @@ FIELDS: tuple[Field, ...] = (
     Field("log.level", "info", "what is logged", live=True, choices=LEVELS),
     Field("log.format", "text", "of the log's lines", live=True, choices=("text", "json")),
     Field("metrics.bind", "", "`HOST:PORT` of /metrics, /healthz and /readyz; empty: none"),
+    Field(
+        "metrics.details",
+        (),
+        "what /metrics tells one by one: `cards`, each card and each pod's part of one under HAMi's names"
+        " (`legacyCards`: its older ones); `jobs`, each PodGroup under Volcano's and KAI's. Nine series for a card,"
+        " four for a job: not for large clusters without need",
+        roles=SCHEDULER,
+        choices=("cards", "legacyCards", "jobs"),
+    ),
     Field("traces.endpoint", "", "URL of an OTLP/HTTP collector; empty: the environment's"),
     Field("leaderElection.enabled", False, "of several instances only the holder of a lease works"),
     Field("leaderElection.namespace", "kube-system", "where the lease, and what is learned, are kept"),
@@ -267,6 +276,7 @@ def _value(file: str, lines: Mapping[str, int], field: Field, given: object) -> 
             given = float(given) if good else given  # type: ignore[arg-type]
         case tuple():
             good = isinstance(given, list) and all(isinstance(one, str) and one for one in given)
+            good = good and (not field.choices or set(given) <= set(field.choices))
             given = tuple(given) if good else given  # type: ignore[arg-type]
         case _:
             good = isinstance(given, str) and (not field.choices or given in field.choices)

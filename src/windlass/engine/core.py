@@ -11,7 +11,7 @@ a hash.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
@@ -22,7 +22,7 @@ from windlass.engine.allocate import Allocation, waits_for
 from windlass.engine.cards import Cuts
 from windlass.engine.config import EngineConfig
 from windlass.engine.consent import Consent
-from windlass.engine.cycle import CycleContext, Machinery
+from windlass.engine.cycle import CycleContext, Machinery, Pass
 from windlass.engine.decision import Decision, GroupStatus, QueueUsage
 from windlass.engine.deltas import Delta
 from windlass.engine.denials import denials
@@ -89,6 +89,10 @@ class Core:
         self.reviews = Reviews(self.world, self.lot, self.diagnosis)
         self.reporter = Reporter(self.world, self.diagnosis)
         self.cycles = 0
+        self.stopwatch: Callable[[], float] | None = None
+        """Tells seconds; where there is one, :attr:`passes` are kept. Nothing is decided by it."""
+        self.passes: tuple[Pass, ...] = ()
+        """The actions of the last cycle."""
         self._budgets_seen = 0
 
     # ------------------------------------------------------------------ public surface
@@ -130,8 +134,11 @@ class Core:
         )
         if self._evicts and restated:
             self._machinery.running.note(restated)
-        for action in self._actions:
-            action.run(ctx)
+        if self.stopwatch is None:
+            for action in self._actions:
+                action.run(ctx)
+        else:
+            self.passes = tuple(self._timed(ctx, self.stopwatch))
         if not self._allocates:
             self._park_untried(ctx)
         touched = ctx.touched
@@ -165,6 +172,15 @@ class Core:
             queues=queues,
             wake_at=ctx.wake_at,
         )
+
+    def _timed(self, ctx: CycleContext, clock: Callable[[], float]) -> Iterator[Pass]:
+        """Run the actions; what each took, and came to."""
+        begun, binds = clock(), 0
+        for action in self._actions:
+            action.run(ctx)
+            ended = clock()
+            yield Pass(action.name, ended - begun, range(binds, len(ctx.out.binds)))
+            begun, binds = ended, len(ctx.out.binds)
 
     def _reports(
         self, touched: dict[str, GroupEntry], now: float

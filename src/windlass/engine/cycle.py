@@ -9,7 +9,7 @@ the books at once, so that the next action builds on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -107,6 +107,14 @@ class CycleContext(msgspec.Struct):
         for key, group in dirty.items():
             self.touched[key] = group
             enrolment.settle(group, self.now)
+
+
+class Pass(NamedTuple):
+    """An action of a cycle that is over. ``binds``: where those that it decided stand in the decision."""
+
+    action: str
+    seconds: float
+    binds: range
 
 
 class Action(Protocol):

@@ -43,6 +43,14 @@ class Ledger:
         if after is not None:
             self._book(after, 1)
 
+    def held(self) -> Mapping[str, Mapping[str, int]]:
+        """What is held of each node's amounts, in engine units; parts of cards are not among them."""
+        return self._used
+
+    def with_cards(self, node: str) -> Iterable[views.Pod]:
+        """Pods there of which somebody may have said which cards they have."""
+        return self._with_cards.get(node, {}).values()
+
     def room(self, node: views.Node, beside: Iterable[views.Pod] = ()) -> Room:
         """What is left of a node; a copy. ``beside``: who is counted there, too."""
         held = self._with_cards.get(node.name, {})

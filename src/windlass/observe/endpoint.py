@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from prometheus_client import CollectorRegistry
 
 from windlass.api.errors import WindlassError
-from windlass.observe.metrics import exposition
+from windlass.observe.metrics import Collected, exposition
 
 ADDRESS = "WL-METRICS-400"
 _HEAD_SECONDS = 10.0
@@ -71,14 +71,14 @@ class Endpoint:
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(await self._answer(head))
                 await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
             pass  # whoever asked has gone, or asks nonsense: the connection is closed
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         method, target = (words[0], words[1]) if len(words) == 3 else (b"", b"")
         path = target.split(b"?", 1)[0].decode("latin-1")
@@ -86,7 +86,8 @@ class Endpoint:
             return _response("405 Method Not Allowed", _TEXT, b"only GET\n")
         match path:
             case "/metrics":
-                kind, body = exposition(self._source)
+                told = Collected(list(self._source.collect()))  # here, where all of it is kept
+                kind, body = await asyncio.to_thread(exposition, told)
                 return _response("200 OK", kind, body)
             case "/healthz" | "/livez":
                 return _response("200 OK", _TEXT, b"ok\n")

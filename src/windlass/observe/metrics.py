@@ -6,13 +6,17 @@ never a pod's, group's or job's name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """Buckets in seconds for what a machine does."""
@@ -31,9 +35,101 @@ def registry() -> CollectorRegistry:
     return made
 
 
+class Collected(CollectorRegistry):
+    """What a registry told at one moment: its text may be made elsewhere."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+
 def exposition(source: CollectorRegistry) -> tuple[str, bytes]:
     """Content type and body of an answer on ``/metrics``."""
     return CONTENT_TYPE_LATEST, generate_latest(source)
+
+
+def bound_text(bound: float) -> str:
+    """A bucket's bound as Prometheus' own clients write it."""
+    return floatToGoString(float(f"{bound:g}"))
+
+
+class Durations:
+    """Counts per bucket, in plain integers: for what happens too often to pay for more. The last one is for what is
+    above all ``bounds``."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = FAST) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, amount: float) -> None:
+        self.counts[bisect_left(self.bounds, amount)] += 1
+        self.total += amount
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def buckets(self, factor: float = 1.0) -> list[tuple[str, float]]:
+        """Cumulative, as Prometheus wants them; ``factor``: the unit told in the unit counted."""
+        running, found = 0, []
+        bounds = (*(bound_text(bound * factor) for bound in self.bounds), "+Inf")
+        for bound, count in zip(bounds, self.counts, strict=True):
+            running += count
+            found.append((bound, float(running)))
+        return found
+
+
+class Timings(Collector):
+    """:class:`Durations` by labels, which are made as they come. Told under ``name`` where it is registered."""
+
+    def __init__(
+        self,
+        name: str = "",
+        meaning: str = "",
+        labels: Sequence[str] = (),
+        bounds: Sequence[float] = FAST,
+        *,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        self.by: dict[tuple[str, ...], Durations] = {}
+        self._name, self._meaning = name, meaning
+        self._labelnames = tuple(labels)
+        self._bounds = bounds
+        if registry is not None:
+            registry.register(self)
+
+    def add(self, amount: float, *labels: str) -> None:
+        found = self.by.get(labels)
+        if found is None:
+            found = self.by[labels] = Durations(self._bounds)
+        found.add(amount)
+
+    def of(self, *labels: str) -> Durations:
+        """Those with these labels; empty where there were none."""
+        return self.by.get(labels) or Durations(self._bounds)
+
+    def counts(self) -> dict[tuple[str, ...], int]:
+        """How many, by labels."""
+        return {labels: durations.count for labels, durations in self.by.items()}
+
+    def describe(self) -> list[Metric]:
+        return [HistogramMetricFamily(self._name, self._meaning, labels=self._labelnames)]
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.family(self._name, self._meaning, self._labelnames)
+
+    def family(self, name: str, meaning: str, labels: Sequence[str], factor: float = 1.0) -> Metric:
+        """All of it under a name; ``factor``: the unit told in the unit counted."""
+        family = HistogramMetricFamily(name, meaning, labels=labels)
+        for values, durations in self.by.items():
+            family.add_metric(values, durations.buckets(factor), durations.total * factor)
+        return family
 
 
 class Family:
@@ -53,3 +149,9 @@ class Family:
         self, name: str, meaning: str, labels: Sequence[str] = (), buckets: Sequence[float] = FAST
     ) -> Histogram:
         return Histogram(f"{self._prefix}_{name}", meaning, labels, buckets=buckets, registry=self._registry)
+
+    def timings(
+        self, name: str, meaning: str, labels: Sequence[str] = (), bounds: Sequence[float] = FAST
+    ) -> Timings:
+        """A histogram for what happens often."""
+        return Timings(f"{self._prefix}_{name}", meaning, labels, bounds, registry=self._registry)

@@ -19,6 +19,15 @@ class SchedulerMetrics:
         self.cycle_seconds = family.histogram(
             "cycle_duration_seconds", "One cycle: deltas applied, decisions taken"
         )
+        self.part_seconds = family.timings(
+            "cycle_part_duration_seconds", "Parts of a cycle: take, decide, show, carry out", ["part"]
+        )
+        self.action_seconds = family.timings(
+            "action_duration_seconds", "One pass of an action of a cycle", ["action"]
+        )
+        self.last_cycle: dict[str, float] = {}
+        """Part of the last cycle → seconds; ``cycle``: all of it."""
+        self.last_actions: dict[str, float] = {}
         self.deltas = family.counter("deltas_total", "Changes of the world told to the engine")
         self.decisions = family.counter("decisions_total", "Decided binds, evictions, nominations", ["kind"])
         self.binds = family.counter("pods_bound_total", "Bindings carried out, by outcome", ["result"])

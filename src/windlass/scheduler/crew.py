@@ -20,6 +20,7 @@ from windlass.scheduler.evictor import Evictor
 from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.guard import BindGuard
 from windlass.scheduler.journeys import Journeys
+from windlass.scheduler.milestones import Milestones
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
 from windlass.scheduler.runtimes import RunTimes
@@ -50,6 +51,7 @@ class Crew:
     gangs: GangWatch
     run_times: RunTimes
     journeys: Journeys | None
+    milestones: Milestones
     binder: Binder
     evictor: Evictor
     announcer: Announcer

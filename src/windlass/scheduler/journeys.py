@@ -21,30 +21,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from windlass.api import views
 from windlass.api.reasons import Explanation
 from windlass.engine.decision import Bind, Decision, Eviction
 from windlass.model.cluster import ClusterModel
-from windlass.model.groups import KAI, NATIVE, kind_prefix, shown_key
+from windlass.model.groups import shown_key
 from windlass.model.members import Members
 from windlass.observe.tracing import Exporter, Link, Moment, Span, Value, root_id, trace_id
+from windlass.scheduler.stages import ADMITTED, ENDED, PARTS, QUEUED, begins_queued, identity, stage_of
 
 MOST_MOMENTS = 64
 """So many events one stage keeps; what comes later is counted."""
-QUEUED, ADMITTED, BOUND, RUNNING, ENDED = "queued", "admitted", "bound", "running", "ended"
-PARTS = ("take", "decide", "show", "carry out")
-
-
-def stage_of(admitted: bool, minimum: int, members: Members) -> str:
-    """Where a group stands. ``minimum`` counts as one at least."""
-    minimum = max(1, minimum)
-    if members.finished and members.finished == members.total:
-        return ENDED
-    if members.running + members.finished >= minimum and members.running:
-        return RUNNING
-    if members.scheduled >= minimum:
-        return BOUND
-    return ADMITTED if admitted or members.scheduled else QUEUED
 
 
 @dataclass(slots=True)
@@ -68,11 +54,6 @@ class _Journey:
             self.unsaid += 1
 
 
-def _plain(key: str) -> str:
-    """The PodGroup's own key: that of the pods of one replica names the replica after a colon."""
-    return shown_key(key).partition(":")[0]
-
-
 class Journeys:
     """Follows the groups that are told to it. All moments are Unix seconds."""
 
@@ -88,7 +69,7 @@ class Journeys:
         self, key: str, admitted: bool, explanation: Explanation | None, members: Members, now: float
     ) -> None:
         """How a group stands. Nothing is told twice."""
-        found = self._object(key)
+        found = identity(self._model, key)
         if found is None:
             return
         uid, created, minimum = found
@@ -200,26 +181,11 @@ class Journeys:
 
     # ------------------------------------------------------------------ inside
 
-    def _object(self, key: str) -> tuple[str, float, int] | None:
-        """uid, creation and minimum of what a group is: its PodGroup, or its pod."""
-        view: views.PodGroup | views.KaiPodGroup | None = self._model.groups.get(key)
-        if view is None and kind_prefix(key) == KAI:
-            view = self._model.kai_groups.get(shown_key(key))
-        if view is not None:
-            return view.uid, view.created, view.min_member or 1
-        if kind_prefix(key) == NATIVE and (native := self._model.native_groups.get(_plain(key))) is not None:
-            return native.uid, native.created, native.min_count
-        sent = self._model.group_sent(key)
-        pod = min(self._model.pods_of(key), key=lambda one: (one.created, one.name), default=None)
-        if pod is None or sent is None:
-            return None
-        return pod.uid, pod.created, sent.min_member
-
     def _trace(self, key: str) -> int:
         journey = self._known.get(key)
         if journey is not None:
             return journey.trace
-        found = self._object(key)
+        found = identity(self._model, key)
         return trace_id(found[0]) if found is not None else 0
 
     def _begin(self, key: str, uid: str, created: float, stage: str, minimum: int, now: float) -> _Journey:
@@ -233,9 +199,7 @@ class Journeys:
         }
         trace = trace_id(uid)
         journey = _Journey(uid, trace, root_id(trace), created, stage, now, attributes)
-        view = self._model.groups.get(key)
-        unheard = view is None or view.phase in ("", "Pending")
-        if stage == QUEUED or (stage == ADMITTED and unheard):
+        if begins_queued(stage, self._model.groups.get(key)):
             journey.stage, journey.since = QUEUED, created
             if stage == ADMITTED:  # in the cycle that saw it first
                 self._leave(journey, now)

@@ -68,6 +68,8 @@ class ProcessOptions:
     kubeconfig: str | None = None
     context: str | None = None
     metrics_bind: str = ""
+    metrics_details: tuple[str, ...] = ()
+    """What is told one by one (:data:`windlass.scheduler.fieldnames.families.DETAILS`)."""
     leader_elect: bool = False
     config: str = ""
     log_format: str = "text"
@@ -125,7 +127,7 @@ async def serve(options: ProcessOptions) -> None:
         connection, client, informers, clock, rng, registry, service, election, asyncio.Event(), exporter
     )
     beside = [companion(aboard) for companion in options.companions]
-    FieldMetrics(registry, service.metrics, service.model)
+    FieldMetrics(registry, service.sources(options.metrics_details))
     endpoint = Endpoint(
         registry, lambda: not_ready(service.ready.is_set() or election.standing_by, informers.unsynced())
     )

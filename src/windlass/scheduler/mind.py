@@ -43,6 +43,7 @@ class Mind:
         self._told = 0
         """Deltas since this engine is there."""
         self.engine = engine or make_engine(self._policy, log.warning)
+        self.engine.stopwatch = crew.clock.monotonic
         model, clock = crew.model, crew.clock
         model.read_labels(self.engine.reads, images=self.engine.reads_images)
         self._consultants = Consultants(model, clock=clock, observe=crew.metrics.extender_asked)
@@ -86,6 +87,7 @@ class Mind:
         policy, crew = self._policy, self._crew
         self._told = 0
         self.engine = make_engine(policy, log.warning)
+        self.engine.stopwatch = crew.clock.monotonic
         crew.model.read_labels(self.engine.reads, images=self.engine.reads_images)
         crew.model.configure(
             tiers=bool(policy.tiers),

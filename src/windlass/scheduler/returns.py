@@ -22,6 +22,7 @@ from windlass.scheduler.binder import Outcome
 from windlass.scheduler.contest import instead
 from windlass.scheduler.crew import Crew
 from windlass.scheduler.evictor import Order
+from windlass.scheduler.milestones import NOT_READY
 
 log = logs.get("scheduler")
 
@@ -202,6 +203,7 @@ class Returns:
         message = f"gang {shown} did not reach its minimum within {patience:g} s of its last progress"
         log.warning("gang incomplete", group=shown)
         crew.publisher.gang_failed(group, message)
+        crew.milestones.loses(group, NOT_READY, crew.time())
         for pod in crew.model.pods_of(group):
             if pod.node_name and not pod.finished and not pod.deleted:
                 crew.evictor.submit(Order(pod.key, pod.uid, evictions.GANG_BIND_FAILED, message))

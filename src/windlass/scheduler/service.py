@@ -13,7 +13,7 @@ One that stands by follows everything, has its engine know it, and writes nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -43,12 +43,14 @@ from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.crew import Crew
 from windlass.scheduler.evictor import Evictor
 from windlass.scheduler.feed import Feed
+from windlass.scheduler.fieldnames.scene import Sources
 from windlass.scheduler.gangs import GangWatch
 from windlass.scheduler.guard import BindGuard
 from windlass.scheduler.guardserver import Questions
 from windlass.scheduler.hamilock import HamiLocks
 from windlass.scheduler.journeys import Journeys
 from windlass.scheduler.limiter import AdaptiveLimit
+from windlass.scheduler.milestones import Milestones
 from windlass.scheduler.mind import Mind
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.publisher import Publisher
@@ -109,6 +111,7 @@ class SchedulerService:
         self.metrics = SchedulerMetrics(registry or CollectorRegistry())
         self.model = _model_of(self.options)
         self._journeys = Journeys(exporter, self.model) if exporter is not None else None
+        self.milestones = Milestones(self.model)
         self.recorder = recorder or EventRecorder(client, COMPONENT, clock, rng)
         self.last_decision = Decision(0)
         self._clock = clock
@@ -234,6 +237,7 @@ class SchedulerService:
             gangs=self._gangs,
             run_times=self._run_times,
             journeys=self._journeys,
+            milestones=self.milestones,
             binder=self._binder,
             evictor=self._evictor,
             announcer=self._announcer,
@@ -274,6 +278,19 @@ class SchedulerService:
             lambda: self.ready.is_set() and self._leads.is_set() and not self._crew.takes_over,
             self._answered,
             clock=self._clock,
+        )
+
+    def sources(self, details: Collection[str] = ()) -> Sources:
+        """Where its figures are kept. ``details``: what of them is told one by one."""
+        return Sources(
+            metrics=self.metrics,
+            model=self.model,
+            milestones=self.milestones,
+            waits=self._publisher.waits,
+            ledger=self._ledger,
+            engine=lambda: self.engine,
+            time=self._time,
+            details=details,
         )
 
     @property
@@ -416,11 +433,13 @@ class SchedulerService:
         self._cards.sweep()
         self._returns.expire()
         now = self._clock.monotonic()
+        parts = (begun, taken, decided, shown, now)
         if self._journeys is not None:
             since = self._time() - now
-            moments = tuple(since + moment for moment in (begun, taken, decided, shown, now))
-            self._journeys.cycle(decision, len(changes) + len(inbox), moments)
-        self._showing.measure(decision, len(changes) + len(inbox), now - begun)
+            self._journeys.cycle(
+                decision, len(changes) + len(inbox), tuple(since + moment for moment in parts)
+            )
+        self._showing.measure(decision, len(changes) + len(inbox), parts)
         if self._crew.inbox:
             self._wake.set()
         deadlines = (self._gangs.next_deadline(), self._returns.next_deadline)

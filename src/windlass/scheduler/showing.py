@@ -5,7 +5,7 @@ The writing itself is the publisher's; here is decided what it is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from windlass.api.reasons import Explanation
@@ -17,6 +17,8 @@ from windlass.model.podgroups import was_whole
 from windlass.observe import logs
 from windlass.scheduler.crew import Crew
 from windlass.scheduler.kai_moments import moments_of
+from windlass.scheduler.milestones import plain_action
+from windlass.scheduler.stages import PARTS
 
 log = logs.get("scheduler")
 SLOW_CYCLE_SECONDS = 0.5
@@ -62,6 +64,7 @@ class Showing:
                 self.said.pop(status.group, None)
             else:
                 self.said[status.group] = status
+        crew.milestones.decided(decision, self._engine().passes, crew.time())
         now = crew.clock.monotonic()
         for key in changed:
             self.group(key, now)
@@ -98,6 +101,7 @@ class Showing:
             self._refused.pop(key, None)
             crew.gangs.forget(key)
             crew.starts.forget(key)
+            crew.milestones.gone(key)
             crew.publisher.gone(key)
             if crew.journeys is not None:
                 crew.journeys.gone(key, crew.time())
@@ -118,6 +122,7 @@ class Showing:
         if crew.journeys is not None:
             crew.journeys.group(key, admitted, explanation, members, crew.time())
         if not is_implicit(key):
+            crew.milestones.group(key, admitted, members, crew.time())
             self._watch_gang(key, members, now)
 
     def _is_plain(self, key: str) -> bool:
@@ -146,10 +151,14 @@ class Showing:
         self._crew.publisher.queue_gone(name)
         self._crew.metrics.queue_gone(name)
 
-    def measure(self, decision: Decision, changes: int, seconds: float) -> None:
+    def measure(self, decision: Decision, changes: int, moments: Sequence[float]) -> None:
+        """``moments``: its begin and the ends of its parts."""
         crew = self._crew
         metrics = crew.metrics
+        seconds = moments[-1] - moments[0]
         metrics.cycle_seconds.observe(seconds)
+        self._measure_parts(moments)
+        crew.milestones.cycle(any(metrics.reasons.values()), seconds)
         if seconds > SLOW_CYCLE_SECONDS:
             log.warning("slow cycle", seconds=round(seconds, 3), deltas=changes, binds=len(decision.binds))
         metrics.deltas.inc(changes)
@@ -163,3 +172,17 @@ class Showing:
         metrics.waiting(crew.publisher.waits.reasons)
         metrics.assumed.set(len(crew.model.assumed))
         metrics.bind_limit.set(crew.binder.limit.limit)
+
+    def _measure_parts(self, moments: Sequence[float]) -> None:
+        metrics = self._crew.metrics
+        last = {"cycle": moments[-1] - moments[0]}
+        for part, begun, ended in zip(PARTS, moments, moments[1:], strict=False):
+            last[part] = ended - begun
+            metrics.part_seconds.add(ended - begun, part)
+        spent: dict[str, float] = {}
+        for one in self._engine().passes:
+            name = plain_action(one.action)
+            spent[name] = spent.get(name, 0.0) + one.seconds
+        for name, seconds in spent.items():
+            metrics.action_seconds.add(seconds, name)
+        metrics.last_cycle, metrics.last_actions = last, spent

@@ -4,7 +4,7 @@ some for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from windlass.api.reasons import Explanation, Reason
@@ -51,6 +51,10 @@ class Waits:
     def of(self, key: str) -> Wait | None:
         """A group that waits."""
         return self._waits.get(key)
+
+    def items(self) -> Iterable[tuple[str, Wait]]:
+        """All that wait, by group."""
+        return self._waits.items()
 
     @property
     def reasons(self) -> Mapping[str, int]:
