@@ -10,7 +10,7 @@ from box import Box
 
 from windlass.client.transport import Request
 
-SECONDS = 25
+SECONDS = 40
 """How long the first one holds the only card: longer than it takes until starts are estimated (15 s)."""
 
 
