@@ -117,3 +117,41 @@ async def test_in_a_box_nobody_makes_volumes(api: SchedulerApi) -> None:
         await running.settle(1.0)
         assert api.bound() == ["a"]
         assert selected(api, "c") == "n1"
+
+
+async def test_who_waits_for_his_volume_is_told_so_and_nominated(api: SchedulerApi) -> None:
+    """For as long as ten minutes he has a node and is not on it: nobody must take that node for empty, add another
+    one, or believe that he was not looked at."""
+    api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
+    async with Running(api) as running:
+        await running.settle(5.0)
+        told = running.service.explain("default/pod:a")
+        assert told is not None
+        assert told.code == "AwaitingVolume"
+        assert "claim default/c, for node n1" in told.message
+        found = api.object(PODS, "default/a")
+        assert found["status"]["nominatedNodeName"] == "n1"
+        assert api.conditions(PODS, "default/a")["PodScheduled"]["reason"] == "SchedulingGated"
+        assert "AwaitingVolume" in found["metadata"]["annotations"]["windlass.dev/explanation"]
+        assert "FailedScheduling" not in running.reasons("a")
+        provide(api, "c")
+        await running.settle(3.0)
+        assert api.node_of("a") == "n1"
+        assert running.service.explain("default/pod:a") is None
+        await running.settle(5.0)
+        assert "windlass.dev/explanation" not in api.object(PODS, "default/a")["metadata"].get(
+            "annotations", {}
+        )
+
+
+async def test_who_gets_no_volume_is_nominated_no_more(api: SchedulerApi) -> None:
+    api.add(node("n1", gpus=1), pod("a", volumes=claim(api, "c")))
+    async with Running(api) as running:
+        await running.settle(5.0)
+        assert api.object(PODS, "default/a")["status"]["nominatedNodeName"] == "n1"
+        api.change(resources.NODES, "n1", spec={"unschedulable": True})
+        api.change(PERSISTENT_VOLUME_CLAIMS, "default/c", metadata={"annotations": {SELECTED: None}})
+        await running.settle(10.0)
+        assert not api.object(PODS, "default/a")["status"].get("nominatedNodeName")
+        assert api.conditions(PODS, "default/a")["PodScheduled"]["reason"] == "Unschedulable"
+        assert running.service.model.awaited == {}

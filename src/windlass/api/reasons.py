@@ -42,6 +42,7 @@ class Reason(StrEnum):
     WAITING_FOR_VICTIMS = "WaitingForVictims"
     DISRUPTION_BUDGETS = "DisruptionBudgets"
     RESERVING_CARD = "ReservingCard"
+    AWAITING_VOLUME = "AwaitingVolume"
     BIND_FAILED = "BindFailed"
     PENDING_EVALUATION = "PendingEvaluation"
     # What a single node lacks (blockers):
@@ -249,6 +250,14 @@ FACTS: Mapping[Reason, Facts] = {
         "PendingEvaluation",
         "Resources",
         "Its place is found; the shared card there is being held, until its kubelet has said which one it is.",
+    ),
+    Reason.AWAITING_VOLUME: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "Resources",
+        "Its place is found; a volume is being made for it there.",
     ),
     Reason.BIND_FAILED: _facts(
         4,

@@ -37,6 +37,7 @@ SHORT: dict[Reason, str] = {
     Reason.WAITING_FOR_VICTIMS: "room being vacated",
     Reason.DISRUPTION_BUDGETS: "disruption budgets",
     Reason.RESERVING_CARD: "shared card being held",
+    Reason.AWAITING_VOLUME: "volume being made",
     Reason.BIND_FAILED: "start failed, retrying",
     Reason.PENDING_EVALUATION: "not looked at yet",
     Reason.NODE_SELECTOR_MISMATCH: "no node has the labels",

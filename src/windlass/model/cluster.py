@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 
 from windlass.api import views
 from windlass.api.errors import FieldError
-from windlass.api.reasons import Explanation
+from windlass.api.reasons import Explanation, Reason
 from windlass.engine import deltas
 from windlass.engine.decision import Bind
 from windlass.model import (
@@ -44,7 +44,7 @@ class ClusterModel(Translation):
 
     def blocked(self, group: str) -> bool:
         """Whether the group lacks its minimum, binds under way counted as done."""
-        if self.reserved.waiting and any(k in self.reserved.waiting for k in self._members.get(group, ())):
+        if self.awaited and any(key in self.awaited for key in self._members.get(group, ())):
             return True
         view = self.groups.get(group)
         if view is not None:
@@ -61,11 +61,10 @@ class ClusterModel(Translation):
                 found[f"pod {key}"] = self._faults[key]
         if found:
             return faults.misconfigured(groups.shown_key(group), found)
-        if self.reserved.waiting:
-            waiting = self.reserved.waiting
-            reserving = [waiting[key] for key in self._members.get(group, ()) if key in waiting]
-            if reserving:
-                return faults.card_awaited(groups.shown_key(group), reserving)
+        if self.awaited:
+            waiting = [self.awaited[key] for key in self._members.get(group, ()) if key in self.awaited]
+            if waiting:
+                return faults.awaited(groups.shown_key(group), waiting)
         if self.withheld:
             told = [self.withheld[key] for key in self._members.get(group, ()) if key in self.withheld]
             if told:
@@ -142,15 +141,19 @@ class ClusterModel(Translation):
         self._dirty_nodes.update(dict.fromkeys(self.nodes))
         self._dirty_pods.update(dict.fromkeys(self._card_words))
 
-    def awaits_card(self, pod: str, card: str) -> None:
-        """Which card is being held for a pod that has its place; ``""``: none any more."""
-        waiting = self.reserved.waiting
-        if waiting.get(pod, "") == card:
+    def awaits(self, pod: str, reason: Reason, what: str) -> None:
+        """What has to be there before a pod that has its place is bound (``RESERVING_CARD``, ``AWAITING_VOLUME``);
+        ``""``: nothing of that kind any more."""
+        waiting = self.awaited.get(pod, {})
+        if waiting.get(reason, "") == what:
             return
-        if card:
-            waiting[pod] = card
+        others = {code: text for code, text in waiting.items() if code is not reason}
+        if what:
+            others[reason] = what
+        if others:
+            self.awaited[pod] = others
         else:
-            del waiting[pod]
+            del self.awaited[pod]
         if (group := self._group_of.get(pod)) is not None:
             self._changed[group] = None
 

@@ -82,16 +82,29 @@ def cards_refused(told: Explanation, refusing: Mapping[str, str]) -> Explanation
     )
 
 
-def card_awaited(group: str, reserving: Sequence[str]) -> Explanation:
-    """A place is found; the cards there are still being held for sharing. ``reserving``: by pod, which."""
-    first = _unique(reserving)
+_AWAITED = {
+    Reason.RESERVING_CARD: (
+        "waits for the kubelet to name the shared card",
+        f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",
+    ),
+    Reason.AWAITING_VOLUME: (
+        "waits for its volumes to be made there",
+        "look at the claim (kubectl describe pvc), and at who makes its volumes",
+    ),
+}
+
+
+def awaited(group: str, waiting: Sequence[Mapping[Reason, str]]) -> Explanation:
+    """A place is found; something is not there yet. ``waiting``: by pod, what; cards are told first."""
+    code = next(code for code in _AWAITED if any(code in one for one in waiting))
+    words, remedy = _AWAITED[code]
+    first = _unique(one[code] for one in waiting if code in one)
     more = f"; and {len(first) - _SHOWN} more" if len(first) > _SHOWN else ""
     return Explanation(
-        code=Reason.RESERVING_CARD,
-        message=f"{group} has its place, and waits for the kubelet to name the shared card: "
-        f"{'; '.join(first[:_SHOWN])}{more}",
-        blockers=tuple(Blocker(Reason.RESERVING_CARD, detail=one) for one in first),
-        remedies=(f"look at the reservation pod: kubectl -n {NAMESPACE} get pods",),
+        code=code,
+        message=f"{group} has its place, and {words}: {'; '.join(first[:_SHOWN])}{more}",
+        blockers=tuple(Blocker(code, detail=one) for one in first),
+        remedies=(remedy,),
     )
 
 

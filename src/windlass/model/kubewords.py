@@ -43,6 +43,10 @@ _MORE_NODES_HELP = frozenset(
 )
 
 
+PLACED = frozenset((Reason.RESERVING_CARD, Reason.AWAITING_VOLUME))
+"""Who waits for one of these has his node: it is no failure to schedule him."""
+
+
 def pod_reason(told: Explanation) -> str:
     """The reason of a pod's condition ``PodScheduled=False``. What grows clusters reads ``Unschedulable`` as a call
     for nodes: it stands only where more of them could help. A share of what there is grows with it, so where the

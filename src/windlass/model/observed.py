@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from windlass.api import annotations as names
 from windlass.api import views
 from windlass.api.devicewords import annotation_words
+from windlass.api.reasons import Reason
 from windlass.engine.decision import DeviceShare
 from windlass.model import groups, queues
 from windlass.model.adoption import Fence
@@ -57,6 +58,8 @@ class Observed:
         self.kai_groups: dict[str, views.KaiPodGroup] = {}
         self.native_groups: dict[str, views.NativeGroup] = {}
         self.assumed: dict[str, Assumed] = {}
+        self.awaited: dict[str, dict[Reason, str]] = {}
+        """Assumed pods that are not bound before something is there: what, in words."""
         self.classes = groups.Classes()
         self.storage = VolumeBook()
         self.topology = TopologyBook()
@@ -322,6 +325,7 @@ class Observed:
         if found is None or found.uid != uid:
             return False
         del self.assumed[key]
+        self.awaited.pop(key, None)
         return True
 
     def _touch_classes(self) -> None:

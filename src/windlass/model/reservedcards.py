@@ -113,8 +113,6 @@ class ReservedCards:
         self.stale = False
         self.pods: dict[Slot, views.Pod] = {}
         self.users: dict[Slot, dict[str, None]] = {}
-        self.waiting: dict[str, str] = {}
-        """Pod → the card that is being reserved for it, in words."""
         self.refusing: dict[str, str] = {}
         """Nodes on which no further card can be held for the moment → why."""
         self._uses: dict[str, tuple[Slot, ...]] = {}

@@ -324,6 +324,7 @@ class Translation(Grouping):
             self._faults.pop(key, None)
             self._spared.pop(key, None)
             self.assumed.pop(key, None)
+            self.awaited.pop(key, None)
             return
         if not self.manages(pod):
             self._note_other(pod)

@@ -18,6 +18,7 @@ from typing import Any
 
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
+from windlass.api.reasons import Reason
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -246,7 +247,7 @@ class _Awaited:
             problem, late = self._cards()
         for bind, slots in self._wanted:
             waits = [slot for slot in slots if slot in late and not problem]
-            self._model.awaits_card(bind.task, _said(waits[0]) if waits else "")
+            self._model.awaits(bind.task, Reason.RESERVING_CARD, _said(waits[0]) if waits else "")
         return problem or (None if late else "")
 
     def _gone(self) -> str:

@@ -12,7 +12,7 @@ from windlass.api.reasons import Explanation
 from windlass.client.recorder import ObjectRef
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import is_implicit
-from windlass.model.kubewords import pod_reason, with_summary
+from windlass.model.kubewords import PLACED, pod_reason, with_summary
 from windlass.scheduler.desk import ECHO_SECONDS, Desk, record
 from windlass.scheduler.waits import Wait, Waits
 
@@ -112,9 +112,12 @@ class PodWords:
         if pod is None or group is None:
             return
         wait = self._waits.of(group)
-        waits = not (pod.node_name or pod.finished or pod.deleted or key in self._desk.model.assumed)
+        assumed = self._desk.model.assumed.get(key)
+        awaits = assumed is not None and key in self._desk.model.awaited
+        waits = not (pod.node_name or pod.finished or pod.deleted) and (assumed is None or awaits)
         told = wait.told if wait is not None and waits else None
-        await self._write_status(pod, told, self._nominated.get(key, "") if waits else pod.nominated_node)
+        nominated = self._nominated.get(key, "") if waits else pod.nominated_node
+        await self._write_status(pod, told, assumed.node if assumed is not None and awaits else nominated)
         if is_implicit(group):
             await self._desk.annotate(resources.PODS, pod.namespace, pod.name, pod.annotations, record(told))
 
@@ -142,6 +145,6 @@ class PodWords:
             resources.PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
         )
         self._desk.metrics.writes.labels("pod" if "conditions" in status else "nomination").inc()
-        if "conditions" in status:
+        if "conditions" in status and told is not None and told.code not in PLACED:
             ref = ObjectRef("v1", "Pod", pod.namespace, pod.name, pod.uid)
             self._desk.recorder.event(ref, "Warning", "FailedScheduling", message)

@@ -16,6 +16,7 @@ import msgspec
 
 from windlass.api import annotations as names
 from windlass.api import resources, views
+from windlass.api.reasons import Reason
 from windlass.engine.decision import Bind
 from windlass.kits.clock import Clock
 from windlass.model import reservation
@@ -192,15 +193,23 @@ class VolumesAwaited:
     def __init__(self, model: ClusterModel, binds: Sequence[Bind]) -> None:
         self._model = model
         self._pods = {bind.task: bind.uid for bind in binds}
-        self._left = {
-            f"{pod.namespace}/{name}": bind.node
+        self._claims = {
+            bind.task: [f"{pod.namespace}/{name}" for name in pod.claims]
             for bind in binds
             if (pod := model.pods.get(bind.task)) is not None
-            for name in pod.claims
         }
+        self._left = {key: bind.node for bind in binds for key in self._claims.get(bind.task, ())}
         self._seen: set[str] = set()
 
     def __call__(self) -> str | None:
+        answer = self._look()
+        for task, claims in self._claims.items():
+            late = next((key for key in claims if key in self._left and answer is None), "")
+            what = f"claim {late}, for node {self._left[late]}" if late else ""
+            self._model.awaits(task, Reason.AWAITING_VOLUME, what)
+        return answer
+
+    def _look(self) -> str | None:
         for key, uid in self._pods.items():
             pod = self._model.pods.get(key)
             if pod is None or pod.uid != uid or pod.deleted:
