@@ -76,10 +76,9 @@ class Scattered:
 
     def now(self, candidates: Candidates) -> bool:
         """Whether that is so for these."""
-        wanted, wants = self._what
         repacking, until = self._solver.repack(candidates, self._limit)
         candidates.note_wake(until)
-        return not all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
+        return self._is_too_little(repacking)
 
     def __call__(self) -> bool:
         """Whether it is so still, as long as time has no say."""
@@ -88,9 +87,12 @@ class Scattered:
         left = self._solver.left()
         if any([left[column] < units for column, units in self._least]):
             return True  # there is even less: not enough in sum
-        candidates = self._candidates.anew(self._solver.time)
-        _, until = self._solver.repack(candidates, self._limit)
-        return until is None and self.now(candidates)
+        repacking, until = self._solver.repack(self._candidates.anew(self._solver.time), self._limit)
+        return until is None and self._is_too_little(repacking)
+
+    def _is_too_little(self, repacking: Repacking) -> bool:
+        wanted, wants = self._what
+        return not all([repacking.holds(column, amounts, wanted) for column, amounts in wants])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scattered) and self._key == other._key
