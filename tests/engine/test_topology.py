@@ -173,6 +173,17 @@ def test_a_node_without_the_label_is_in_no_domain() -> None:
     assert c.where("g") == {"b": 2, "c": 2}
 
 
+def test_nodes_in_no_domain_come_last_and_are_counted_on() -> None:
+    c = Cluster().queues("default").nodes("a gpu=8", "b gpu=2 zone=z rack=r", "c gpu=2 zone=z rack=q")
+    need = want(preferred="rack")
+    gang(c, "g", 6, near=need)
+    c.cycle()
+    assert c.where("g") == {"a": 2, "b": 2, "c": 2}
+    cls = next(iter(c.engine.world.classes))
+    tree = c.engine._allocation.nearness.forest.of(need)
+    assert [tree.totals(cls, level).tolist() for level in range(2)] == [[6, 0], [6, 0, 0]]
+
+
 def test_racks_of_equal_names_in_two_zones_are_two() -> None:
     c = Cluster().queues("default").nodes("a gpu=1 zone=x rack=r", "b gpu=1 zone=y rack=r")
     gang(c, "g", 2, near=want("rack"))

@@ -239,9 +239,8 @@ class Nearness:
             near = np.zeros(len(room), dtype=np.int64)
             for row in held:
                 near[codes[row]] += 1
-            near[0] = room[0] = -1
-            order = np.lexsort((-room, -near))
-            place = np.empty(len(order), dtype=np.int64)
+            order = np.lexsort((-room[1:], -near[1:])) + 1
+            place = np.full(len(room), len(order), dtype=np.int64)  # what lies in none comes last
             place[order] = np.arange(len(order))
             keys.append(place[codes[rows]])
         if not keys:
