@@ -11,7 +11,7 @@ from fakecluster import FakeCluster, node
 from windlass.api import annotations, cards
 from windlass.api.cards import Card, SliceInstance
 from windlass.api.deviceparts import Part, to_annotations
-from windlass.api.resources import NODES, PODS
+from windlass.api.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from windlass.cli import amounts, cardtable
 from windlass.cli.terminal import Terminal
 from windlass.node.simulatedcards import simulated_cards
@@ -190,3 +190,64 @@ def test_on_a_narrow_terminal_models_are_short_and_holders_whole(
 
 def watched(stream: TextIO) -> Terminal:
     return Terminal(stream, True, 80, False)
+
+
+def test_devices_that_drivers_list_and_who_has_claimed_them(windlass: Any, cluster: FakeCluster) -> None:
+    """Also what kube-scheduler allocated for an amount, which its status alone tells; who looks on has none."""
+    cluster.add(NODES, node("n", 0))
+    devices = [
+        {
+            "name": f"gpu-{i}",
+            "attributes": {"productName": {"string": "H100"}},
+            "capacity": {"memory": {"value": "80Gi"}},
+        }
+        for i in range(4)
+    ]
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, "devices": devices}
+    cluster.add(RESOURCE_SLICES, {"metadata": {"name": "n-gpus"}, "spec": spec})
+    for name, device, more in (("a", "gpu-1", {}), ("b", "gpu-2", {}), ("c", "gpu-3", {"adminAccess": True})):
+        result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": device, **more}
+        status = {"allocation": {"devices": {"results": [result]}}}
+        cluster.add(
+            RESOURCE_CLAIMS,
+            {"metadata": {"name": name, "namespace": "default"}, "spec": {}, "status": status},
+        )
+    for name in ("a", "c"):
+        made = pod(f"claimer-{name}", "n", {})
+        made["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": name}]
+        cluster.add(PODS, made)
+    amount = pod("amount", "n", {"nvidia.com/gpu": "1"})
+    mapping = {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "gpu"}
+    amount["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "b", "requestMappings": [mapping]}
+    cluster.add(PODS, amount)
+    found = windlass("gpu", "n")
+    assert lines(found.out)[1:] == [
+        ["n", "0", "H100", "80G", "ok", "all", "-"],
+        ["n", "1", "H100", "80G", "ok", "-", "whole", "claimer-a"],
+        ["n", "2", "H100", "80G", "ok", "-", "whole", "amount"],
+        ["n", "3", "H100", "80G", "ok", "all", "-"],
+    ]
+
+
+def test_cards_that_device_plugins_tell_in_their_own_words(windlass: Any, cluster: FakeCluster) -> None:
+    """AMD's labels, the part of memory of an MPS replica, and slices that a node lists as amounts."""
+    amd = node("amd-node", 0, **{"amd.com/gpu.product-name": "MI300X", "amd.com/gpu.vram": "192G"})
+    amd["status"]["allocatable"] |= {"amd.com/gpu": "1"}
+    shared = {"nvidia.com/gpu.sharing-strategy": "mps", "nvidia.com/gpu.replicas": "2"}
+    mps = node(
+        "mps", 2, **{"nvidia.com/gpu.product": "L4-SHARED", "nvidia.com/gpu.memory": "20480", **shared}
+    )
+    mixed = node("mixed", 0, **{"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.5gb.memory": "4864"})
+    mixed["status"]["allocatable"] |= {"nvidia.com/mig-1g.5gb": "3"}
+    for one in (amd, mixed, mps):
+        cluster.add(NODES, one)
+    cluster.add(PODS, pod("cut", "mixed", {"nvidia.com/mig-1g.5gb": "2"}, Part(0), Part(2)))
+    assert lines(windlass("gpu", "amd-node", "mixed", "mps").out)[1:] == [
+        ["amd-node", "0", "MI300X", "192G", "ok", "all", "-"],
+        ["mixed", "0", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "whole", "cut"],
+        ["mixed", "1", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "all", "-"],
+        ["mixed", "2", "nvidia.com/mig-1g.5gb", "4.8G", "ok", "-", "whole", "cut"],
+        ["mps", "0", "L4-SHARED", "10G", "ok", "all", "-"],
+        ["mps", "1", "L4-SHARED", "10G", "ok", "all", "-"],
+    ]

@@ -1,8 +1,8 @@
-"""Every card of every node with who has what of it: from Node and Pod objects alone, so it holds on any server.
+"""Every card of every node with who has what of it: from the objects alone, so it holds on any server.
 
-What a node says of its cards one by one (:mod:`windlass.api.cards`) counts; a node without such a record has as
-many cards as its allocatable amounts and its labels tell. What pods have stands in their annotations
-(:mod:`windlass.api.deviceparts`). Pure.
+What a node says of its cards one by one (:mod:`windlass.api.cards`) counts; else they are those that the scheduler
+sees: by amounts and labels, as device plug-ins register them, or as drivers list them in ResourceSlices. What pods
+have stands in their annotations (:mod:`windlass.api.deviceparts`), or in the claims for devices that are theirs. Pure.
 """
 
 from __future__ import annotations
@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.api import cards as wire
-from windlass.api import deviceparts, quantities
+from windlass.api import deviceparts, views
 from windlass.api.cards import Card
 from windlass.api.deviceparts import WHOLE, Part
 from windlass.api.devicewords import containers_asking, profile_of
 from windlass.cli import amounts
+from windlass.model.cards import cards_of
+from windlass.model.claims import ClaimBook
+from windlass.model.holdings import UUID_WORDS, parts_held, slot_resource
 from windlass.node.handout import resource_of, wanted_slices, whole_cards
+from windlass.spi.objects import Device
 
 Object = Mapping[str, Any]
 _MOST_COMPUTE_SLICES = 7
@@ -104,42 +108,64 @@ def _room(card: Card, taken: Sequence[tuple[str, int, int]]) -> dict[str, int]:
     return found
 
 
-def rows_of(nodes: Iterable[Object], pods: Iterable[Object]) -> list[Row]:
-    """All cards of these nodes, in their order; ``pods``: those that occupy a node."""
+def rows_of(nodes: Iterable[Object], pods: Iterable[Object], claims: ClaimBook | None = None) -> list[Row]:
+    """All cards of these nodes, in their order; ``pods``: those that occupy a node; ``claims``: what drivers list, and
+    who was given it."""
     on: dict[str, list[Object]] = {}
     for pod in pods:
         if amounts.holds_resources(pod):
             on.setdefault(pod["spec"]["nodeName"], []).append(pod)
     found: list[Row] = []
     for node in nodes:
-        rows = _cards_of(node)
-        here = on.get(node["metadata"]["name"], ())
-        silent = [pod for pod in here if not _hold(rows, pod)]
+        view = views.decode_node(views.encode(node))
+        rows = _cards_of(node, view, claims.cards_of(view.name) if claims is not None else ())
+        here = on.get(view.name, ())
+        silent = [pod for pod in here if not (_hold_named(rows, pod, view, claims) or _hold(rows, pod))]
         for pod in silent:
             _hold_some(rows, pod)
         found += rows
     return found
 
 
-def _cards_of(node: Object) -> list[Row]:
+def _cards_of(node: Object, view: views.Node, listed: Sequence[Device]) -> list[Row]:
     metadata = node["metadata"]
     told = wire.read(metadata.get("annotations") or {}).cards
     rows = [Row(metadata["name"], card) for card in told]
     known = {card.resource for card in told}
-    labels = metadata.get("labels") or {}
-    for resource, units in sorted(amounts.allocatable(node).items()):
-        if resource in known or not quantities.is_device(resource) or (profile_of(resource) and known):
+    for device in (*cards_of(view), *listed):
+        resource = slot_resource(device)
+        if resource in known or (profile_of(resource) and known):
             continue
-        memory = labels.get(f"{resource}.memory", "")
-        for index in range(min(units // WHOLE, wire.MOST_CARDS)):
-            card = Card(
-                index,
-                resource=resource,
-                model=labels.get(f"{resource}.product", ""),
-                memory_mib=int(memory) if memory.isascii() and memory.isdigit() else 0,
-            )
-            rows.append(Row(metadata["name"], card, known=False))
+        card = Card(
+            device.index,
+            uuid=device.uuid,
+            resource=resource,
+            model=device.model,
+            memory_mib=device.memory_mib,
+            numa=device.numa,
+            link_group=device.link_group,
+            healthy=device.healthy,
+        )
+        rows.append(Row(metadata["name"], card, known=False))
     return rows
+
+
+def _hold_named(rows: list[Row], pod: Object, node: views.Node, claims: ClaimBook | None) -> bool:
+    """Enter what a pod has by claims, or by the UUIDs that another scheduler wrote; False if it has nothing so."""
+    notes, status = pod["metadata"].get("annotations") or {}, pod.get("status") or {}
+    by_claim = pod["spec"].get("resourceClaims") or status.get("extendedResourceClaimStatus")
+    by_uuid = deviceparts.DEVICES not in notes and any(word in notes for word in UUID_WORDS)
+    if not by_uuid and (claims is None or not by_claim):
+        return False
+    at = {(row.card.resource, row.card.index): row for row in rows}
+    found = [
+        (at[slot], use.part)
+        for slot, use in parts_held(views.decode_pod(views.encode(pod)), node, claims)
+        if slot in at
+    ]
+    for row, part in found:
+        row.holdings.append(Holding(_key(pod), part))
+    return bool(found)
 
 
 def _hold(rows: list[Row], pod: Object) -> bool:
@@ -181,6 +207,10 @@ def _key(pod: Object) -> str:
 def _hold_counted(rows: list[Row], key: str, parts: Sequence[Part], slices: Mapping[str, int]) -> None:
     """Slices that are only counted: an index is a number among those of the profile on the node."""
     for profile in slices:
+        numbers = {part.index for part in parts}
+        for row in rows:
+            if profile_of(row.card.resource) == profile and row.card.index in numbers:
+                row.holdings.append(Holding(key, Part(row.card.index)))
         every = [
             (row, instance)
             for row in rows
