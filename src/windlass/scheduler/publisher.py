@@ -8,8 +8,8 @@ all: a gang whose pods still come, one whose binds are under way.
 Positions are shown too, and change whenever anything starts: those of the first of a queue are kept up to date, those
 further back are of the time of writing.
 
-Keys of the write queue: ``group NS/NAME``, ``pod NS/NAME``, ``queue NAME``, ``share NAME`` (of a queue; both
-:mod:`.queuefigures`), ``hypernode NAME``.
+Keys of the write queue: ``group NS/NAME``, ``foreign NS/NAME`` (:mod:`.disowning`), ``pod NS/NAME``, ``queue NAME``,
+``share NAME`` (of a queue; both :mod:`.queuefigures`), ``hypernode NAME``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from windlass.model.groups import KAI, PHASES_ADMITTED, kind_prefix, shown_key
 from windlass.model.members import Members
 from windlass.observe.scheduling import SchedulerMetrics
 from windlass.scheduler.desk import COUNTS_SECONDS, ECHO_SECONDS, Desk, record
+from windlass.scheduler.disowning import Disowning
 from windlass.scheduler.kai_moments import Moments
 from windlass.scheduler.options import SchedulerOptions
 from windlass.scheduler.podwords import PodWords
@@ -79,6 +80,7 @@ class Publisher:
         self.waits = Waits(self._desk)
         self.pods = PodWords(self._desk, self.waits)
         self._figures = QueueFigures(self._desk)
+        self.disowning = Disowning(self._desk)
         self._kept: dict[str, float] = {}
         """Keys of writes that wait for the end of a rush, since when."""
         self._new: dict[str, float] = {}
@@ -265,6 +267,8 @@ class Publisher:
             await self._write_group(name)
         elif what == "pod":
             await self.pods.write(name)
+        elif what == "foreign":
+            await self.disowning.write(name)
         elif what == "share":
             await self._figures.write_share(name)
         elif what == "hypernode":

@@ -454,6 +454,7 @@ class SchedulerService:
         """What the world is told to the engine for the first time: what was begun by somebody else stands."""
         self._crew.takes_over = False
         self._publisher.pods.review()
+        self._publisher.disowning.review()
         resumed = self._reserver.resumed(self._time())
         if resumed:
             changes = self.model.resume(resumed, changes)

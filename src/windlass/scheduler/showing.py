@@ -103,6 +103,7 @@ class Showing:
             crew.starts.forget(key)
             crew.milestones.gone(key)
             crew.publisher.gone(key)
+            crew.publisher.disowning.look(key)
             if crew.journeys is not None:
                 crew.journeys.gone(key, crew.time())
             return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import platform
 from pathlib import Path
 
+from windlass.client.errors import Unreachable
 from windlass.client.transport import Request, Response
 from windlass.server import answers
 from windlass.server.core import Core
@@ -58,21 +58,22 @@ def metrics(telemetry: Telemetry) -> Response:
 
 async def of_control(socket: Path | None) -> Response:
     """What the scheduler and the controllers tell of themselves on a socket of theirs; 503 where nobody answers."""
-    try:
-        async with asyncio.timeout(_CONTROL_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(socket or "")
-            try:
-                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-                head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        head, body = b"", b""
-    status, *lines = head.decode("latin-1").split("\r\n")
-    if status.split(" ")[1:2] != ["200"]:
+    from windlass.client.connection import Connection
+    from windlass.client.http import HttpOptions, HttpTransport
+
+    answer = None
+    if socket is not None:
+        limits = HttpOptions(connect_seconds=_CONTROL_SECONDS, response_seconds=_CONTROL_SECONDS)
+        transport = HttpTransport(Connection(unix_socket=str(socket)), options=limits)
+        try:
+            answer = await transport.request(Request("GET", "/metrics"))
+        except Unreachable:
+            pass  # told below
+        finally:
+            await transport.close()
+    if answer is None or answer.status != 200:
         return answers.text(503, "the scheduler and the controllers do not answer\n")
-    headers = dict(line.split(": ", 1) for line in lines)
-    return Response(200, {"content-type": headers["content-type"]}, body)
+    return Response(200, {"content-type": answer.headers["content-type"]}, answer.body)
 
 
 def described(request: Request) -> Response | None:
