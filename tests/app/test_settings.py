@@ -64,6 +64,11 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
         ("controllers: {workers: true}\n", "workers True is not a whole number, 1 to 64", "default is 4"),
         ("controllers: {workers: 1.5}\n", "workers 1.5 is not a whole number", "default is 4"),
         ("scheduler: {names: windlass}\n", "'windlass' is not a list of names", "[windlass]"),
+        (
+            "metrics: {details: [cards, pods]}\n",
+            "['cards', 'pods'] is not a list of cards, legacyCards, jobs",
+            "default is []",
+        ),
         ("scheduler: 7\n", ":1: scheduler is no mapping of fields", "indented below it"),
         ("- log\n", " is no mapping of sections", "controllers, leaderElection, log"),
         ("log: {level: info\n", "no YAML: ", "mend the line"),

@@ -275,14 +275,17 @@ def _value(file: str, lines: Mapping[str, int], field: Field, given: object) -> 
             good = good and field.least <= given <= field.most  # type: ignore[operator]
             given = float(given) if good else given  # type: ignore[arg-type]
         case tuple():
-            good = isinstance(given, list) and all(isinstance(one, str) and one for one in given)
-            good = good and (not field.choices or set(given) <= set(field.choices))
+            good = isinstance(given, list) and all(_is_name(one, field.choices) for one in given)
             given = tuple(given) if good else given  # type: ignore[arg-type]
         case _:
             good = isinstance(given, str) and (not field.choices or given in field.choices)
     if not good:
         raise _refuse(file, lines, field.path, f"{given!r} is not {field.kind}", remedy)
     return given  # type: ignore[return-value]
+
+
+def _is_name(given: object, choices: tuple[str, ...]) -> bool:
+    return isinstance(given, str) and (given in choices if choices else given != "")
 
 
 def _check_leader(file: str, lines: Mapping[str, int], values: Values) -> None:
