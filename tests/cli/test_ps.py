@@ -11,6 +11,7 @@ import pytest
 from fakecluster import FakeCluster
 
 from windlass.api.reasons import Blocker, Explanation, Reason
+from windlass.api.resources import EVENTS
 from windlass.cli import tables
 from windlass.cli.commands.ps import give_way
 from windlass.cli.why import short_names
@@ -159,3 +160,24 @@ def test_a_queue_that_is_not_there_is_no_empty_list(windlass):
     done = windlass("ps", "-q", "reseach")
     assert done.code == 3
     assert done.err.startswith('error[WL-QUEUE-404]: queue "reseach" does not exist\n')
+
+
+def test_why_pods_that_a_gang_lacks_were_not_made(cluster, windlass):
+    """ "Create the missing pods" helps nobody whose quota refuses them."""
+    clusterscenes.explain(cluster, "big", Explanation(Reason.WAITING_FOR_MEMBERS, "It has 2 of the 4 pods."))
+    assert "not made" not in windlass("explain", "big").out
+    uid = windlass("get", "vcjob", "big", "-o", "jsonpath={.metadata.uid}").out.strip()
+    told = 'pods "big-w-3" is forbidden: exceeded quota: rq'
+    for reason, message in (("FailedCreate", told), ("Created", "something else")):
+        cluster.add(
+            EVENTS,
+            {
+                "metadata": {"name": reason.lower(), "namespace": "default"},
+                "involvedObject": {"kind": "Job", "name": "big", "namespace": "default", "uid": uid},
+                "reason": reason,
+                "message": message,
+                "type": "Warning",
+            },
+        )
+    assert f"not made:     {told}" in windlass("explain", "big").out
+    assert json.loads(windlass("explain", "big", "-o", "json").out)["notMade"] == told

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
+from windlass.api.errors import StatusError
 from windlass.api.reasons import Explanation, NearMiss, Reason
 from windlass.api.zones import placement_of
-from windlass.cli import amounts
+from windlass.cli import amounts, events
 from windlass.cli.failures import aimed_remedy
 from windlass.cli.invocation import Invocation
 from windlass.cli.jobs import Job, find, pod_phase, refresh
@@ -32,8 +33,10 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     """Say why a job waits, and what would help."""
     found = _judged(invocation, find(invocation, job))
     record = found.explanation if found.waiting else None
+    lacking = record is not None and record.code is Reason.WAITING_FOR_MEMBERS
+    not_made = _not_made(invocation, found) if lacking else ""
     if invocation.structured:
-        document = as_record(found, record)
+        document = as_record(found, record) | ({"notMade": not_made} if not_made else {})
         if scores:
             document |= _scores_record(invocation, found)
         emit(invocation, document, names=[f"job/{found.name}"])
@@ -44,7 +47,7 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     asked = found.parts or (f"no GPU but by {found.claims}" if gpus == "-" and found.claims else asked)
     out.line(f"{found.name} ({found.kind}, queue {found.queue}, {asked}): {found.state}")
     if record is not None:
-        out.write(waiting_text(found, record))
+        out.write(waiting_text(found, record, not_made))
     elif found.waiting:
         late = invocation.clock.now() - found.created > UNSEEN_SECONDS
         out.write(_unexplained(found, _when_late(invocation, found) if late else ""))
@@ -55,6 +58,17 @@ def command(invocation: Invocation, job: str, scores: bool) -> int:
     if scores:
         out.write(_scores_text(invocation, found))
     return 0
+
+
+def _not_made(invocation: Invocation, job: Job) -> str:
+    """Why pods that a gang lacks could not be made (a quota, a webhook), in the words of who was to make them."""
+    owners = [owner for pod in job.pods for owner in pod["metadata"].get("ownerReferences") or ()]
+    makers = [job.obj, *({"kind": o["kind"], "metadata": {**o, "namespace": job.namespace}} for o in owners)]
+    try:
+        found = [event for event in events.of(invocation, makers) if event.get("reason") == "FailedCreate"]
+    except StatusError:
+        return ""  # who may not see events is told the rest
+    return str(found[-1].get("message") or "") if found else ""
 
 
 def _scores_record(invocation: Invocation, job: Job) -> dict[str, Any]:
@@ -125,8 +139,9 @@ def _estimate(record: Explanation) -> str:
     return f"starts {when}{basis}"
 
 
-def waiting_text(job: Job, record: Explanation) -> str:
-    """Everything the record says, the two questions first: will it run, and what must change."""
+def waiting_text(job: Job, record: Explanation, not_made: str = "") -> str:
+    """Everything the record says, the two questions first: will it run, and what must change. ``not_made``: why pods
+    that it lacks are not there."""
     place = f"#{record.position} in {job.queue}" if record.position else ""
     estimate = _estimate(record)
     changes = "\n".join(change.sentence for change in record.changes)
@@ -136,6 +151,7 @@ def waiting_text(job: Job, record: Explanation) -> str:
     return pairs(
         [
             ("why", f"{record.code}: {record.message}"),
+            ("not made", not_made),
             ("will it run", verdict(record)),
             ("position", ", ".join(part for part in (place, estimate) if part)),
             ("ahead of it", ahead(record)),
