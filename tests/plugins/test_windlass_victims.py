@@ -6,8 +6,8 @@ from queueviews import GPU, View, claim, queue, unit
 
 from windlass.api.reasons import Reason
 from windlass.plugins.windlass_victims import CHECKPOINTED, WindlassClaims, WindlassVictims
-from windlass.spi.objects import Dialect
-from windlass.spi.victims import Denied, Loot, Move, Scope, Terms
+from windlass.spi.objects import Dialect, Needs, Task, TaskState
+from windlass.spi.victims import Denied, Loot, Move, Scope, Terms, VictimUnit
 
 claims, rules = WindlassClaims(), WindlassVictims()
 
@@ -111,6 +111,25 @@ def test_units_that_lose_least_work_first() -> None:
     future = unit(leaf, started=2000.0)
     recent = unit(leaf, started=999.0)
     assert rules.victim_key(asks, future) < rules.victim_key(asks, recent)  # it lost nothing yet
+
+
+def test_what_has_only_been_bound_loses_nothing() -> None:
+    """Whenever its group came: it is asked to go before what has run for a second."""
+    leaf = own("q")
+    asks = claim("reclaim", leaf, now=1000.0)
+
+    def pods(first: TaskState, second: TaskState, started: float | None = None) -> VictimUnit:
+        told = (
+            Task("ns/p-0", "u0", "ns/victim", Needs(()), state=first),
+            Task("ns/p-1", "u1", "ns/victim", Needs(()), state=second, started=started),
+        )
+        return unit(leaf, tasks=told, started=started, created=100.0)
+
+    bound = rules.victim_key(asks, pods(TaskState.BOUND, TaskState.BOUND))
+    assert bound < rules.victim_key(asks, pods(TaskState.BOUND, TaskState.RUNNING, 999.0))
+    assert bound < rules.victim_key(asks, unit(leaf, started=999.0, created=900.0))
+    unknown = rules.victim_key(asks, pods(TaskState.RUNNING, TaskState.RUNNING))
+    assert unknown == rules.victim_key(asks, unit(leaf, created=100.0)), "since when it runs is not known"
 
 
 def test_preemption_takes_strictly_lower_priorities() -> None:

@@ -275,8 +275,11 @@ class Reservations:
             return
         before = self.slots
         self._plan(statement, ranked, now)
-        if group.key not in self.slots and len(ranked) <= len(kept):
-            self.slots = before
+        if group.key not in self.slots:
+            if len(ranked) <= len(kept):
+                self.slots = before
+            else:  # it could not be told amid what is being decided: it is asked once more when that stands
+                self.vacant = True
 
     def why_none(self, group: GroupEntry) -> str:
         """Why no room is kept for a group that waits for room, where that is because nobody can tell when others end;

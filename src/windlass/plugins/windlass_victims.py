@@ -8,21 +8,22 @@
 * ``consolidation``: for preemptible groups, by moving those that agreed to it.
 
 Among those that may go: the queue furthest over its share, the lowest priority, what a gang can do
-without, and then whoever loses least work: what has run shortest since it started or since its group's last
-checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339).
+without, and then whoever loses least work: what does not run yet, then what has run shortest since it started or since
+its group's last checkpoint (annotation ``windlass.dev/checkpointed-at``, RFC 3339).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 import msgspec
 
 from windlass.api.reasons import Reason
 from windlass.kits import timestamps
-from windlass.spi.objects import Dialect
+from windlass.spi.objects import Dialect, TaskState
 from windlass.spi.plugins import FLAVOR, QueueView
 from windlass.spi.victims import Claim, Denied, Loot, Move, Scope, Taken, Terms, VictimUnit, parting
 
@@ -185,7 +186,10 @@ def _needs_models(claim: Claim, queue: QueueView, given: Mapping[str, int], unit
 
 
 def _worked_since(unit: VictimUnit) -> float:
-    """Since when the unit has worked without a checkpoint: what it does not lose came before. Unix seconds."""
+    """Since when the unit has worked without a checkpoint: what it does not lose came before. Unix seconds; endless
+    where everything of it has only been bound, and nothing runs yet: then it loses nothing."""
+    if unit.tasks and all([task.state is TaskState.BOUND and task.started is None for task in unit.tasks]):
+        return inf
     since = unit.started if unit.started is not None else unit.group.created
     text = unit.group.annotations.get(CHECKPOINTED)
     if text is not None:

@@ -179,15 +179,23 @@ class Replay:
         return self.outcome
 
     def _decide(self, now: float) -> float | None:
-        """Let the engine decide until nothing more follows at once; when it wants to be asked again."""
-        engine, outcome = self.engine, self.outcome
+        """Let the engine decide until nothing more follows at once; when it wants to be asked again.
+
+        Where groups claim room from others it is told of what it decided when it wants nothing more of this moment,
+        and asked again then. So it is live: it goes on deciding while those leave whom it asked to go, and only who is
+        known to be bound may be asked to."""
+        engine, outcome, claims = self.engine, self.outcome, bool(self.engine.claimants)
+        told = True
         for _ in range(ROUNDS):
-            deltas, self._deltas = self._deltas, []
-            engine.apply(deltas)
+            if told:
+                deltas, self._deltas = self._deltas, []
+                engine.apply(deltas)
             decision = engine.cycle(now)
             outcome.cycles += 1
             self._carry_out(decision, now)
-            if not decision.evictions and (decision.wake_at is None or decision.wake_at > now):
+            again = bool(decision.evictions) or (decision.wake_at is not None and decision.wake_at <= now)
+            told = not (claims and again)
+            if not again and not (claims and self._deltas):
                 return decision.wake_at
         raise ReplayError(f"at {now:.0f} s the engine decides without end")
 
