@@ -4,7 +4,7 @@
 default values into ``src/windlass/cli/data/install.yaml``, with the bind guard into ``install-bind-guard.yaml``,
 where words stand for what it proves itself with, and what the sharing of cards adds into ``install-gpu-sharing.yaml``
 (needs helm, built by ``tools/kubernetes/build.sh``). In the schema of the values it writes what may stand in
-``settings`` and in ``scheduler.configuration``, as the processes read them.
+``settings`` and in ``scheduler.configuration``, as the processes read them; and the dashboard of :mod:`dashboard`.
 ``--check`` writes nothing and ends with 1 when a file is not what it should be; a test does the same.
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dashboard
 import yaml
 
 from windlass.app.settings import FIELDS, Field
@@ -32,6 +33,7 @@ INSTALL = ROOT / "src" / "windlass" / "cli" / "data" / "install.yaml"
 GUARDED = INSTALL.with_name("install-bind-guard.yaml")
 SHARING = INSTALL.with_name("install-gpu-sharing.yaml")
 SCHEMA = CHART / "values.schema.json"
+DASHBOARD = CHART / "dashboards" / "windlass.json"
 NAMESPACE = "windlass-system"
 BY_FLAGS = frozenset(
     {
@@ -172,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if helm() is None:
         print("no helm: build it with tools/kubernetes/build.sh", file=sys.stderr)
         return 3
-    wanted = {**crd_files(), SCHEMA: schema_text(), **wanted_texts()}
+    wanted = {**crd_files(), SCHEMA: schema_text(), DASHBOARD: dashboard.text(), **wanted_texts()}
     wrong = stale(wanted)
     if not options.check:
         for name in wrong:
