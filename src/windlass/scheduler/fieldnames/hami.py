@@ -146,16 +146,11 @@ class _Card:
     uses: list[tuple[views.Pod, int, Use]] = field(default_factory=list)
     """Who has which of its parts, each with its number among the pod's."""
 
-    def given_out(self) -> list[Use]:
-        """What pods have together through one claim counts once."""
+    def held(self) -> tuple[int, int]:
+        """Thousandths of its compute, and MiB. What pods have together through one claim counts once."""
         claimed = {use.claim: use for *_, use in self.uses if use.claim}
-        return [*claimed.values(), *(use for *_, use in self.uses if not use.claim)]
-
-    def milli(self) -> int:
-        return min(WHOLE, sum(use.part.milli for use in self.given_out()))
-
-    def mib(self) -> int:
-        return sum(self.mib_of(use) for use in self.given_out())
+        uses = [*claimed.values(), *(use for *_, use in self.uses if not use.claim)]
+        return min(WHOLE, sum(use.part.milli for use in uses)), sum(map(self.mib_of, uses))
 
     def mib_of(self, use: Use) -> int:
         return self.device.memory_mib if use.part.whole else use.part.memory_mib
@@ -193,13 +188,13 @@ def _of_cards(found: Sequence[_Card]) -> Iterator[tuple[Names, list[Row]]]:
     rows: dict[Names, list[Row]] = {names: [] for names in _NAMES}
     limit, cores, shared, used_cores, used, overview, part = rows.values()
     for card in found:
-        device, mib = card.device, card.mib()
+        device, (milli, mib) = card.device, card.held()
         place = (card.node, device.uuid, str(device.index))
         kind, full = device.model or device.resource, device.memory_mib
         limit.append(((*place, kind), full * MIB))
         cores.append(((*place, kind), 100))
         shared.append(((*place, kind), sum(use.slots for *_, use in card.uses)))
-        used_cores.append(((*place, kind), ceil(card.milli() / 10)))
+        used_cores.append(((*place, kind), ceil(milli / 10)))
         used.append(((*place, "100", kind), mib * MIB))
         overview.append(((*place, "100", str(full), kind), mib * MIB))
         if full:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
@@ -236,7 +235,8 @@ def _cohorts(
     scene: Scene, leaves: Mapping[str, QueueScene], cohorts: Mapping[str, QueueScene]
 ) -> Iterator[Metric]:
     every = scene.queues
-    shares = {name: weighted_share(every, queue) for name, queue in every.items()}
+    quotas = Quotas(every)
+    shares = {name: quotas.weighted_share(name) for name in every}
     above = {name: list(_path(every, queue)) for name, queue in every.items()}
     yield _TELL.rows(
         "kueue_cluster_queue_weighted_share",
@@ -261,7 +261,7 @@ def _cohorts(
     for word, numbers in (("active_workloads", active), ("workloads_total", entered)):
         rows = [((name,), numbers[name]) for name in cohorts]
         yield _TELL.rows(f"kueue_cohort_subtree_admitted_{word}", rows)
-    quota = {name: subtree_quota(every, queue) for name, queue in cohorts.items()}
+    quota = {name: quotas.of(name) for name in cohorts}
     held = {name: queue.of("allocated") for name, queue in cohorts.items()}
     for word, amounts in (("quota", quota), ("resource_reservations", held)):
         rows = [
@@ -279,31 +279,55 @@ def _path(queues: Mapping[str, QueueScene], queue: QueueScene) -> Iterator[str]:
         yield queue.name
 
 
-def subtree_quota(queues: Mapping[str, QueueScene], queue: QueueScene) -> dict[str, float]:
-    """What a queue and those below it deserve: its own word, else theirs together."""
+class Quotas:
+    """What the queues of a tree deserve and can lend; each is looked at once."""
+
+    def __init__(self, queues: Mapping[str, QueueScene]) -> None:
+        self._queues = queues
+        self._quota: dict[str, dict[str, float]] = {}
+        self._lendable: dict[str, dict[str, float]] = {}
+
+    def of(self, name: str) -> dict[str, float]:
+        """What a queue and those below it deserve: its own word, else theirs together."""
+        found = self._quota.get(name)
+        if found is None:
+            queue = self._queues[name]
+            found = _sum(self.of(child) for child in queue.children if child in self._queues)
+            self._quota[name] = found = found | dict(queue.of("deserved"))
+        return found
+
+    def lendable(self, cohort: str) -> dict[str, float]:
+        """What its members deserve together and need not keep for themselves."""
+        found = self._lendable.get(cohort)
+        if found is None:
+            members = [name for name in self._queues[cohort].children if name in self._queues]
+            found = self._lendable[cohort] = _sum(self._lends(name) for name in members)
+        return found
+
+    def _lends(self, name: str) -> dict[str, float]:
+        kept = self._queues[name].of("guarantee")
+        return {
+            resource: max(0.0, units - kept.get(resource, 0.0)) for resource, units in self.of(name).items()
+        }
+
+    def weighted_share(self, name: str) -> int:
+        """Kueue's dominant resource share: of each resource, what is held above the quota, in thousandths of what the
+        cohort's members can lend; the largest, divided by the weight."""
+        queue = self._queues[name]
+        if queue.parent not in self._queues:
+            return 0
+        lendable, quota = self.lendable(queue.parent), self.of(name)
+        parts = [
+            (held - quota.get(resource, 0.0)) * 1000 / lendable[resource]
+            for resource, held in queue.of("allocated").items()
+            if lendable.get(resource)
+        ]
+        return int(max(0.0, *parts, 0.0) / (queue.weight or 1))
+
+
+def _sum(every: Iterable[Mapping[str, float]]) -> dict[str, float]:
     found: dict[str, float] = {}
-    below = [subtree_quota(queues, queues[child]) for child in queue.children if child in queues]
-    for resource, units in chain.from_iterable(amounts.items() for amounts in below):
-        found[resource] = found.get(resource, 0.0) + units
-    return found | dict(queue.of("deserved"))
-
-
-def weighted_share(queues: Mapping[str, QueueScene], queue: QueueScene) -> int:
-    """Kueue's dominant resource share: of each resource, what is held above the quota, in thousandths of what the
-    cohort's members can lend; the largest, divided by the weight."""
-    cohort = queues.get(queue.parent)
-    if cohort is None:
-        return 0
-    lendable: dict[str, float] = {}
-    for child in cohort.children:
-        member = queues.get(child)
-        for resource, units in (subtree_quota(queues, member) if member is not None else {}).items():
-            kept = member.of("guarantee").get(resource, 0.0) if member is not None else 0.0
-            lendable[resource] = lendable.get(resource, 0.0) + max(0.0, units - kept)
-    quota = subtree_quota(queues, queue)
-    parts = [
-        (held - quota.get(resource, 0.0)) * 1000 / lendable[resource]
-        for resource, held in queue.of("allocated").items()
-        if lendable.get(resource)
-    ]
-    return int(max(0.0, *parts, 0.0) / (queue.weight or 1))
+    for amounts in every:
+        for resource, units in amounts.items():
+            found[resource] = found.get(resource, 0.0) + units
+    return found
