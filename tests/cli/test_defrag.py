@@ -174,6 +174,25 @@ def test_pack_prints_what_the_contract_says(windlass, files):
     assert lines[3].startswith("fgd+defrag,42,")
 
 
+def test_pack_takes_the_shapes_that_sim_run_takes(windlass, files, tmp_path):
+    """As a file of such nodes of which CPU and memory never end."""
+    (tmp_path / "roomy.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(f"n{at},9999999,99999999,4,T4\n" for at in range(2))
+    )
+    common = ("--pods", files[1], "--policy", "fgd,windlass", "--seeds", "42-43", "-o", "json")
+    shapes = json.loads(windlass("sim", "pack", "--nodes", "2xT4:4", *common).out)["results"]
+    file = json.loads(windlass("sim", "pack", "--nodes", str(tmp_path / "roomy.csv"), *common).out)["results"]
+    kept = ("policy", "seed", "nodes", "allocation_percent", "fragmented_percent")
+    assert [{name: one[name] for name in kept} for one in shapes] == [
+        {name: one[name] for name in kept} for one in file
+    ]
+    assert shapes[0]["nodes"] == 2
+    wrong = windlass("sim", "pack", "--nodes", "2yT4", "--pods", files[1])
+    assert wrong.code == 2
+    assert "'2yT4' is not COUNTxGPUS or COUNTxMODEL:GPUS" in wrong.err
+    assert "windlass sim pack --help" in wrong.err
+
+
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [

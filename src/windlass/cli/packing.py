@@ -11,12 +11,13 @@ from typing import Any
 from windlass.api.errors import WindlassError
 from windlass.cli import tables
 from windlass.cli.failures import nearest
-from windlass.cli.tracefiles import INPUT_ERROR, read_table
+from windlass.cli.tracefiles import INPUT_ERROR, is_shapes, read_table
 from windlass.cli.words import plural
 from windlass.kits.clock import SystemClock
 from windlass.kits.pool import in_processes
 from windlass.kits.rng import seeded
 from windlass.sim.bounds import INSTALL, OptimalMissing, packing_bound
+from windlass.sim.cluster import gpus_of, make_nodes, model_of, parse
 from windlass.sim.packing import POINTS, WITH_MOVES, Cluster, Packed, pack, sequence
 from windlass.sim.packpolicies import PackPolicy, names, pack_policy
 from windlass.sim.traces import openb
@@ -90,9 +91,9 @@ def kept_bounds(cluster: Cluster, results: Iterable[Packed]) -> dict[tuple[str, 
 
 
 def read_cluster(nodes: str, pods: str, tune: float) -> Cluster:
-    """Raises :class:`WindlassError`."""
+    """``nodes``: a file, or shapes, whose CPU and memory know no limit. Raises :class:`WindlassError`."""
     remedy = "windlass sim pack --help"
-    machines = read_table(nodes, openb.read_nodes, remedy)
+    machines = _of_shapes(nodes, remedy) if is_shapes(nodes) else read_table(nodes, openb.read_nodes, remedy)
     work = read_table(pods, openb.read_pods, remedy)
     if not sum(node.gpus for node in machines):
         raise WindlassError(
@@ -104,6 +105,23 @@ def read_cluster(nodes: str, pods: str, tune: float) -> Cluster:
     if not work:
         raise WindlassError(INPUT_ERROR, f"{pods} has no pods", evidence="only a header", remedies=(remedy,))
     return Cluster(tuple(machines), tuple(work), tune)
+
+
+def _of_shapes(text: str, remedy: str) -> list[openb.OpenbNode]:
+    try:
+        found = make_nodes(parse(text))
+    except ValueError as error:
+        raise WindlassError("WL-USE-400", str(error), remedies=(remedy,)) from None
+    return [
+        openb.OpenbNode(
+            node.name,
+            node.allocatable["cpu"],
+            node.allocatable["memory"] // openb.MIB,
+            gpus_of(node),
+            model_of(node),
+        )
+        for node in found
+    ]
 
 
 def chosen(given: Sequence[str]) -> list[PackPolicy]:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from windlass.api.errors import WindlassError
 from windlass.cli.failures import nearest
 from windlass.cli.invocation import Invocation
 from windlass.cli.progress import progress
-from windlass.cli.tracefiles import read_table
+from windlass.cli.tracefiles import is_shapes, read_table
 from windlass.cli.words import plural
 from windlass.kits import durations, garbage, memory
 from windlass.sim import cluster
@@ -31,8 +29,6 @@ from windlass.sim.synthetic import Profile, generate
 from windlass.sim.traces import formats, openb, table
 from windlass.sim.waitbound import least_mean_queue
 from windlass.spi.objects import Node
-
-_LIKE_A_FILE = re.compile(r"/|\.csv|\.gz")
 
 
 def put_together(jobs: list[TraceJob], text: str) -> list[TraceJob]:
@@ -177,7 +173,7 @@ def _conditions(given: Mapping[str, Any], effort: Effort) -> Iterator[str]:
 
 def read_nodes(text: str) -> Sequence[Node]:
     """Of shapes, or of the file that has this name. Raises ``ValueError`` or :class:`WindlassError`."""
-    if not Path(text).is_file() and not _LIKE_A_FILE.search(text):
+    if is_shapes(text):
         return cluster.make_nodes(cluster.parse(text))
     return cluster.make_nodes(
         [

@@ -7,6 +7,7 @@ status 2 where it cannot be read, 65 where its text is not what it should be.
 from __future__ import annotations
 
 import gzip
+import re
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ STDIN, STDIN_WORDS = "-", "standard input"
 SHOWN = 100
 """Cells of a wrong line that are shown."""
 _GZIP = b"\x1f\x8b"
+_LIKE_A_FILE = re.compile(r"/|\.csv|\.gz")
 _Found = TypeVar("_Found")
 
 
@@ -95,6 +97,11 @@ def read_table(
 def read_trace(name: str, form: str = "") -> list[TraceJob]:
     """The jobs of a trace. Raises :class:`WindlassError`."""
     return read_table(name, lambda lines, file: formats.read(lines, file, form))
+
+
+def is_shapes(nodes: str) -> bool:
+    """Whether what is given for nodes is no file, but shapes such as ``4xH100:8`` (or means to be)."""
+    return not Path(nodes).is_file() and not _LIKE_A_FILE.search(nodes)
 
 
 def wrong_trace(

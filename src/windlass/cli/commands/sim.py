@@ -185,10 +185,10 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     "--nodes",
     "nodes",
     cls=Once,
-    instead="one file in one run",
+    instead="shapes by comma, such as 4xH100:8,2xV100:4, or one file",
     required=True,
-    metavar="FILE",
-    help="The nodes, CSV as OpenB publishes it.",
+    metavar="SHAPES",
+    help="60x8, or 4xH100:8,2xV100:4; or a CSV file of nodes in OpenB's form.",
 )
 @click.option(
     "--pods",
@@ -197,7 +197,7 @@ def record(invocation: Invocation, since: str, sacct: str | None, unfinished: bo
     instead="one file in one run",
     required=True,
     metavar="FILE",
-    help="The pods, likewise; packed by gzip or not.",
+    help="The pods, CSV as OpenB publishes it; packed by gzip or not.",
 )
 @click.option(
     "--policy",
