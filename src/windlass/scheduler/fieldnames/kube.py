@@ -26,7 +26,7 @@ FAMILIES = (
         {
             "scheduler_schedule_attempts_total": "Bindings carried out (`scheduled`) or failed (`error`). What"
             " waits is not tried again and again, so `unschedulable` is missing",
-            "scheduler_podgroup_schedule_attempts_total": "Groups that were let in (`scheduled`)",
+            "scheduler_podgroup_schedule_attempts_total": "Groups whose minimum came to nodes (`scheduled`)",
         },
     ),
     *families(
@@ -100,8 +100,8 @@ def tell(scene: Scene) -> Iterator[Metric]:
         yield tell.durations(f"scheduler_{name}_duration_seconds", decide)
     attempts = [((word, PROFILE), total(own.binds, result=ours)) for ours, word in RESULTS.items()]
     yield tell.rows("scheduler_schedule_attempts_total", attempts)
-    admitted = sum(story.admission_wait.counts().values())
-    yield tell.rows("scheduler_podgroup_schedule_attempts_total", [(("scheduled", PROFILE), admitted)])
+    whole = story.start_wait.count
+    yield tell.rows("scheduler_podgroup_schedule_attempts_total", [(("scheduled", PROFILE), whole)])
     yield tell.value("scheduler_preemption_attempts_total", sum(story.transactions.values()))
     yield tell.durations("scheduler_preemption_victims", story.victims)
     pods = scene.pods
