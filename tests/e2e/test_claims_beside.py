@@ -11,7 +11,15 @@ from liveparts import KubeScheduler
 from livescene import Json, Scene, eventually
 from realkube import RealKube, need
 
-from windlass.api.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from windlass.api.resources import (
+    DEVICE_CLASSES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    STORAGE_CLASSES,
+    Resource,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
@@ -100,13 +108,16 @@ async def test_a_claim_is_allocated_as_kube_scheduler_does(scene: Scene) -> None
     await create(scene, TEMPLATES, "t", spec={"spec": {"devices": devices}})
     await scene.start()
     claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
-    for pod, scheduler in (("ours", ""), ("theirs", KUBE_SCHEDULER)):
+    for pod, scheduler in (
+        ("theirs", KUBE_SCHEDULER),
+        ("ours", ""),
+    ):  # not at once: they might choose the same
         await scene.pod(pod, gpus=0, scheduler=scheduler, resourceClaims=claims)
 
-    async def both() -> bool:
-        return len(await scene.bound()) == 2
+        async def placed(pod: str = pod) -> bool:
+            return pod in await scene.bound()
 
-    await eventually(both, "both bound")
+        await eventually(placed, f"{pod} bound")
     assert await allocation(scene, "ours") == await allocation(scene, "theirs")
     await remove(scene, name, node)
 
@@ -151,4 +162,51 @@ async def test_devices_that_kube_scheduler_gives_for_an_amount_are_not_given_aga
     assert sorted(held) == ["gpu-0", "gpu-1"]
     for pod in ("first", "second", "theirs"):
         await scene.client.delete(PODS, pod, scene.namespace, grace_seconds=0)
+    await remove(scene, name, node)
+
+
+async def test_devices_of_a_pod_that_kube_scheduler_has_not_bound_yet_are_not_given_again(
+    scene: Scene,
+) -> None:
+    """Its claim is allocated, and it waits for a volume that nobody makes."""
+    node = await scene.node("a", 0)
+    name = await driver(scene, {node: 2})
+    storage = f"late-{scene.namespace}"
+    late = {"provisioner": "disk.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+    await create(scene, STORAGE_CLASSES, storage, **late)
+    asked = {"storageClassName": storage, "accessModes": ["ReadWriteOnce"]}
+    await create(
+        scene,
+        PERSISTENT_VOLUME_CLAIMS,
+        "data",
+        spec={**asked, "resources": {"requests": {"storage": "1Gi"}}},
+    )
+    request = {"name": "g", "exactly": {"deviceClassName": name, "count": 2}}
+    await create(scene, TEMPLATES, "t", spec={"spec": {"devices": {"requests": [request]}}})
+    service = await scene.start()
+    claims = [{"name": "g", "resourceClaimTemplateName": "t"}]
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    await scene.pod("theirs", gpus=0, scheduler=KUBE_SCHEDULER, resourceClaims=claims, volumes=volumes)
+
+    async def allocated() -> bool:
+        found = (await scene.client.list(RESOURCE_CLAIMS, scene.namespace)).items
+        return any((one.get("status") or {}).get("allocation") for one in found)
+
+    await eventually(allocated, "the claim of theirs allocated")
+    await scene.pod("ours", gpus=0, resourceClaims=claims)
+
+    async def waits() -> bool:
+        told = service.explain(f"{scene.namespace}/pod:ours")
+        return told is not None and told.code in ("InsufficientResources", "NoSuitableDevice")
+
+    await eventually(waits, "ours waits for devices")
+    assert await scene.bound() == {}
+    await scene.client.delete(PODS, "theirs", scene.namespace, grace_seconds=0)
+
+    async def ours() -> bool:
+        return await scene.bound() == {"ours": node}
+
+    await eventually(ours, "ours on the devices that were given back")
+    await scene.client.delete(PODS, "ours", scene.namespace, grace_seconds=0)
+    await scene.client.delete(STORAGE_CLASSES, storage)
     await remove(scene, name, node)

@@ -643,3 +643,53 @@ def test_devices_that_are_attached_after_the_choice_are_left_out() -> None:
     )
     (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
     assert [card.uuid for card in found.devices] == ["gpu.nvidia.com/n/a"]
+
+
+def test_devices_of_a_claim_that_another_scheduler_has_allocated_are_taken_before_its_pod_is_bound() -> None:
+    """kube-scheduler writes the allocation first, and the pod may then wait ten minutes for a volume."""
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    theirs = allocated("c", result, "theirs")
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    theirs["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"), listed("gpu-1"))),
+        ("pod", claimer("theirs", claim="c", scheduler="default-scheduler")),
+        ("claim", claim("c", exactly())),
+    )
+
+    def usable() -> list[bool]:
+        (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+        return [card.healthy for card in found.devices]
+
+    assert usable() == [True, True]
+    world.add("claim", theirs)
+    task = world.tasks()["default/theirs"]
+    assert (task.node, task.devices) == ("n", (1,))
+    world.add("pod", claimer("theirs", claim="c", scheduler="default-scheduler", node="n"))
+    task = world.tasks()["default/theirs"]
+    assert (task.node, task.devices) == ("n", (1,))
+    world.model.remove_pod("default/theirs")
+    assert usable() == [True, False]  # until the claim is given back
+    world.add("claim", claim("c", exactly()))
+    assert usable() == [True, True]
+    world.add("claim", theirs)
+    assert usable() == [True, False]
+    world.model.remove_claim(world.model.claims.claims["default/c"])
+    assert usable() == [True, True]
+
+
+def test_what_was_allocated_for_a_pod_of_ours_is_not_taken_from_it() -> None:
+    """Its bind is under way, or has failed: then the claim is allocated anew."""
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}
+    own = allocated("c", result, "a")
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    own["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    world = World(
+        ("node", node("n", gpus=0)),
+        ("slice", resource_slice("n", listed("gpu-0"))),
+        ("claim", own),
+        ("pod", claimer(claim="c")),
+    )
+    (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
+    assert [card.healthy for card in found.devices] == [True]

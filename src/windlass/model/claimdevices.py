@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -15,6 +15,10 @@ from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
 """The driver, and the device class, of NVIDIA's GPUs."""
+
+
+DeviceName = tuple[str, str, str]
+"""Driver, pool and name."""
 
 
 class Kind(NamedTuple):
@@ -121,7 +125,8 @@ class Shelf:
         """Those for which slices list devices."""
         return set(self._listed)
 
-    def cards_of(self, node: str) -> tuple[Device, ...]:
+    def cards_of(self, node: str, apart: Container[DeviceName] = ()) -> tuple[Device, ...]:
+        """``apart``: devices that nobody may have though no pod on the node holds them."""
         return tuple(
             Device(
                 index=one.index,
@@ -129,7 +134,7 @@ class Shelf:
                 model=one.model,
                 memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
                 uuid=one.uuid,
-                healthy=one.healthy,
+                healthy=one.healthy and (one.driver, one.pool, one.name) not in apart,
             )
             for one in self._listed.get(node, ())
         )
@@ -218,8 +223,8 @@ class Shelf:
             return DeviceNeed(GPU, count, milli=WHOLE, min_memory_mib=least), ""
         return None, "the selectors part cards of one model that nodes do not tell apart: name models"
 
-    def name_of(self, node: str, resource: str, index: int) -> tuple[str, str, str]:
-        """Driver, pool and name of a card of a node."""
+    def name_of(self, node: str, resource: str, index: int) -> DeviceName:
+        """A card of a node."""
         for one in self._listed.get(node, ()):
             if (one.resource, one.index) == (resource, index):
                 return one.driver, one.pool, one.name

@@ -14,7 +14,7 @@ needs the devices, the others need its node.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from windlass.api.errors import FieldError
 from windlass.api.views.claims import ALL, FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
-from windlass.model.claimdevices import DRIVER, Kind, Shelf
+from windlass.model.claimdevices import DRIVER, DeviceName, Kind, Shelf
 from windlass.model.devices import Claims
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device
@@ -63,6 +63,8 @@ class ClaimBook:
         """Claim (by key) → the pods that name it."""
         self._owners: dict[str, dict[str, None]] = {}
         """Claim that was made for a pod (by key) → that pod."""
+        self._allocated: dict[str, dict[str, None]] = {}
+        """Node → the claims (by key) that are allocated there."""
 
     # ------------------------------------------------------------------ what is shown
 
@@ -77,6 +79,9 @@ class ClaimBook:
             case views.ClaimTemplate():
                 return _put(self.templates, item.key, item)
             case views.DeviceClaim():
+                self._leave_nodes(item)
+                for node in item.nodes:
+                    self._allocated.setdefault(node, {})[item.key] = None
                 return _put(self.claims, item.key, item)
 
     def _forget(self, item: Item) -> None:
@@ -93,7 +98,13 @@ class ClaimBook:
             case views.ClaimTemplate():
                 return self.templates.pop(item.key, None) is not None
             case views.DeviceClaim():
+                self._leave_nodes(item)
                 return self.claims.pop(item.key, None) is not None
+
+    def _leave_nodes(self, item: views.DeviceClaim) -> None:
+        before = self.claims.get(item.key)
+        for node in before.nodes if before is not None else ():
+            _without(self._allocated, node, item.key)
 
     def use(self, pod: views.Pod) -> None:
         """The pod names these claims."""
@@ -102,6 +113,23 @@ class ClaimBook:
                 self.users.setdefault(f"{pod.namespace}/{reference.claim}", {})[pod.key] = None
         for _, name in pod.claim_names:
             self._owners.setdefault(f"{pod.namespace}/{name}", {})[pod.key] = None
+
+    def nodes_of(self, pod: views.Pod) -> Iterator[str]:
+        """Where claims of the pod are allocated."""
+        for reference in pod.shape.claims:
+            claim = self._own_claim(pod, reference)
+            yield from claim.nodes if claim is not None else ()
+
+    def apart(
+        self, node: str, pods: Mapping[str, views.Pod], ours: Callable[[views.Pod], bool]
+    ) -> frozenset[DeviceName]:
+        """The devices of a node that claims hold though no pod does: a claim outlives its pods for a moment."""
+        found = set()
+        for key in self._allocated.get(node, ()):
+            users = [pods[user] for user in self.users_of(key) if user in pods]
+            if not users or all(user.finished and not ours(user) for user in users):
+                found.update((one.driver, one.pool, one.device) for one in self.claims[key].results)
+        return frozenset(found)
 
     def users_of(self, claim: str) -> Iterator[str]:
         """The pods that name a claim (by key), and the one that it was made for."""
@@ -354,9 +382,9 @@ class ClaimBook:
                 found.append({**one.body, "source": "FromClaim", "requests": [*one.requests]})
         return found
 
-    def cards_of(self, node: str) -> tuple[Device, ...]:
-        """The devices that slices list for a node."""
-        return self.shelf.cards_of(node)
+    def cards_of(self, node: str, apart: Container[DeviceName] = ()) -> tuple[Device, ...]:
+        """The devices that slices list for a node; ``apart`` (:meth:`apart`) are not to be had."""
+        return self.shelf.cards_of(node, apart)
 
     def learn(self, node: str, kinds: Iterable[Kind]) -> bool:
         """The kinds of cards that a node tells of itself; whether that is news."""

@@ -110,6 +110,8 @@ class Observed:
             self._claim_pods[pod.key] = None
             self.claims.use(pod)
             self._dirty_pods.update(dict.fromkeys(self.claims.mates(pod)))
+            if old is None or old.node_name != pod.node_name or old.finished != pod.finished:
+                self._dirty_nodes.update(dict.fromkeys(self.claims.nodes_of(pod)))
         known = pod.key in self._card_words
         if words or pod.shape.speaks_of_parts or pod.shape.claims:
             self._card_words[pod.key] = words
@@ -123,6 +125,7 @@ class Observed:
         if pod is not None:
             if self._claim_pods.pop(key, key) is None:
                 self._dirty_pods.update(dict.fromkeys(self.claims.leave(pod)))
+                self._dirty_nodes.update(dict.fromkeys(self.claims.nodes_of(pod)))
             self._dirty_pods[key] = None
             self.fence.forget(key)
             self._claimers.pop(key, None)
@@ -148,8 +151,11 @@ class Observed:
 
     def upsert_claim(self, item: Item) -> None:
         """A claim for devices, a template or a class of them, or the devices that a driver lists."""
+        before = self.claims.claims.get(item.key) if isinstance(item, views.DeviceClaim) else None
         if self.claims.upsert(item):
             self._touch_claims(item)
+            if before is not None:
+                self._dirty_nodes.update(dict.fromkeys(before.nodes))
 
     def remove_claim(self, item: Item) -> None:
         if self.claims.remove(item):
@@ -162,6 +168,7 @@ class Observed:
             )
         if isinstance(item, views.DeviceClaim):  # it says nothing about others' claims
             self._dirty_pods.update(dict.fromkeys(self.claims.users_of(item.key)))
+            self._dirty_nodes.update(dict.fromkeys(item.nodes))
         else:
             self._dirty_pods.update(self._claim_pods)
 

@@ -235,7 +235,7 @@ class Translation(Grouping):
             return
         attachable, hypernodes = self.storage.limits.get(name), self.topology.labels_of(name)
         zones = numa.zones_of(view, self.zones.of(name))
-        listed = self.claims.cards_of(name)
+        listed = self.claims.cards_of(name, self.claims.apart(name, self.pods, self.manages))
         node = nodes.node_of(
             view,
             attachable,
@@ -350,6 +350,10 @@ class Translation(Grouping):
             out.append(deltas.TaskUpserted(task))
 
     def _foreign(self, pod: views.Pod) -> Task | None:
+        if (
+            not pod.node_name and pod.shape.claims
+        ):  # allocated claims: its scheduler has decided, and binds it soon
+            pod = altered(pod, node_name=next(self.claims.nodes_of(pod), ""))
         if not pod.node_name or pod.finished:
             return None
         self._note_end(pod)
