@@ -76,7 +76,7 @@ GOALS: tuple[Goal, ...] = (
         "s",
         10,
         False,
-        lambda f: f["figures"]["watch_list"]["s"],
+        lambda f: f["figures"]["sync"]["s"],
     ),
     Goal(
         "informer_sync",
@@ -84,7 +84,7 @@ GOALS: tuple[Goal, ...] = (
         "KiB",
         2.0,
         False,
-        lambda f: f["figures"]["watch_list"]["kib_per_pod"],
+        lambda f: f["figures"]["sync"]["kib_per_pod"],
     ),
     Goal("end_to_end", "pods from create to bound", "/s", 1_500, True, lambda f: f["pods_per_second"]),
     Goal("end_to_end", "GET meanwhile, p99", "ms", 20, False, lambda f: f["get_p99_ms"]),

@@ -4,7 +4,7 @@
 
 The server runs as its own process on a state folder filled beforehand; each measurement is a fresh process,
 so that its memory is its own. ``sync`` is what the scheduler does at its start: every pod decoded into the
-record it keeps (``api.views.Pod``), by WatchList (the way taken) and by pages (the way for old servers).
+record it keeps (``api.views.Pod``), over the Unix socket and over TLS.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from windlass.kits.clock import SystemClock
 from windlass.kits.state import StateFolder
 
 GOALS = {"list_s": 10.0, "sync_s": 10.0, "sync_kib_per_pod": 2.0}
-MODES = ("list", "watch_list", "pages", "watch_list_tls")
+MODES = ("list", "sync", "sync_tls")
 
 
 def memory_kib(field: str = "VmRSS") -> int:
@@ -50,8 +50,8 @@ async def list_all(client: Client) -> int:
     return len((await client.list(PODS, type=msgspec.Raw)).items)
 
 
-async def sync(client: Client, *, watch_list: bool) -> tuple[int, SharedInformers]:
-    informers = SharedInformers(client, SystemClock(), rng.system(), use_watch_list=watch_list)
+async def sync(client: Client) -> tuple[int, SharedInformers]:
+    informers = SharedInformers(client, SystemClock(), rng.system())
     pods = informers.informer(PODS, decode=decode_pod)
     running = asyncio.create_task(informers.run())
     await pods.wait_synced()
@@ -70,7 +70,7 @@ async def measured(connection: Connection, mode: str) -> dict[str, Any]:
     if mode == "list":
         count = await list_all(client)
     else:
-        count, kept = await sync(client, watch_list=mode != "pages")
+        count, kept = await sync(client)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     peak = memory_kib("VmHWM")
     gc.collect()
@@ -126,8 +126,8 @@ def run(pods: int) -> dict[str, Any]:
 def judged(result: dict[str, Any], pods: int) -> dict[str, Any]:
     found = {
         "list_s": result["list"]["s"],
-        "sync_s": result["watch_list"]["s"],
-        "sync_kib_per_pod": result["watch_list"]["kib_per_pod"],
+        "sync_s": result["sync"]["s"],
+        "sync_kib_per_pod": result["sync"]["kib_per_pod"],
     }
     goals = {
         name: {"goal": GOALS[name], "measured": value, "ratio": round(GOALS[name] / max(value, 1e-9), 2)}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tinyserver import TinyServer
 
 from windlass.api.errors import expired, failure
-from windlass.api.resources import PODS
+from windlass.api.resources import CONFIG_MAPS, PODS
 from windlass.client import informers as module
 from windlass.client.client import Client
 from windlass.client.errors import connect_failed, disconnected
@@ -102,7 +102,7 @@ async def test_sync_and_follow(watch_list: bool) -> None:
     rig = Rig(TinyServer(watch_list=watch_list))
     rig.server.put("a", n=1)
     rig.server.put("b", n=1)
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     heard = Replayed(pods)
     assert not pods.synced
     async with rig.running():
@@ -125,7 +125,7 @@ async def test_changes_missed_during_an_outage_are_told_by_a_relist() -> None:
     rig = Rig()
     for name in "abcd":
         rig.server.put(name)
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     heard = Replayed(pods)
     async with rig.running():
         before = dict(pods.items)
@@ -152,7 +152,7 @@ async def test_changes_missed_during_an_outage_are_told_by_a_relist() -> None:
 
 async def test_a_silent_watch_is_given_up_after_seventy_seconds() -> None:
     rig = Rig()
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
         await pods.wait_synced()
         first = rig.server.streams[0]
@@ -177,7 +177,7 @@ async def test_a_silent_watch_is_given_up_after_seventy_seconds() -> None:
 async def test_a_refused_server_is_tried_again_with_growing_pauses() -> None:
     rig = Rig()
     rig.server.faults = [REFUSED] * 5
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
         await rig.pass_time(3)
         assert 2 <= len(rig.transport.requests) <= 3
@@ -201,9 +201,9 @@ def slim(raw: msgspec.Raw) -> Slim | None:
 async def test_two_decoders_share_one_stream_and_change_together() -> None:
     rig = Rig()
     rig.server.put("a", n=1)
-    full = rig.informers.informer(PODS)
-    small = rig.informers.informer(PODS, decode=slim)
-    assert rig.informers.informer(PODS, decode=slim) is small
+    full = rig.informers.informer(CONFIG_MAPS)
+    small = rig.informers.informer(CONFIG_MAPS, decode=slim)
+    assert rig.informers.informer(CONFIG_MAPS, decode=slim) is small
     seen: list[tuple[int, int]] = []
     full.add_handler(on_update=lambda _, new: seen.append((new["spec"]["n"], small.items["ns/a"].n)))
     async with rig.running():
@@ -218,7 +218,7 @@ async def test_a_decoder_may_leave_objects_out_and_take_them_in_again() -> None:
     rig = Rig()
     rig.server.put("a", hidden=True)
     rig.server.put("b", n=1)
-    pods = rig.informers.informer(PODS, decode=slim)
+    pods = rig.informers.informer(CONFIG_MAPS, decode=slim)
     calls: list[tuple[str, str]] = []
     pods.add_handler(
         lambda new: calls.append(("add", new.name)),
@@ -238,7 +238,7 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_reported() -> No
     rig = Rig()
     rig.server.put("good", n=1)
     rig.server.put("bad", n="x")
-    pods = rig.informers.informer(PODS, decode=slim)
+    pods = rig.informers.informer(CONFIG_MAPS, decode=slim)
     async with rig.running():
         assert names(pods) == ["ns/good"]
         assert [key for key, _ in rig.undecodable] == ["ns/bad"]
@@ -258,7 +258,7 @@ async def test_an_object_that_cannot_be_decoded_is_left_out_and_reported() -> No
 def test_one_made_anew_that_cannot_be_read_is_not_what_it_was() -> None:
     """Also where a list shows it."""
     rig = Rig()
-    pods = rig.informers.informer(PODS, decode=slim)
+    pods = rig.informers.informer(CONFIG_MAPS, decode=slim)
     (stream,) = rig.informers._streams
 
     def made(uid: str, version: int, n: Any) -> msgspec.Raw:
@@ -283,7 +283,7 @@ def test_one_made_anew_that_cannot_be_read_is_not_what_it_was() -> None:
 async def test_what_is_no_object_is_passed_over() -> None:
     rig = Rig()
     rig.server.put("a")
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
         (stream,) = rig.server.streams
         for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK"):
@@ -300,7 +300,7 @@ async def test_answers_that_are_no_kubernetes_are_faults_like_others() -> None:
     rig = Rig(TinyServer(watch_list=False))
     rig.server.faults = [failure(422, "Invalid", "no"), Response(200, {}, b"<html>"), ok({"no": "list"})]
     rig.server.put("a")
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
         await rig.pass_time(10)
         assert names(pods) == ["ns/a"]
@@ -308,20 +308,20 @@ async def test_answers_that_are_no_kubernetes_are_faults_like_others() -> None:
 
 async def test_selectors_make_streams_of_their_own() -> None:
     rig = Rig()
-    rig.informers.informer(PODS)
-    rig.informers.informer(PODS, namespace="ns", labels="a=b", fields="spec.nodeName=n1")
+    rig.informers.informer(CONFIG_MAPS)
+    rig.informers.informer(CONFIG_MAPS, namespace="ns", labels="a=b", fields="spec.nodeName=n1")
     async with rig.running():
         paths = [(request.path, query_of(request).get("labelSelector")) for request in rig.transport.requests]
-        assert paths == [("/api/v1/pods", None), ("/api/v1/namespaces/ns/pods", "a=b")]
+        assert paths == [("/api/v1/configmaps", None), ("/api/v1/namespaces/ns/configmaps", "a=b")]
         assert query_of(rig.transport.requests[1])["fieldSelector"] == "spec.nodeName=n1"
 
 
 async def test_an_informer_may_come_while_running() -> None:
     rig = Rig()
     rig.server.put("a", n=1)
-    rig.informers.informer(PODS)
+    rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
-        late = rig.informers.informer(PODS, decode=slim)
+        late = rig.informers.informer(CONFIG_MAPS, decode=slim)
         await rig.settle()
         assert names(late) == ["ns/a"]
         assert len(rig.transport.requests) == 2
@@ -330,7 +330,7 @@ async def test_an_informer_may_come_while_running() -> None:
 async def test_a_late_handler_hears_what_is_there() -> None:
     rig = Rig()
     rig.server.put("a")
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
         assert Replayed(pods).state == rig.server.objects
 
@@ -338,7 +338,7 @@ async def test_a_late_handler_hears_what_is_there() -> None:
 async def test_a_failing_handler_ends_the_run() -> None:
     rig = Rig()
     rig.server.put("a")
-    pods = rig.informers.informer(PODS)
+    pods = rig.informers.informer(CONFIG_MAPS)
 
     def fail(_: Any) -> None:
         raise LookupError("a bug")
@@ -351,7 +351,7 @@ async def test_a_failing_handler_ends_the_run() -> None:
 
 async def test_leaving_closes_the_stream() -> None:
     rig = Rig()
-    rig.informers.informer(PODS)
+    rig.informers.informer(CONFIG_MAPS)
     async with rig.running():
         stream = rig.server.streams[0]
         assert not stream.closed
@@ -396,7 +396,7 @@ def test_whatever_happens_the_cache_ends_up_as_the_server(
 ) -> None:
     async def play() -> None:
         rig = Rig(TinyServer(watch_list=watch_list))
-        pods = rig.informers.informer(PODS, early=early)
+        pods = rig.informers.informer(CONFIG_MAPS, early=early)
         heard = Replayed(pods)
         async with rig.running():
             for operation, name, number in operations:
@@ -437,7 +437,7 @@ def added(name: str, uid: str, version: int) -> dict[str, Any]:
 async def test_an_early_informer_shows_the_first_state_while_it_comes_in() -> None:
     """A list that breaks off and begins anew changes only what differs."""
     rig = Rig()
-    pods = rig.informers.informer(PODS, early=True)
+    pods = rig.informers.informer(CONFIG_MAPS, early=True)
     heard = Replayed(pods)
     first = FedStream()
     rig.server.faults.append(streaming(first))
@@ -476,8 +476,8 @@ async def test_an_early_informer_shows_the_first_state_while_it_comes_in() -> No
 
 async def test_the_first_state_is_swapped_in_at_once_where_not_all_want_it_early() -> None:
     rig = Rig()
-    eager = rig.informers.informer(PODS, early=True)
-    plain = rig.informers.informer(PODS, decode=lambda raw: msgspec.json.decode(raw)["spec"]["n"])
+    eager = rig.informers.informer(CONFIG_MAPS, early=True)
+    plain = rig.informers.informer(CONFIG_MAPS, decode=lambda raw: msgspec.json.decode(raw)["spec"]["n"])
     stream = FedStream()
     rig.server.faults.append(streaming(stream))
     async with rig.running():
@@ -490,6 +490,61 @@ async def test_the_first_state_is_swapped_in_at_once_where_not_all_want_it_early
         assert (names(eager), dict(plain.items)) == (["ns/a"], {"ns/a": 5})
 
 
+def listed(pods: range, rv: int, token: str = "", more: int = 0) -> bytes:
+    """A page of pods. ``more``: bytes in each of them."""
+    items = [
+        {"metadata": {"name": f"p-{i}", "uid": f"u-{i}", "resourceVersion": "5"}, "spec": "x" * more}
+        for i in pods
+    ]
+    return msgspec.json.encode(
+        {"kind": "PodList", "metadata": {"resourceVersion": str(rv), "continue": token}, "items": items}
+    )
+
+
+async def test_pods_are_listed_in_pages_and_watched_from_there() -> None:
+    rig = Rig()
+    pods = rig.informers.informer(PODS)
+    first, second = FedStream(), FedStream()
+    rig.server.faults += [streaming(first), streaming(second)]
+    async with rig.running():
+        first.feed(listed(range(3), 70, "more"))
+        first.end()
+        await rig.settle()
+        assert (pods.synced, dict(pods.items)) == (False, {})
+        second.feed(listed(range(3, 5), 70))
+        second.end()
+        await rig.settle()
+        assert names(pods) == [f"p-{i}" for i in range(5)]
+    asked = [query_of(request) for request in rig.transport.requests]
+    assert asked[0] == {"limit": "5000"}
+    assert asked[1] == {"limit": "5000", "continue": "more"}
+    assert (asked[2]["watch"], asked[2]["resourceVersion"]) == ("true", "70")
+    assert len(asked) == 3
+    assert first.closed
+    assert second.closed
+
+
+async def test_pods_of_a_page_are_shown_early_while_it_comes_in() -> None:
+    rig = Rig()
+    pods = rig.informers.informer(PODS, early=True)
+    broken, whole = FedStream(), FedStream()
+    rig.server.faults += [streaming(broken), streaming(whole)]
+    async with rig.running():
+        data = listed(range(10), 70, more=100_000)
+        broken.feed(data[:600_000])
+        await rig.settle()
+        shown = len(pods.items)
+        assert 3 <= shown < 6
+        broken.end(BROKEN)
+        await rig.pass_time(4)
+        assert (len(pods.items), pods.synced) == (shown, False)
+        whole.feed(listed(range(1, 10), 71))
+        whole.end()
+        await rig.settle()
+        assert names(pods) == [f"p-{i}" for i in range(1, 10)]  # the first one has gone meanwhile
+        assert pods.synced
+
+
 def test_memory_per_object_is_the_record_and_little_more() -> None:
     """Beside the record itself: its key, a stamp, two dictionary slots. No JSON is kept."""
     count = 5000
@@ -500,8 +555,8 @@ def test_memory_per_object_is_the_record_and_little_more() -> None:
         value: int
 
     one = Constant(1)
-    stream = module._Stream(rig.informers, PODS, ("", "", ""))
-    stream.views.append(Informer(PODS, lambda _: one))
+    stream = module._Stream(rig.informers, CONFIG_MAPS, ("", "", ""))
+    stream.views.append(Informer(CONFIG_MAPS, lambda _: one))
     gc.collect()
     tracemalloc.start()
     stream.begin()
@@ -529,13 +584,16 @@ def test_memory_per_object_is_the_record_and_little_more() -> None:
     history=st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, max_size=12),
     disorder=st.randoms(use_true_random=False),
 )
+@example(history=[("a", True), ("a", False), ("a", True), ("a", False)], disorder=random.Random(0)).via(
+    "an older end of it came after a newer one"
+)
 @settings(max_examples=150)
 def test_events_that_come_twice_or_out_of_order_do_not_bring_the_past_back(
     history: list[tuple[str, bool]], disorder: random.Random
 ) -> None:
     """``history``: an object is changed (or made), or deleted; as the server has it, and as it is told."""
     informers = Rig().informers
-    pods = informers.informer(PODS)
+    pods = informers.informer(CONFIG_MAPS)
     heard = Replayed(pods)
     (stream,) = informers._streams
     there: dict[str, dict[str, Any]] = {}

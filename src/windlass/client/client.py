@@ -6,18 +6,20 @@ Objects are plain dicts, or of a msgspec Struct type given as ``type``. What the
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
+import msgspec
 from msgspec.structs import replace
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
 from windlass.client import answers, verbs
-from windlass.client.answers import ListResult, WatchEvent
+from windlass.client.answers import ListMeta, ListResult, WatchEvent
 from windlass.client.errors import Unreachable
+from windlass.client.listing import ListSplitter
 from windlass.client.retries import RetryPolicy, wait_after
 from windlass.client.transport import ByteStream, Request, Response, Transport, whole
 from windlass.kits.backoff import Backoff
@@ -265,6 +267,30 @@ class Client:
         )
         return answers.list_result(resource, type, await self.call(request))
 
+    async def listing(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+    ) -> Listing:
+        """The same as :meth:`list_page`, whose objects come while the answer does. The caller must exhaust or
+        ``aclose`` it."""
+        request = verbs.list_(
+            resource,
+            namespace,
+            labels=labels,
+            fields=fields,
+            limit=limit,
+            continue_token=continue_token,
+            resource_version=resource_version,
+        )
+        return Listing(resource, await self.open(request))
+
     def watch(
         self,
         resource: Resource,
@@ -306,6 +332,39 @@ class Client:
     delete_collection = _answered(verbs.delete_collection)
     bind = _done(verbs.bind)
     evict = _done(verbs.evict)
+
+
+class Listing:
+    """A list that is coming in: iterates over its objects, undecoded, many at a time. ``metadata`` counts once it has
+    ended."""
+
+    def __init__(self, resource: Resource, stream: ByteStream) -> None:
+        self._stream = stream
+        self._splitter = ListSplitter(f"the list of {resource.qualified}")
+        self._ended = False
+
+    @property
+    def metadata(self) -> ListMeta:
+        return self._splitter.metadata
+
+    async def aclose(self) -> None:
+        """Read no further."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Listing:
+        return self
+
+    async def __anext__(self) -> Sequence[msgspec.Raw]:
+        """Raises :class:`Unreachable` when the stream breaks, or is no list."""
+        while not self._ended:
+            try:
+                found = self._splitter.feed(await self._stream.__anext__())
+            except StopAsyncIteration:
+                self._ended = True
+                found = self._splitter.finish()
+            if found:
+                return found
+        raise StopAsyncIteration
 
 
 class Watch:

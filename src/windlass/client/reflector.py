@@ -1,4 +1,4 @@
-"""client-go's reflector (v0.36) as a state machine without I/O.
+"""client-go's reflector (v0.36) as a state machine without I/O, but for what its first list asks for.
 
 It says what to do next (:meth:`Reflector.step`: list a page, open a watch, wait) and is told what came of
 it; what it learns about objects goes into a :class:`Sink`. Time and chance are parameters. The rules:
@@ -6,8 +6,9 @@ it; what it learns about objects goes into a :class:`Sink`. Time and chance are 
 - WatchList first (present objects as events, collected aside until the marked bookmark, then swapped in at
   once); a server that refuses it is asked by plain list and watch from then on, any other failure of it
   falls back to one plain list;
-- a list asks for "0" at first, for at least the last version seen later, and for the newest state ("") when
-  that version was refused as expired or unknown; the first list and those for "" come in pages;
+- a list asks for the newest state ("") at first and when the last version seen was refused as expired or unknown, in
+  pages; else for at least that version, in one piece. (client-go's asks for "0" at first, whatever the server has in
+  its cache; since Kubernetes 1.31 servers give the newest state from there, too, and who decides by it should have it);
 - a watch starts at the last version seen; after one started from ""/"0" synthetic ADDED events do not move
   that version, since they come in no order, until something else arrives;
 - 410 in a watch leads to a list; 429 and a server that cannot be reached keep the version and try the watch
@@ -105,6 +106,7 @@ class Reflector:
     """One collection's state machine. ``synced`` turns true at the first complete state and stays so."""
 
     def __init__(self, sink: Sink, clock: Clock, rng: Random, *, use_watch_list: bool = True) -> None:
+        """``use_watch_list``: unless the server refuses it; else lists and plain watches."""
         self._sink = sink
         self._clock = clock
         self._rng = rng
@@ -114,7 +116,6 @@ class Reflector:
         self._wait: float | None = None
         self._last_rv = ""
         self._rv_unavailable = False
-        self._paginated = False
         # The list in progress.
         self._list_rv = ""
         self._continue = ""
@@ -149,11 +150,11 @@ class Reflector:
         match self._state:
             case _State.WATCH_LIST:
                 self._sink.begin()
-                return self._open(self._rewatch_rv(), initial_events=True)
+                return self._open(self._known_rv(), initial_events=True)
             case _State.LIST:
                 return self._list_step()
             case _State.WATCH:
-                return self._open(self._rewatch_rv(), initial_events=False)
+                return self._open(self._known_rv(), initial_events=False)
         raise RuntimeError(f"a watch is open ({self._state.name})")
 
     def _open(self, rv: str, *, initial_events: bool) -> OpenWatch:
@@ -168,16 +169,12 @@ class Reflector:
         if self._continue:
             return ListPage("", PAGE, self._continue)
         self._sink.begin()
-        self._list_rv = self._relist_rv()
-        paged = not self._whole and (self._paginated or self._list_rv in ("", "0"))
+        self._list_rv = self._known_rv()
+        paged = not self._whole and not self._list_rv
         return ListPage(self._list_rv, PAGE if paged else 0)
 
-    def _relist_rv(self) -> str:
-        if self._rv_unavailable:
-            return ""
-        return self._last_rv or "0"
-
-    def _rewatch_rv(self) -> str:
+    def _known_rv(self) -> str:
+        """The last version seen, unless the server refused it."""
         return "" if self._rv_unavailable else self._last_rv
 
     def _start_over(self) -> None:
@@ -201,14 +198,15 @@ class Reflector:
 
     # Lists.
 
-    def listed(self, objects: Sequence[msgspec.Raw], resource_version: str, continue_token: str) -> None:
-        """A page came."""
+    def listing(self, objects: Sequence[msgspec.Raw]) -> None:
+        """Objects of a page that is coming."""
         for obj in objects:
             self._sink.stage(obj)
+
+    def listed(self, resource_version: str, continue_token: str) -> None:
+        """The page has come as a whole."""
         self._continue = continue_token
         if continue_token:
-            if self._list_rv == "0":
-                self._paginated = True  # the server keeps no cache to list from
             return
         self._synced_at(resource_version)
         self._state = _State.WATCH

@@ -1,0 +1,134 @@
+"""The objects of a list while it still comes in: whoever reads a large one never holds the whole of it.
+
+API servers write a list object by object (``StreamingCollectionEncodingToJSON``, on since Kubernetes 1.33). Where its
+items begin is known early, but not where each ends: nothing stands between two that could not stand within one as
+well. So a cut is only tried, at what looks like the end of an object, and it counts where what lies before it is whole
+JSON: then it is neither within an object nor within a string. A body that begins otherwise is read once it is there as
+a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.client import errors
+from windlass.client.answers import ListMeta
+
+_ITEMS = b'"items":['
+_HEAD_BYTES = 64 * 1024
+"""Behind so many bytes ``items`` is not looked for any more."""
+PIECE_BYTES = 256 * 1024
+"""So much is collected before a cut is tried."""
+_TRIES = 4
+"""So many places are tried for one cut; then more is waited for."""
+
+
+class _Part(msgspec.Struct):
+    """Of a list: ``metadata`` stands before the items or after them."""
+
+    metadata: ListMeta | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+_decode_part = msgspec.json.Decoder(_Part).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class ListSplitter:
+    """Feeds on the bytes of a list and gives its objects as they come, undecoded; ``metadata`` counts once
+    :meth:`finish` has been called."""
+
+    __slots__ = (
+        "_begun",
+        "_enough",
+        "_kept",
+        "_metadata",
+        "_separator",
+        "_size",
+        "_what",
+        "_whole",
+        "metadata",
+    )
+
+    def __init__(self, what: str) -> None:
+        """``what`` names the list in messages."""
+        self._what = what
+        self._kept: list[bytes] = []
+        self._size = 0
+        self._enough = 0
+        self._begun = self._whole = False
+        self._separator = b""
+        self._metadata: ListMeta | None = None
+        self.metadata = ListMeta()
+
+    def feed(self, chunk: bytes) -> Sequence[msgspec.Raw]:
+        """The objects that are whole by now and were not given before."""
+        self._kept.append(chunk)
+        self._size += len(chunk)
+        if self._whole or self._size < self._enough:
+            return ()
+        data = self._joined()
+        if not self._begun:
+            data = self._begin(data)
+        found = self._cut(data) if self._begun and self._size >= PIECE_BYTES else ()
+        self._enough = PIECE_BYTES if found or self._size < PIECE_BYTES else self._size + PIECE_BYTES
+        return found
+
+    def finish(self) -> Sequence[msgspec.Raw]:
+        """The body has ended: what is left of its objects. Raises :class:`Unreachable` when it is no list."""
+        data = self._joined()
+        try:
+            part = _decode_part(b"{" + _ITEMS + data if self._begun else data)
+        except msgspec.DecodeError as problem:
+            raise errors.garbled(self._what, str(problem)) from problem
+        metadata = part.metadata or self._metadata
+        if metadata is None:
+            raise errors.garbled(self._what, "it has no metadata")
+        self.metadata = metadata
+        self._kept.clear()
+        return part.items or ()
+
+    def _joined(self) -> bytes:
+        if len(self._kept) > 1:
+            self._kept = [b"".join(self._kept)]
+        return self._kept[0] if self._kept else b""
+
+    def _keep(self, data: bytes) -> bytes:
+        self._kept = [data]
+        self._size = len(data)
+        return data
+
+    def _begin(self, data: bytes) -> bytes:
+        """Look for the first object: what is left behind the head."""
+        at = data.find(_ITEMS, 0, _HEAD_BYTES)
+        if at < 0:
+            self._whole = len(data) >= _HEAD_BYTES
+            return data
+        at += len(_ITEMS)
+        try:
+            self._metadata = _decode_part(data[:at] + b"]}").metadata
+        except msgspec.DecodeError:  # these bytes stand within something else
+            self._whole = True
+            return data
+        self._begun = True
+        return self._keep(data[at:])
+
+    def _cut(self, data: bytes) -> Sequence[msgspec.Raw]:
+        """The objects before the last place at which one ends and another begins."""
+        if not self._separator:
+            # All of them begin with the same key.
+            self._separator = b"}," + data[: data.find(b'"', data.find(b'"') + 1) + 1]
+        end = len(data)
+        for _ in range(_TRIES):
+            end = data.rfind(self._separator, 0, end)
+            if end < 0:
+                break
+            try:
+                found = _decode_items(b"[" + data[: end + 1] + b"]")
+            except msgspec.DecodeError:
+                continue
+            self._keep(data[end + 2 :])
+            return found
+        return ()
