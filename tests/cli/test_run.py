@@ -86,6 +86,8 @@ def test_everything_after_the_dashes_is_the_command(windlass, cluster):
         (["--env", "SURELY_NOT_SET"], 2, "the variable is not set here"),
         (["--workdir", "/nowhere"], 3, "the working directory /nowhere does not exist"),
         (["--nodes", "0"], 2, "error[WL-USE-400]"),
+        (["--gpus", "abc"], 2, "error[WL-USE-400]"),
+        (["--name", "My_Job"], 2, "error[WL-USE-400]: --name My_Job: a lowercase RFC 1123 subdomain"),
     ],
 )
 def test_what_cannot_run_is_told_before_it_is_submitted(windlass, cluster, arguments, code, told):
@@ -95,6 +97,8 @@ def test_what_cannot_run_is_told_before_it_is_submitted(windlass, cluster, argum
     assert done.code == code
     assert told in done.err
     assert not [verb for verb, *_ in cluster.requests if verb == "CREATE"]
+    if code == 2:
+        assert not cluster.requests, "what was typed wrong waits for nobody"
 
 
 def test_nearest_queue_first(windlass):

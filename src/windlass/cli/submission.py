@@ -226,6 +226,17 @@ def check_command(wish: Wish, environ: Mapping[str, str]) -> None:
     )
 
 
+def check_name(wish: Wish) -> None:
+    """Raises :class:`WindlassError` on a name that no object may have."""
+    if not wish.name:
+        return
+    from windlass.api.validation.names import dns_subdomain
+
+    problems = dns_subdomain(wish.name)
+    if problems:
+        raise WindlassError("WL-USE-400", f"--name {wish.name}: {problems[0]}")
+
+
 def check_amounts(wish: Wish) -> None:
     """Raises :class:`WindlassError` on amounts that are no quantities."""
     flags = (

@@ -19,6 +19,8 @@ from windlass.cli.submission import (
     check_amounts,
     check_capacity,
     check_command,
+    check_name,
+    environment_of,
     job_of,
     no_gpus,
 )
@@ -86,12 +88,15 @@ def wish_of(given: dict[str, Any], *, followed: bool = False) -> Wish:
     seconds = duration_seconds("--time", time, least=1) if time else 0
     wish = Wish(command=tuple(words), queue=queue, time_seconds=seconds, followed=followed, **given)
     check_amounts(wish)
+    check_name(wish)
     return wish
 
 
 def make(invocation: Invocation, wish: Wish, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Start the control plane if need be, check, create. The created job. Raises :class:`WindlassError`."""
+    """Start the control plane if need be, check, create. The created job. Raises :class:`WindlassError`; on what was
+    typed wrong before anything is started or asked."""
     on_box = not invocation.target.remote
+    environment_of(wish, on_box=on_box, environ=os.environ)
     if on_box:
         check_command(wish, os.environ)
         _ensure_running(invocation, wish, progress)
