@@ -577,7 +577,7 @@ async def test_no_zombies_are_left_behind(box: NodeBox) -> None:
 
 
 async def test_the_node_has_a_lease_and_facts(box: NodeBox) -> None:
-    lease = await box.client.get(LEASES, NODE, "kube-node-lease")
+    lease = await box.until(lambda: box.client.find(LEASES, NODE, "kube-node-lease"))
     assert lease["spec"]["holderIdentity"] == NODE
     node = await box.client.get(NODES, NODE)
     assert node["metadata"]["labels"]["windlass.dev/box"] == "true"
