@@ -110,15 +110,30 @@ def server_cpu(kube: RealKube) -> float:
     return sum(usage(kube.pid(name))[0] for name in REQUIRED[:2])
 
 
-async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Part) -> dict[str, Any]:
-    """From the first create to all bound, and until the last event and the last status is written."""
+def spent(kube: RealKube, **others: int) -> dict[str, float]:
+    """CPU seconds of each process so far: the server's two, this one (which creates and counts), and ``others``."""
+    pids = {name: kube.pid(name) for name in REQUIRED[:2]} | {"client": os.getpid()} | others
+    return {name: usage(pid)[0] for name, pid in pids.items()}
+
+
+def since(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
+    return {name: round(seconds - before[name], 2) for name, seconds in now.items()}
+
+
+async def load(
+    kube: RealKube, api: Client, books: Books, batch: Batch, part: Part, **others: int
+) -> dict[str, Any]:
+    """From the first create to all bound, and until the last event and the last status is written. ``others``:
+    processes that are at work, too."""
     cpu, _ = usage(part.pid)
+    all_before = spent(kube, scheduler=part.pid, **others)
     asked = await requests(api)
     server_before = server_cpu(kube)
     begun = time.monotonic()
     created = await batch.create(api)
     await books.until(batch, PATIENCE_SECONDS)
     bound_cpu = usage(part.pid)[0] - cpu
+    by_process = since(all_before, spent(kube, scheduler=part.pid, **others))
     until_bound = each(asked, await requests(api), batch.pods)
     server_bound = server_cpu(kube) - server_before
     ended = max(books.bound[name] for name in batch.created)
@@ -139,6 +154,7 @@ async def load(kube: RealKube, api: Client, books: Books, batch: Batch, part: Pa
         "peak_mib": peak,
         "server_cpu_seconds_until_bound": round(server_bound, 2),
         "server_cpu_seconds": round(server_after - server_before, 2),
+        "cpu_seconds_until_bound_by_process": by_process,
         "requests_per_pod_until_bound": until_bound,
         "requests_per_pod": each(asked, await requests(api), batch.pods),
         "all_told_seconds": round(told, 2),
@@ -152,7 +168,7 @@ async def alone(shape: argparse.Namespace) -> dict[str, Any]:
     """Create, then bind by 32 connections; nobody else is there but the watch that counts."""
     async with server(shape.nodes, crds=False) as (kube, api, books):
         batch = Batch("gang", shape.jobs, shape.gang, "nobody")
-        cpu = server_cpu(kube)
+        cpu, before = server_cpu(kube), spent(kube)
         created = await batch.create(api)
         begun = time.monotonic()
         places = list(zip(batch.created, books.free(shape.nodes), strict=False))
@@ -165,6 +181,7 @@ async def alone(shape: argparse.Namespace) -> dict[str, Any]:
             "creates_per_second": round(batch.pods / created),
             "binds_per_second": round(batch.pods / seconds),
             "server_cpu_seconds": round(server_cpu(kube) - cpu, 2),
+            "cpu_seconds_until_bound_by_process": since(before, spent(kube)),
             "server_peak_mib": usage(kube.pid("kube-apiserver"))[1],
         }
 
@@ -210,7 +227,7 @@ async def own(shape: argparse.Namespace) -> dict[str, Any]:
             await until_ready(api, lambda: api.find(QUEUES, "default"), "the controllers")
             await warmed(api, scheduler, "windlass", books)
             batch = Batch("gang", shape.jobs, shape.gang, "windlass")
-            result = await load(kube, api, books, batch, scheduler)
+            result = await load(kube, api, books, batch, scheduler, controllers=controller.pid)
             result["status_writes"] = {
                 what: scheduler.value(f'windlass_scheduler_status_writes_total{{what="{what}"}}')
                 for what in ("podgroup", "pod", "explanation", "queue", "queue-share")
