@@ -18,6 +18,9 @@ from pathlib import Path
 from clusters import Cluster
 from realkube import RealKube, end, free_ports, spawn
 
+from windlass.api.codes import exit_status_of
+from windlass.scheduler.leader import LOST
+
 SPACE = "windlass-system"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -33,9 +36,13 @@ def windlass(kube: RealKube, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 class InstalledProcess:
-    """``part`` is ``scheduler`` or ``controllers``, as its Deployment in the cluster says to run it."""
+    """``part`` is ``scheduler`` or ``controllers``, as its Deployment in the cluster says to run it.
+
+    One that has ended because it lost its lease (on a machine that gives it no processor) is started again when it is
+    next looked at, as a kubelet would; one that ended otherwise is not."""
 
     def __init__(self, kube: RealKube, cluster: Cluster, part: str, number: int = 0) -> None:
+        self._stopped = False
         self.log = kube.folder / f"windlass-{part}-{number}.log"
         (self.port,) = free_ports(1)
         path = f"/apis/apps/v1/namespaces/{SPACE}/deployments/windlass-{part}"
@@ -48,7 +55,12 @@ class InstalledProcess:
             *(self._here(word, cluster, kube) for word in container["args"]),
         ]
         argv += ["--kubeconfig", str(self._account(kube, cluster, spec["serviceAccountName"]))]
+        self._argv = argv
         self._process = spawn(argv, self.log)
+
+    def _keep_up(self) -> None:
+        if self._process.poll() == exit_status_of(LOST) and not self._stopped:
+            self._process = spawn(self._argv, self.log)
 
     def _here(self, word: str, cluster: Cluster, kube: RealKube) -> str:
         if word.startswith("--metrics-bind="):
@@ -92,6 +104,7 @@ class InstalledProcess:
 
     def status(self, path: str = "/readyz") -> int:
         """Status of the probe; 0 while nothing listens."""
+        self._keep_up()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
                 return answer.status
@@ -102,6 +115,8 @@ class InstalledProcess:
             return 0
 
     def value(self, metric: str) -> float:
+        """A metric; -1 while nothing listens, or there is none."""
+        self._keep_up()
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
                 lines = answer.read().decode().splitlines()
@@ -114,5 +129,6 @@ class InstalledProcess:
 
     def stop(self) -> int:
         """Returns the exit status."""
+        self._stopped = True
         end(self._process)
         return self._process.returncode
