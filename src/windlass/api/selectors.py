@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from windlass.kits.numbers import whole
+
 
 class SelectorError(ValueError):
     """The selector cannot be parsed; the message is what the API server answers."""
@@ -41,9 +43,8 @@ class Requirement:
 
 
 def _compare(value: str | None, operator: str, bounds: tuple[str, ...]) -> bool:
-    try:
-        left, right = int(value or ""), int(bounds[0])
-    except (ValueError, IndexError):
+    left, right = whole(value), whole(bounds[0] if bounds else None)
+    if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from windlass.kits.numbers import whole
 from windlass.spi.nodes import BoolArray, NodeView
 from windlass.spi.objects import Expression, NodeTerm
 
@@ -32,9 +33,8 @@ def value_matches(operator: str, values: Sequence[str], value: str | None) -> bo
 
 
 def _compares(operator: str, values: Sequence[str], value: str | None) -> bool:
-    try:
-        left, right = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
+    left, right = whole(value), whole(values[0] if values else None)
+    if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right
 
