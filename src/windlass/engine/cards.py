@@ -394,7 +394,9 @@ class CardTable:
             self._make(row, ())
         stale = self._table.devices.stale
         if stale:
-            for row in stale.intersection(rows.tolist()):
+            asked = np.zeros(self._table.capacity, dtype=np.bool_)
+            asked[rows] = True
+            for row in [row for row in stale if asked[row]]:
                 self.sync(row)
 
     def key(self, row: int) -> bytes:

@@ -53,6 +53,7 @@ class TaskClass:
         "_policies",
         "_rankers",
         "_told",
+        "accelerators",
         "asks_nothing",
         "countable",
         "device_requests",
@@ -85,6 +86,8 @@ class TaskClass:
         self.asks_nothing = not any(name != PODS for name, units in needs.request if units > 0)
         """Whether its tasks ask for no amount of anything (best effort)."""
         self.items = tuple(sorted(self.request.items()))
+        self.accelerators = sum(units for name, units in self.items if is_device(name))
+        """How much of accelerators of any kind its queue is charged for a task, in milli."""
         self.node_items = tuple(sorted(request_of(needs.node_request).items()))
         """What a task takes of its node, but for what is counted by card."""
         self.device_requests = tuple(

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.cells import Cells, PlainScores, RowCells
+from windlass.engine.cells import Cells, RowCells
 from windlass.engine.judge import Judge
 from windlass.engine.openrows import OpenRows
 from windlass.engine.policies import Policies
@@ -189,7 +189,8 @@ class NodeFit:
     def _build(self) -> None:
         table = self._table
         table.ranking.settle()
-        self.judge.hear()
+        if self.judge.heard != table.epoch:
+            self.judge.hear()
         self._most_open = _CARDS_OPEN if self.judge.by_cards or self.judge.at_once else _PLAIN_OPEN
         self.judge.fit_vector()
         old = self.count
@@ -315,8 +316,8 @@ class NodeFit:
     def _refresh_plain(self, rows: Sequence[int]) -> bool:
         """As :meth:`_refresh_rows`, in plain integers, if that is possible and there are few rows."""
         static, count_of, judge = self.static, self.count.item, self.judge
-        asked, scores = judge.plain_asked, judge.plain
-        if scores is None or len(rows) > _PLAIN:
+        asked = judge.plain_asked
+        if judge.plain is None or len(rows) > _PLAIN:
             return False
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
         known = cells_of.known()
@@ -342,12 +343,12 @@ class NodeFit:
                     return False
         if full:
             self._close(full)
-        self._rank_rows(opened, scores)
+        self._rank_rows(opened)
         return True
 
-    def _rank_rows(self, rows: Sequence[int], scores: PlainScores) -> None:
+    def _rank_rows(self, rows: Sequence[int]) -> None:
         """As :meth:`_refresh_rows`, row by row in plain integers."""
-        static, scored, ranked = self.static, self._static_score.item, self.judge.ranked
+        static, scored, one, key_of = self.static, self._static_score.item, self.judge.one, self.judge.key
         cells_of, stamps = self._shared.cells, self._table.amounts.stamps
         known, counts, keys = cells_of.known(), self.count, self.key
         for row in rows:
@@ -356,7 +357,9 @@ class NodeFit:
             cells = known.get(row)
             if cells is None or cells[0] != stamps[row]:
                 cells = cells_of.read(row, stamps[row])
-            counts[row], keys[row] = _, key = ranked(row, cells, scored(row), scores)
+            count, score = one(row, cells)
+            counts[row] = count
+            key = keys[row] = key_of(row, scored(row) + score) if count else -1
             if key > self._top_key:
                 self._top, self._top_key = row, key
 
@@ -388,14 +391,9 @@ class NodeFit:
                 self._set_row(row, *known)
 
     def _set_row(self, row: int, count: int, score: float) -> None:
-        self.count[row] = count
-        if count > 0:
-            key = self.judge.key(row, self._static_score.item(row) + score)
-            self.key[row] = key
-            if key > self._top_key:
-                self._top, self._top_key = row, key
-        else:
-            self.key[row] = -1
+        self.count[row], key = self._ranked(row, count, score)
+        self.key[row] = key
+        self._raise(row, key)
 
     # ------------------------------------------------------------------ questions
 
@@ -438,19 +436,19 @@ class NodeFit:
         if not self.static[row]:
             return 0, -1
         count, score = self.judge.later(row, scored=ranked)
-        if not count or not ranked:
-            return count, -1
-        return count, self.judge.key(row, self._static_score.item(row) + score)
+        return self._ranked(row, count, score) if ranked else (count, -1)
 
     def ranked(self, row: int, cells: Cells) -> tuple[int, int]:
         """How many tasks a row would take if it stood like this, and its key then; only where one row can be judged in
         plain integers."""
-        judge = self.judge
-        return judge.ranked(row, cells, self._static_score.item(row), judge.plain or [])
+        return self._ranked(row, *self.judge.one(row, cells))
 
     def ranked_later(self, row: int, allocatable: list[int], held: list[int]) -> tuple[int, int]:
         """The same of a row on which so much will be held once what terminates is gone and promises are kept."""
-        count, score = self.judge.held(allocatable, held, scored=True)
+        return self._ranked(row, *self.judge.held(allocatable, held, scored=True))
+
+    def _ranked(self, row: int, count: int, score: float) -> tuple[int, int]:
+        """How many tasks the row takes, and its key; ``score``: the row score."""
         return count, self.judge.key(row, self._static_score.item(row) + score) if count else -1
 
     def future_total(self) -> int:
@@ -486,9 +484,8 @@ class NodeFit:
         """Judge of the changed rows only those that have some of the rarest resource left: enough to tell the best
         one. Returns which have none (:attr:`OpenRows.shut`); ``None`` if that is not possible, or not worth it."""
         table, judge, mark = self._table, self.judge, self._table.amounts.mark
-        scores = judge.plain
         if (
-            scores is None
+            judge.plain is None
             or self._built_epoch != table.epoch
             or self._seen_statics != table.statics.mark
             or self._tie_epoch != table.ranking.epoch
@@ -499,6 +496,6 @@ class NodeFit:
         rows = opened.since(max(self._seen_open, self._seen_amounts), self._most_open)
         if rows is None:
             return None
-        self._rank_rows(rows, scores)
+        self._rank_rows(rows)
         self._seen_open = self._asked_at = mark
         return opened.shut

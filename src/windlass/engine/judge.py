@@ -7,7 +7,7 @@ bit (a property test holds it). What nodes have said is kept by :mod:`windlass.e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,11 @@ class Judge:
         "at_once",
         "by_card",
         "by_cards",
+        "heard",
         "joins",
         "least",
         "needs",
+        "one",
         "plain",
         "plain_asked",
         "plain_later",
@@ -91,12 +93,17 @@ class Judge:
         """Whether a row as it will be can be judged in plain integers."""
         self.joins = joins(policies, needs)
         """Whether it can be judged together with others (:mod:`windlass.engine.together`)."""
+        self.heard = self._table.epoch
+        """When that was, as the table counts."""
+        self.one = self._one()
+        """:meth:`counts` and :meth:`score` of one row, only where :attr:`plain`; 0 points where it takes none."""
 
     def fit_vector(self) -> None:
         """Widen ``vector`` after new resources have appeared."""
         if len(self.vector) != self._table.width:
             self.vector = self._table.request_vector(self._request)
             self._note_asked()
+            self.one = self._one()
 
     def _note_asked(self) -> None:
         self._asked = np.flatnonzero(self.vector)
@@ -172,51 +179,41 @@ class Judge:
 
     # ------------------------------------------------------------------ one row
 
-    def ranked(self, row: int, cells: Cells, static: float, scores: PlainScores) -> tuple[int, int]:
-        """:meth:`counts` and :meth:`keys` of one row; ``static``: its static score, ``scores``: :attr:`plain`."""
-        _, free, allocatable, used, releasing = cells
-        count = UNLIMITED
-        for column, units in self.plain_asked:
-            left = free[column] // units
-            if left < count:
-                count = left
-                if left <= 0:
-                    return 0, -1
-        if self._count_cards is not None:
-            left = self._count_cards(row, free)
-            if left < count:
-                count = left
-                if left <= 0:
-                    return 0, -1
-        score, cards = 0.0, None
-        for weight, by_amounts, by_cards in scores:
-            if by_amounts is not None:
-                score += weight * by_amounts(allocatable, used, releasing)
-            elif by_cards is not None:
-                cards = cards or self._seats.cards_of(row)
-                score += weight * by_cards(free, used, cards)
-        points = round((static + score) / self.scores.weight * SCORE_UNITS)
-        return count, (points << TIE_BITS) | self._table.ranking.tie.item(row)
+    def _one(self) -> Callable[[int, Cells], tuple[int, float]]:
+        """What :attr:`one` is from now on. It is asked more often than anything else: whatever it needs is at hand."""
+        asked, scores = tuple(self.plain_asked), tuple(self.plain or ())
+        count_cards, cards_of = self._count_cards, self._seats.cards_of
+
+        def one(row: int, cells: Cells) -> tuple[int, float]:
+            _, free, allocatable, used, releasing = cells
+            count = UNLIMITED
+            for column, units in asked:
+                left = free[column] // units
+                if left < count:
+                    if left <= 0:
+                        return 0, 0.0
+                    count = left
+            if count_cards is not None:
+                left = count_cards(row, free)
+                if left < count:
+                    if left <= 0:
+                        return 0, 0.0
+                    count = left
+            score, cards = 0.0, None
+            for weight, by_amounts, by_cards in scores:
+                if by_amounts is not None:
+                    score += weight * by_amounts(allocatable, used, releasing)
+                elif by_cards is not None:
+                    cards = cards or cards_of(row)
+                    score += weight * by_cards(free, used, cards)
+            return count, score
+
+        return one
 
     def key(self, row: int, score: float) -> int:
         """:meth:`keys` of one row; ``score``: both together."""
         ranked = round(score / self.scores.weight * SCORE_UNITS)
         return (ranked << TIE_BITS) | self._table.ranking.tie.item(row)
-
-    def one(self, row: int, cells: Cells, scores: PlainScores) -> tuple[int, float]:
-        """:meth:`counts` and :meth:`score` of one row. ``scores``: :attr:`plain`."""
-        _, free, allocatable, used, releasing = cells
-        score, cards = 0.0, None
-        for weight, by_amounts, by_cards in scores:
-            if by_amounts is not None:
-                score += weight * by_amounts(allocatable, used, releasing)
-            elif by_cards is not None:
-                cards = cards or self._seats.cards_of(row)
-                score += weight * by_cards(free, used, cards)
-        count = min([free[column] // units for column, units in self.plain_asked])
-        if self._count_cards is not None:
-            count = min(count, self._count_cards(row, free))
-        return max(count, 0), score
 
     def few(self, rows: list[int], static: BoolArray) -> list[tuple[int, float]]:
         """:meth:`counts` and :meth:`score` of a few rows, the cheapest way. ``static``: of all rows."""
@@ -226,7 +223,7 @@ class Judge:
             scores = self.score_open(view, counts, static)
             return list(zip(counts.tolist(), scores.tolist(), strict=True))
         cells, stamps = self._cells, self._table.amounts.stamps
-        return [self.one(row, cells.of(row, stamps[row]), self.plain) for row in rows]
+        return [self.one(row, cells.of(row, stamps[row])) for row in rows]
 
     def later(self, row: int, *, scored: bool) -> tuple[int, float]:
         """How many tasks a row will take once what terminates is gone and promises are kept, and its score then

@@ -64,8 +64,7 @@ class Seats:
 
     def counts(self, rows: Sequence[int], needs: Needs, *, later: bool = False) -> NDArray[np.int64]:
         """How many tasks of these needs the cards of each row take."""
-        devices = needs.devices
-        if not later and len(rows) > 1 and len(devices) == 1 and is_plain(devices[0]):
+        if not later and len(rows) > 1 and _is_plain(needs):
             return self._plain_counts(np.array(rows, dtype=np.int64), needs)
         return self._counted(rows, needs, later=later)
 
@@ -106,12 +105,16 @@ class Seats:
     def limit(self, count: NDArray[np.int64], view: TableView, needs: Needs) -> None:
         """Lower ``count``, one entry per row of the view, to what the cards of the rows take."""
         asked = np.flatnonzero(count > 0)
-        if len(asked):
-            rows = view.rows[asked].tolist()
-            by_cards = (
-                self.empty_counts(rows, needs) if view.empty else self.counts(rows, needs, later=view.future)
-            )
-            count[asked] = np.minimum(count[asked], by_cards)
+        if not len(asked):
+            return
+        rows = view.rows[asked]
+        if view.empty:
+            by_cards = self.empty_counts(rows.tolist(), needs)
+        elif not view.future and len(rows) > 1 and _is_plain(needs):
+            by_cards = self._plain_counts(rows, needs)
+        else:
+            by_cards = self._counted(rows.tolist(), needs, later=view.future)
+        count[asked] = np.minimum(count[asked], by_cards)
 
     def empty_counts(self, rows: Sequence[int], needs: Needs) -> NDArray[np.int64]:
         """The same if nothing ran on the rows."""
@@ -365,3 +368,8 @@ class Seats:
             self._said[kit.code, id(cut)] = cut, share
             found.append(share)
         return tuple(found)
+
+
+def _is_plain(needs: Needs) -> bool:
+    """Whether the cards of many rows may be counted at once (:mod:`windlass.engine.cardcounts`)."""
+    return len(needs.devices) == 1 and is_plain(needs.devices[0])

@@ -12,11 +12,9 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.stakes import Stakes
-from windlass.spi.quantities import is_device
 from windlass.spi.timeshare import Stint, TimeSharing
 
 BEFORE_ALL = float("-inf")
@@ -354,12 +352,8 @@ def _running_since(group: GroupEntry, now: float) -> float:
 
 def _devices(group: GroupEntry) -> float:
     """Whole accelerators of the group's minimum."""
-    each = [_cards(entry.cls.items) for entry in group.tasks.values()]
+    each = [entry.cls.accelerators for entry in group.tasks.values()]
     if len(each) > 1:
         each.sort(reverse=True)
-    return sum(each[: max(group.minimum, 1)]) / _WHOLE
-
-
-@lru_cache(maxsize=4096)
-def _cards(request: tuple[tuple[str, int], ...]) -> int:
-    return sum(units for name, units in request if is_device(name))
+        each = each[: max(group.minimum, 1)]
+    return sum(each) / _WHOLE

@@ -137,9 +137,10 @@ class TimeShare:
                 self._failed.pop(key, None)
             else:
                 self._may_go(key, started)
-        news += [(row, BEFORE_ALL, AFTER_ALL) for row in ctx.improved]
-        for account, before, after in self._sharing.risen:
-            news += [(row, before, after) for row in _rows(account)]
+        if self._failed:  # else everybody looks at all there is
+            news += [(row, BEFORE_ALL, AFTER_ALL) for row in ctx.improved]
+            for account, before, after in self._sharing.risen:
+                news += [(row, before, after) for row in _rows(account)]
         self._sharing.risen.clear()
 
     def _may_go(self, key: str, started: float | None = None) -> None:
