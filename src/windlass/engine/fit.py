@@ -35,7 +35,7 @@ _FEW_LATER = 16
 _TOGETHER = 3
 """From so many fits on it pays to judge the same rows for all of them at once."""
 _PLAIN = 256
-_PLAIN_OPEN = 16
+_PLAIN_OPEN = 32
 """More rows, or more that may take a task, are faster judged as arrays."""
 _CARDS_OPEN = 64
 """The latter, where scores look at cards: as arrays that costs more."""
@@ -391,9 +391,10 @@ class NodeFit:
                 self._set_row(row, *known)
 
     def _set_row(self, row: int, count: int, score: float) -> None:
-        self.count[row], key = self._ranked(row, count, score)
-        self.key[row] = key
-        self._raise(row, key)
+        self.count[row] = count
+        key = self.key[row] = self.judge.key(row, self._static_score.item(row) + score) if count else -1
+        if key > self._top_key:
+            self._top, self._top_key = row, key
 
     # ------------------------------------------------------------------ questions
 
