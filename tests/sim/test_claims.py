@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 
 import pytest
@@ -9,11 +10,11 @@ from simulated import job, play
 
 from windlass.kits.clock import SystemClock
 from windlass.kits.rng import seeded
-from windlass.sim.claims import page, registry
+from windlass.sim.claims import packs, page, registry
 from windlass.sim.claims.autoscaling import Rule, Service, State, doubling, square_root
 from windlass.sim.claims.claim import Answer, Experiment, Figure, Goal, Result, less
 from windlass.sim.claims.configured import PREEMPTING, RECLAIMING
-from windlass.sim.claims.lab import Lab
+from windlass.sim.claims.lab import OPENB_NODES, OPENB_PODS, Lab
 from windlass.sim.claims.pooling import apart, enough, parts, smallest, together
 from windlass.sim.claims.shares import windows
 from windlass.sim.claims.shortfalls import Instant, Shortfall, instants, reason
@@ -267,3 +268,24 @@ def test_requests_wait_for_servers_and_servers_are_paid_for() -> None:
     assert Service(steady, _never(1)).run().missed == 0.0
     more = Service(steady, _never(3)).run()
     assert more.gpu_hours > 2.5 * Service(steady, _never(1)).run().gpu_hours
+
+
+def test_the_engine_is_timed_as_it_replays_pods_by_their_times() -> None:
+    files = {
+        OPENB_NODES: ["sn,cpu_milli,memory_mib,gpu,model", "n1,32000,65536,2,T4", "n2,32000,65536,0,"],
+        OPENB_PODS: [
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time",
+            "whole,4000,1024,2,1000,,LS,Running,0,50,1",
+            "late,4000,1024,1,500,,LS,Running,10,90,12",
+            "plain,4000,1024,0,0,,LS,Running,20,40,21",
+        ],
+    }
+    thresholds = gc.get_threshold()
+    try:
+        answer = packs.speed(Lab(files.__getitem__, SystemClock()))
+    finally:  # it sets aside what lives
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+    figures = {figure.name: figure.ours or 0.0 for figure in answer.figures}
+    assert figures["decisions"] == 3
+    assert figures["decisions a second"] > 0

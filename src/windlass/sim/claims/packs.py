@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import cast
 
@@ -114,6 +114,11 @@ class Timed:
         self._told = 0.0
         self.seconds: list[float] = []
         self.decided = 0
+
+    @property
+    def claimants(self) -> Mapping[str, object]:
+        """Those of the engine: a replay asks whether there are any."""
+        return self._engine.claimants
 
     def apply(self, deltas: Iterable[Delta]) -> None:
         begun = self._clock.monotonic()
