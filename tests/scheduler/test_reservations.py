@@ -340,6 +340,18 @@ async def test_a_node_that_takes_nothing_any_more_is_not_used(
         assert bad not in {at.partition(":")[0] for at in places(api).values()}
 
 
+async def test_a_gang_that_bears_a_cordon_is_finished_behind_it(api: SchedulerApi) -> None:
+    bears = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
+    api.add(*[node(f"n{i}", gpus=1) for i in range(6)], group("g", 4))
+    api.add(*[pod(f"g-{i}", group="g", tolerations=bears) for i in range(4)])
+    meant = await crashed(api, "g-2", "g-3")
+    api.change(NODES, meant["g-2"].partition(":")[0], spec={"unschedulable": True})
+    api.add(*[pod(f"vip{i}", priority=1000) for i in range(6)])
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert {name: at for name, at in places(api).items() if name.startswith("g-")} == meant
+
+
 async def test_pods_that_came_later_under_the_same_names_are_not_meant(api: SchedulerApi) -> None:
     api.add(*[node(f"n{i}", gpus=1) for i in range(4)], *gang("g", 2))
     await crashed(api, "g-0", "g-1")

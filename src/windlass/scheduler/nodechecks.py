@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from windlass.api import views
 from windlass.api.views.podshape import PodShape
+from windlass.plugins.availability import CORDON
 from windlass.plugins.taints import HARD, tolerates
 from windlass.spi.objects import Taint, Toleration
 
 
 def takes(node: views.Node, shape: PodShape) -> bool:
-    """Ready, not cordoned, taints borne, labels as selected."""
-    if node.unschedulable or node.ready not in ("", "True"):
+    """Ready, taints and a cordon borne, labels as selected."""
+    if node.ready not in ("", "True"):
         return False
     if any(node.labels.get(key) != value for key, value in shape.node_selector.items()):
         return False
     taints = [Taint(t.key, t.value, t.effect) for t in node.taints if t.effect in HARD]
+    if node.unschedulable:
+        taints.append(CORDON)
     if not taints:
         return True
     borne = [Toleration(t.key, t.operator, t.value, t.effect) for t in shape.tolerations]
