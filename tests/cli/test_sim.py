@@ -264,6 +264,23 @@ def test_a_file_that_is_not_there_is_a_matter_of_the_command_line(windlass: Run)
     assert (done.code, "does not exist" in done.err) == (2, True)
 
 
+def test_lines_of_a_history_that_are_no_job_are_told(windlass: Run, trace: str, tmp_path: Path) -> None:
+    """One that waits, and a step of one that ran."""
+    (tmp_path / "jobs.txt").write_text(
+        "JobID|Submit|Start|End|Partition|AllocTRES\n"
+        "1|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:00:00|gpu|cpu=8,gres/gpu=2\n"
+        "1.batch|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T01:00:00|gpu|cpu=8\n"
+        "2|2026-01-01T00:00:10|Unknown|Unknown|gpu|\n"
+    )
+    done = windlass("sim", "run", "--trace", str(tmp_path / "jobs.txt"), "--nodes", "1x8", "--policy", "fifo")
+    assert done.code == 0
+    assert "1 job on 1x8" in done.out
+    assert "left out: 2 lines of " in done.err
+    assert "jobs.txt: no job that ran and ended" in done.err
+    whole = windlass("sim", "run", "--trace", trace, "--nodes", "2x8", "--policy", "fifo")
+    assert "left out" not in whole.err
+
+
 def test_policies_by_learned_run_times_stand_beside_the_exact(windlass: Run, trace: str) -> None:
     args = ("sim", "run", "--trace", trace, "--nodes", "2x8", "--policy", "fifo,easy", "-o", "json")
     done = windlass(*args, "--run-times", "oracle,learned")

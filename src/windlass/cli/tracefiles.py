@@ -17,6 +17,7 @@ from typing import TypeVar
 from windlass.api.errors import WindlassError
 from windlass.cli.failures import nearest
 from windlass.cli.tables import shorten
+from windlass.cli.words import plural
 from windlass.sim.jobs import TraceJob
 from windlass.sim.traces import formats
 from windlass.sim.traces.rows import TraceError
@@ -94,9 +95,17 @@ def read_table(
         raise wrong_trace(error, lines, remedy) from error
 
 
-def read_trace(name: str, form: str = "") -> list[TraceJob]:
-    """The jobs of a trace. Raises :class:`WindlassError`."""
-    return read_table(name, lambda lines, file: formats.read(lines, file, form))
+def read_trace(name: str, form: str = "", note: Callable[[str], None] | None = None) -> list[TraceJob]:
+    """The jobs of a trace. ``note`` is told if lines of it are no jobs that ran and ended. Raises
+    :class:`WindlassError`."""
+
+    def reader(lines: Sequence[str], file: str) -> list[TraceJob]:
+        jobs = formats.read(lines, file, form)
+        if note is not None and (others := formats.beside(lines, len(jobs), form)):
+            note(f"left out: {plural(others, 'line')} of {file}: no job that ran and ended")
+        return jobs
+
+    return read_table(name, reader)
 
 
 def is_shapes(nodes: str) -> bool:

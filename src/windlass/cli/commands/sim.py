@@ -129,7 +129,7 @@ def run(
     simulating.check_format(form)
     setup = simulating.setup(given)
     reports = reporting.Reports(report, plots)
-    jobs = simulating.put_together(tracefiles.read_trace(trace, form or ""), given["batch"])
+    jobs = simulating.put_together(tracefiles.read_trace(trace, form or "", invocation.note), given["batch"])
     for line in simulating.doubts(jobs, chosen, setup, given):
         invocation.warn(line)
     results = simulating.play_all(invocation, jobs, chosen, setup, reports.look)

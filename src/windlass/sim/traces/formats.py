@@ -70,6 +70,14 @@ def _unknown(header: str) -> str:
     return said + (min(near)[1] if near else "")
 
 
+def beside(lines: Sequence[str], jobs: int, name: str = "") -> int:
+    """How many lines below the header of a trace gave no job; 0 where a job is no line."""
+    form = FORMATS[name] if name else recognise(lines[0])
+    if form is None or not form.columns:
+        return 0
+    return max(sum(1 for line in lines[1:] if line.strip()) - jobs, 0)
+
+
 def read(lines: Sequence[str], file: str, name: str = "") -> list[TraceJob]:
     """The jobs of a trace, in the named format or the one that its header tells. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
