@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from windlass.engine.groups import GroupEntry
 from windlass.engine.line import Line
+from windlass.engine.parking import Bucket
+from windlass.engine.queues import QueueTree
+from windlass.spi.objects import Group
 
 MEMBERS = st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.integers(1, 9))), max_size=80)
 
@@ -56,3 +60,28 @@ def test_it_agrees_with_a_sorted_list(members: list, leaving: list[int], limit: 
     assert line.head() == (ordered[0] if ordered else None)
     soon = [key for key in ordered if (there[key][1] or 99) <= limit]
     assert line.within(float(limit)) == (soon[0] if soon else None)
+
+
+def test_a_bucket_knows_its_members_by_rank_as_they_come_and_go_and_change() -> None:
+    """Here the order of the queue is that of the names, whatever their priorities."""
+
+    def member(name: str, priority: int) -> GroupEntry:
+        group = GroupEntry(name, lambda task: (task.key,))
+        group.set_group(Group(name, priority=priority))
+        group.order_key = (name,)
+        return group
+
+    bucket = Bucket(("queue", "what"), QueueTree({}).get("queue"))
+    a, b, c, d = (member(name, priority) for name, priority in (("a", 1), ("b", 2), ("c", 3), ("d", 2)))
+    for group in (a, b, c):
+        bucket.add(group)
+    assert list(bucket.by_rank()) == ["c", "b", "a"]
+    bucket.add(d)
+    bucket.drop(c)
+    assert list(bucket.by_rank()) == ["b", "d", "a"]
+    a.set_group(Group("a", priority=9))
+    assert not bucket.look_again(a)
+    assert list(bucket.by_rank()) == ["a", "b", "d"]
+    assert list(bucket.line) == ["a", "b", "d"]
+    assert b.bucket is bucket
+    assert c.bucket is None

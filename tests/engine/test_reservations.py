@@ -341,6 +341,21 @@ def test_conservative_backfill_keeps_room_for_the_first_sixteen() -> None:
     assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(16)]
 
 
+def test_who_comes_in_the_place_of_one_that_has_begun_is_planned_at_once() -> None:
+    """No other cycle is asked for before the next of them is to start."""
+    c = cluster("conservative")
+    submit(c, "first", 8, 100)
+    run(c)
+    for number in range(17):
+        submit(c, f"g{number:02}", 8, 100)
+    run(c)
+    c.finish("first")
+    decision = c.cycle(100.0)
+    assert c.placed("g00") == 8
+    assert sorted(c.engine.reservations.slots) == [f"ns/g{number:02}" for number in range(1, 17)]
+    assert decision.wake_at == pytest.approx(c.now + 100)
+
+
 def conservative_pair() -> Cluster:
     """Two full nodes until 100 s, and two gangs of eight with room kept for them from then on."""
     c = cluster("conservative", nodes=2)

@@ -59,7 +59,7 @@ class Enrolment:
         order_key = self._world.group_order(group)
         signature = line_of(queue) if self._strict else signature_of(group, step)
         if bucket is not None and bucket.signature == signature and group.order_key == order_key:
-            shorter = bucket.retime(group) and bool(bucket.waits.kept_for)
+            shorter = bucket.look_again(group) and bool(bucket.waits.kept_for)
             if shorter or (self._strict and bucket.head() is group):
                 self._look_again(bucket)
             return

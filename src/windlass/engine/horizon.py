@@ -49,6 +49,7 @@ class _Window:
     """Room that somebody will hold: ``rows`` from ``start`` until ``end``. ``of``: his reservation; ``None`` until
     there is one."""
 
+    group: GroupEntry
     start: float
     end: float
     rows: Mapping[int, _Asked]
@@ -66,6 +67,8 @@ class Horizon:
         self._windows: list[_Window] = []
         """Of those who come first, in their order, so that none starts before the one before him. At the horizon all
         have begun."""
+        self._here: dict[int, list[_Window]] = {}
+        """By row, those of them that hold something there, in their order."""
         self._free: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         """By row and column, what is left at the horizon."""
         self._ending: dict[int, list[tuple[float, _Asked]]] = {}
@@ -101,6 +104,15 @@ class Horizon:
                 return None
             found[group.key] = forecast
         return [group.key for group in groups[:first]], found
+
+    def took(self, made: Iterable[Reservation]) -> None:
+        """These are the reservations of some whose starts :meth:`beside` has just told: what it noted of them holds
+        for the next plan."""
+        by_key = {r.group.key: r for r in made}
+        for window in self._windows:
+            r = by_key.get(window.group.key)
+            if r is not None and window.of is None and window.start == r.start:
+                window.of, window.rows, window.plane = r, r.asked, PROMISED
 
     def there(self, due: Iterable[Reservation]) -> bool:
         """Whether all of these have what is kept for them now, in this order, as far as amounts tell."""
@@ -143,11 +155,14 @@ class Horizon:
         good = len(windows)
         for row in dirty:
             self._ending[row] = self._ends_on(row)
-            if any(row in window.rows for window in windows):
-                good = min(good, self._standing(row))
-        for window in windows[good:]:
-            dirty.update(window.rows)
-        del windows[good:]
+            broken = self._broken(row)
+            if broken is not None:
+                good = min(good, windows.index(broken))
+        if good < len(windows):
+            for window in windows[good:]:
+                dirty.update(window.rows)
+            del windows[good:]
+            self._note_rows()
         self._come_to(windows[-1].start if windows else now, dirty)
         return good
 
@@ -188,11 +203,18 @@ class Horizon:
                 after.append(window)
             else:
                 rows.update(r.asked)
-                after.append(_Window(last, end, r.asked, r))
+                after.append(_Window(r.group, last, end, r.asked, r))
         for window in before.values():
             rows.update(window.rows)
         self._windows = after
+        self._note_rows()
         return rows
+
+    def _note_rows(self) -> None:
+        self._here = here = {}
+        for window in self._windows:
+            for row in window.rows:
+                here.setdefault(row, []).append(window)
 
     def _ends_on(self, row: int) -> list[tuple[float, _Asked]]:
         found: list[tuple[float, _Asked]] = []
@@ -204,24 +226,26 @@ class Horizon:
                     found.append((end, entry.cls.fit.judge.plain_asked))
         return found
 
-    def _standing(self, row: int) -> int:
-        """How many of the windows, from the first on, have their room on this row when they begin."""
-        here = [(at, window) for at, window in enumerate(self._windows) if row in window.rows]
+    def _broken(self, row: int) -> _Window | None:
+        """The first of the windows on this row that does not have its room there when it begins."""
+        here = self._here.get(row)
+        if here is None:
+            return None
         free, ending = _free(self._table.planes[row].tolist()), self._ending[row]
-        for nth, (at, window) in enumerate(here):
+        for nth, window in enumerate(here):
             left = free.copy()
             for end, asked in ending:
                 if end <= window.start:
                     for column, units in asked:
                         left[column] += units
-            for _, other in here[:nth]:
+            for other in here[:nth]:
                 if other.end > window.start:
                     for column, units in other.rows[row]:
                         left[column] -= units
             for column, units in window.rows[row]:
                 if left[column] < units:
-                    return at
-        return len(self._windows)
+                    return window
+        return None
 
     def _come_to(self, moment: float, unknown: set[int]) -> None:
         """Move the horizon; ``unknown``: the rows of which nothing is noted."""
@@ -246,8 +270,8 @@ class Horizon:
             if end <= moment:
                 for column, units in asked:
                     releasing[column] += units
-        for window in self._windows:
-            if row in window.rows and window.start <= moment < window.end:
+        for window in self._here.get(row, ()):
+            if window.start <= moment < window.end:
                 held = planes[window.plane]
                 for column, units in window.rows[row]:
                     held[column] += units
@@ -266,6 +290,8 @@ class Horizon:
         room[~static[: len(room)]] = 0
         total = int(room[room > 0].sum())
         ends = self._ends
+        if total >= members:
+            return True
         at = bisect_right(ends, self._moment, key=_moment)
         last = min(len(ends), at + MOST_EVENTS)
         own = sorted(
@@ -311,18 +337,23 @@ class Horizon:
             row: [(column, units * n) for column, units in fit.judge.plain_asked]
             for row, n in Counter(rows).items()
         }
+        end = moment + (run_time(group) or _FOREVER)
+        window = _Window(group, moment, end, held, plane=PROMISED if pipelined else USED)
+        self._windows.append(window)
         for row, asked in held.items():
+            self._here.setdefault(row, []).append(window)
             for column, units in asked:
                 self._free[row, column] -= units
-        end = moment + (run_time(group) or _FOREVER)
-        self._windows.append(_Window(moment, end, held, plane=PROMISED if pipelined else USED))
         return Forecast(moment, (), tuple(zip(run.entries, rows, strict=False)))
 
 
 def _ranked_now(fit: NodeFit, planes: Mapping[int, _Planes]) -> list[_Ranked]:
     """The rows with room that nobody needs to leave."""
     found = []
+    rarest, least = fit.judge.plain_asked[0]
     for row, (allocatable, used, releasing, promised) in planes.items():
+        if allocatable[rarest] - used[rarest] - max(promised[rarest] - releasing[rarest], 0) < least:
+            continue
         kept = [max(comes - goes, 0) for comes, goes in zip(promised, releasing, strict=True)]
         free = [has - held - more for has, held, more in zip(allocatable, used, kept, strict=True)]
         count, key = fit.ranked(row, (0, free, allocatable, used, releasing))

@@ -73,6 +73,10 @@ class Line:
         if self.times:
             self.times.pop(key, None)
 
+    def place(self, key: str) -> Any:
+        """The order key of a member. Raises ``KeyError`` if it does not stand here."""
+        return self._places[key]
+
     def head(self) -> str | None:
         """The first member."""
         return self._order[self._first][1] if self._first < len(self._order) else None

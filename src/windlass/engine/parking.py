@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from windlass.spi.plugins import Domain, Overheard
 Signature = tuple[Hashable, ...]
 _FEW_ROWS, _FEW_CLASSES = 8, 64
 """So few rows and classes are faster looked at one by one."""
+_rank = attrgetter("rank")
 
 
 def line_of(queue: QueueEntry) -> Signature:
@@ -76,6 +78,7 @@ class Bucket:
         "members",
         "parked",
         "queue",
+        "ranked",
         "signature",
         "stopped",
         "ticket",
@@ -90,6 +93,8 @@ class Bucket:
         """The API of its groups; ``None`` where they may be of several, in a strict line."""
         self.members: dict[str, GroupEntry] = {}
         self.line = Line()
+        self.ranked: Line | None = None
+        """The members by rank, from when somebody has asked for that first (:meth:`by_rank`)."""
         self.limit: float | None = None
         """While the first was found to have to wait for somebody else's room: within how many seconds another
         must end to pass."""
@@ -110,14 +115,35 @@ class Bucket:
         self.members[group.key] = group
         group.bucket = self
         self.line.enter(group.order_key, group.key, passing_time(group) if group.timed else None)
+        if self.ranked is not None:
+            self.ranked.enter(group.rank, group.key, None)
+
+    def drop(self, group: GroupEntry) -> None:
+        del self.members[group.key]
+        group.bucket = None
+        self.line.leave(group.key)
+        if self.ranked is not None:
+            self.ranked.leave(group.key)
+
+    def by_rank(self) -> Line:
+        """The members by rank, whatever policies say of their order."""
+        if self.ranked is None:
+            self.ranked = Line()
+            for group in sorted(self.members.values(), key=_rank):
+                self.ranked.enter(group.rank, group.key, None)
+        return self.ranked
 
     def head(self) -> GroupEntry | None:
         """The first group in order; while there is a :attr:`limit`, the first that keeps it."""
         key = self.line.head() if self.limit is None else self.line.within(self.limit)
         return None if key is None else self.members[key]
 
-    def retime(self, group: GroupEntry) -> bool:
-        """Look again how long a member runs. Whether it might now pass where it might not before."""
+    def look_again(self, group: GroupEntry) -> bool:
+        """Look again at the rank of a member and how long it runs. Whether it might now pass where it might not
+        before."""
+        if self.ranked is not None and self.ranked.place(group.key) != group.rank:
+            self.ranked.leave(group.key)
+            self.ranked.enter(group.rank, group.key, None)
         before = self.line.times.get(group.key)
         time = passing_time(group) if group.timed else None
         self.line.retime(group.key, time)
@@ -169,9 +195,7 @@ class ParkingLot:
         bucket = group.bucket
         if bucket is None:
             return
-        group.bucket = None
-        del bucket.members[group.key]
-        bucket.line.leave(group.key)
+        bucket.drop(group)
         if not bucket.members:
             if bucket.parked:
                 self._forget(bucket)

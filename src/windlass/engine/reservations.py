@@ -16,9 +16,9 @@ it otherwise.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from operator import attrgetter
 
 import numpy as np
@@ -65,6 +65,8 @@ class Reservations:
         self._tidy_at = _TIDY_AT_LEAST
         self.vacant = False
         """Whether a reservation has gone, and nobody has been looked for to have one in its place."""
+        self._turned: list[Reservation] = []
+        """Those whose time has come that have their first turn in this cycle."""
         self._overtaken = False
         """Whether a group has started that need not respect all of them."""
         self.roomless: dict[Bucket, None] = {}
@@ -81,6 +83,7 @@ class Reservations:
         ``touched``: the groups that may have come since the last time.
         """
         self._plans = 0
+        self._turned = []
         if not self.slots and not self.aging.since:
             return
         gone, broken, due = self._looked_at(now)
@@ -98,12 +101,7 @@ class Reservations:
 
     def _first_of(self, others: Sequence[GroupEntry]) -> list[GroupEntry]:
         """Those who have reservations and these others in their order, as many as may have one."""
-        ranked = sorted([r.group for r in self.slots.values()], key=_rank)
-        if others and len(ranked) == self._depth - 1:  # as it mostly is: one has gone
-            best = min(others, key=_rank)
-            if not ranked or best.rank > ranked[-1].rank:
-                return [*ranked, best]
-        return heapq.nsmallest(self._depth, [*ranked, *others], key=_rank)
+        return sorted([*[r.group for r in self.slots.values()], *others], key=_rank)[: self._depth]
 
     def _looked_at(self, now: float) -> tuple[list[Reservation], set[str], list[Reservation]]:
         """Those whose groups wait no more, the keys of those whose nodes are gone or that ask for something else, and
@@ -139,9 +137,7 @@ class Reservations:
             there = self._at_once(statement, due, now)
             late = {r.group.key for r in due} - there
             due = [r for r in self.slots.values() if r.start <= now and r.group.key in there]
-        for r in due:
-            if r.turns == 1:
-                self._world.table.improved |= r.rows.keys()
+        self._turned = [r for r in due if r.turns == 1]
         self._drop([r for r in due if r.turns > _TURNS])
         return late
 
@@ -160,7 +156,7 @@ class Reservations:
         slots = self.slots
         if self.vacant:
             self.vacant = False
-            return [group for group in self._line() if group.key not in slots]
+            return self._next_in_line()
         found = [one for one in self.aging.due(now) if one.key not in slots]
         if found and any(r.start >= UNKNOWN for r in slots.values()):
             found = []
@@ -172,18 +168,55 @@ class Reservations:
             found += [one for one in new if one not in found]
         return found
 
-    def _line(self) -> list[GroupEntry]:
-        """All who wait for room, as far as is known: who found none, and who asks for the same."""
+    def _waiting(self) -> list[Bucket]:
+        """Where those stand who wait for room, as far as is known: who found none, and who asks for the same."""
         self.roomless = {bucket: None for bucket in self.roomless if bucket.members}
-        return [
-            group for bucket in self.roomless if not all_hopeless(bucket) for group in bucket.members.values()
-        ]
+        return [bucket for bucket in self.roomless if not all_hopeless(bucket)]
+
+    def _unreserved(self, buckets: Iterable[Bucket], most: int) -> list[GroupEntry]:
+        """The first in rank of those who stand there and have no reservation, so many at most."""
+        slots = self.slots
+        found: list[GroupEntry] = []
+        for bucket in buckets:
+            others = (key for key in bucket.by_rank() if key not in slots)
+            found += [bucket.members[key] for key in islice(others, most)]
+        found.sort(key=_rank)
+        return found[:most]
+
+    def _next_in_line(self) -> list[GroupEntry]:
+        """Of all who wait for room and have no reservation, those who may be among the first of all."""
+        waiting = self._waiting()
+        if len(self.slots) >= self._depth - 1:  # as it mostly is: one has gone
+            found = self._unreserved(waiting, 1)
+            if not found or all(r.group.rank < found[0].rank for r in self.slots.values()):
+                return found
+        return self._unreserved(waiting, self._depth)
 
     def close(self, statement: Statement, now: float) -> None:
-        """Those whose room somebody may have taken who need not leave it alone are planned anew."""
+        """Those whose time has come and that have not begun have a turn in the next cycle, as has who waits for their
+        room. Those whose room somebody may have taken who need not leave it alone are planned anew."""
+        if self._turned:
+            self._follow(statement, now)
         if self._overtaken:
             self._overtaken = False
             self._plan(statement, [r.group for r in self.slots.values()], now)
+
+    def _follow(self, statement: Statement, now: float) -> None:
+        """Another cycle for those whose time has come and that have not begun, and for who waits for their room. Where
+        all have begun as it was said, their room is as taken as it was, and none is needed: who comes in their place
+        is planned at once, unless that moves others."""
+        before, improved = self.slots, self._world.table.improved
+        again = bool(improved) or any(r.start <= now for r in before.values())
+        again = again or not all(map(_begun, self._turned))
+        if self.vacant and not again:
+            self.vacant = False
+            ranked = self._first_of(self._next_in_line())
+            if any(group.key not in before for group in ranked):
+                self._plan(statement, ranked, now)
+                again = any(self.slots.get(key) is not r for key, r in before.items())
+        if again:
+            for r in self._turned:
+                self._world.table.improved |= r.rows.keys()
 
     # ------------------------------------------------------------------ within it
 
@@ -257,7 +290,7 @@ class Reservations:
         self.aging.note(group, now)
         self.roomless[group.bucket] = None
         if len(self.roomless) > self._tidy_at:
-            self._tidy_at = max(_TIDY_AT_LEAST, 2 * len(self._line()))
+            self._tidy_at = max(_TIDY_AT_LEAST, 2 * sum(len(bucket.members) for bucket in self._waiting()))
         if not self._world.timed:
             return
         if group.key in self.slots or self._plans >= _PLANS_PER_CYCLE:
@@ -265,12 +298,12 @@ class Reservations:
         kept = [r.group for r in self.slots.values()]
         if len(kept) >= self._depth and group.rank > max(map(_rank, kept)):
             return
-        alike: Iterable[GroupEntry] = group.bucket.members.values()
+        alike = [group.bucket]
         if len(kept) < self._depth:
             self._plans += 1
-            alike = self._line()
-        others = [one for one in alike if one is not group and one.key not in self.slots]
-        ranked = heapq.nsmallest(self._depth, [*kept, group, *others], key=_rank)
+            alike = self._waiting()
+        others = [one for one in self._unreserved(alike, self._depth) if one is not group]
+        ranked = sorted([*kept, group, *others], key=_rank)[: self._depth]
         if group not in ranked:
             return
         before = self.slots
@@ -383,6 +416,8 @@ class Reservations:
             if later or (had is not None and had.turns <= _TURNS):
                 turns = 0 if later or had is None else had.turns
                 self.slots[key] = self._made(key, forecast.start, forecast, turns)
+        if forecasts:
+            self._horizon.took([self.slots[key] for key in forecasts if key in self.slots])
         aged = {group.key for group in self.aging.due(now)}
         known = forecasts.keys() | self.slots.keys()
         waiting = next((one for one in ranked if one.key in aged and one.key not in known), None)
@@ -456,3 +491,12 @@ class Reservations:
     @staticmethod
     def _first_kept(kept: Sequence[Reservation], until: float) -> str:
         return next(r.group.key for r in kept if r.binds(until))
+
+
+def _begun(reservation: Reservation) -> bool:
+    """Whether its group has begun, and is where it was to be."""
+    there: dict[TaskClass, dict[int, int]] = {}
+    for entry in reservation.group.tasks.values():
+        rows = there.setdefault(entry.cls, {})
+        rows[entry.row] = rows.get(entry.row, 0) + 1
+    return there == reservation.tasks

@@ -34,6 +34,7 @@ class Estimates:
 
     def __init__(self, kind: str, keys: Sequence[str], jobs: Sequence[TraceJob]) -> None:
         self._model = _model(kind, keys, jobs)
+        self._learns = kind != ORACLE
 
     def dress(self, group: Group, job: TraceJob) -> Group:
         """The group with what is expected of it, as on a cluster; as it is where nothing is known."""
@@ -46,7 +47,8 @@ class Estimates:
 
     def ended(self, key: str, job: TraceJob, seconds: float) -> None:
         """The job has run, for so long from its first start to its end."""
-        self._model.observe(Run(key, traits_of(job, key), seconds))
+        if self._learns:
+            self._model.observe(Run(key, traits_of(job, key), seconds))
 
 
 def _model(kind: str, keys: Sequence[str], jobs: Sequence[TraceJob]) -> RunTimeModel:
