@@ -156,6 +156,25 @@ def test_a_promise_given_up_helps_those_who_wait() -> None:
     assert [bind.task for bind in c.cycle().binds] == ["ns/next-0"]
 
 
+def test_who_gets_what_he_was_promised_leaves_nothing_to_look_for() -> None:
+    c = Cluster().queues("default").nodes("n1 gpu=2")
+    c.running("old", "n1", "gpu=2")
+    c.gang("claimer", 1, "gpu=2")
+    c.cycle()
+    s = statement(c)
+    s.evict(entry(c, "old-0"), "preempt", "ns/claimer")
+    s.pipeline(entry(c, "claimer-0"), 0)
+    s.commit(Outbox.empty())
+    c.gang("next", 1, "gpu=1")
+    c.cycle()
+    c.remove_task("old-0")
+    decision = c.cycle()
+    assert [bind.task for bind in decision.binds] == ["ns/claimer-0"]
+    assert decision.wake_at is None  # no other has more than before
+    c.remove("claimer")
+    assert [bind.task for bind in c.cycle().binds] == ["ns/next-0"]
+
+
 def test_a_promise_taken_back_frees_something_of_its_queue_and_of_those_above() -> None:
     c = Cluster().queues("top", "a parent=top", "b parent=top").nodes("n1 gpu=2")
     c.running("old", "n1", "gpu=2", queue="b")

@@ -64,7 +64,7 @@ class Clearing:
         if rows is None:
             free = leftover.free()
             static = cls.static[: len(free)]
-            most = int(free[:, device][static].max(initial=0)) if device >= 0 else 0
+            most = int(np.maximum.reduce(free[:, device][static], initial=0)) if device >= 0 else 0
             fitting = 0
             if most >= units:
                 counts = (np.maximum(free[:, self._columns], 0) // cls.vector[self._columns]).min(axis=1)

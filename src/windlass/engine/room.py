@@ -87,18 +87,16 @@ class Leftover:
             self._free, self._cells, self._sums = future_free(table), None, None
             return
         self._free = free = self._free.copy()
-        cells, sums = self._cells, self._sums
+        cells, sums, planes = self._cells, self._sums, table.planes
         for row in changed:
-            allocatable, used, releasing, promised = table.planes[row].tolist()
-            before = free[row].tolist()
-            free[row] = left = [
-                has - taken + goes - kept
-                for has, taken, goes, kept in zip(allocatable, used, releasing, promised, strict=True)
-            ]
+            before: list[int] = free[row].tolist() if sums is not None else []
+            allocatable, used, releasing, promised = planes[row]
+            left = free[row] = allocatable - used + releasing - promised
             if cells is not None:
-                cells[row] = left
+                cells[row] = left.tolist()
             if sums is not None and table.live[row]:
-                sums = [n + now - then for n, now, then in zip(sums, left, before, strict=True)]
+                after: list[int] = left.tolist()
+                sums = [n + now - then for n, now, then in zip(sums, after, before, strict=True)]
         self._sums = sums
 
 

@@ -84,15 +84,17 @@ class Stakes:
         np.add.at(found, self._rows[worse], self._amounts[name][worse])
         return found
 
-    def worse_at(self, row: int, name: str, now: float, above: float) -> int:
-        """:meth:`worse` of one row."""
+    def clears(self, row: int, name: str, now: float, above: float, units: int) -> bool:
+        """Whether what :meth:`worse` finds on one row comes to so many units."""
         self._learn(name)
-        units, places, total = self._units[name], self._places, 0
+        held, places = self._units[name], self._places
         for slot in self._on.get(row, ()):
             base, falls = places[slot]
             if (base - falls * now if falls else base) > above:
-                total += units[slot]
-        return total
+                units -= held[slot]
+                if units <= 0:
+                    return True
+        return units <= 0
 
     # ------------------------------------------------------------------ parts
 

@@ -240,7 +240,9 @@ class Statement:
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
                     out.nominations.append(Nomination(entry.key, entry.task.uid, table.names[row]))
-                case _Unpromised(entry, row):
+                case _Unpromised(entry, row, cuts, zones):
+                    if entry.row == row and not cuts and zones is None:
+                        continue  # it has what it was promised: nobody else may have more than before
                     table.improved.add(row)
                     moved.add(entry.cls.number)
                     table.release_row(row)

@@ -318,7 +318,7 @@ class TimeShare:
                 left = free[row][column]
                 if left >= asked:
                     there = True
-                elif left + stakes.worse_at(row, name, now, account.base) >= asked:
+                elif stakes.clears(row, name, now, account.base, asked - left):
                     found.add(row)
             if not there and (step.members == 1 or not found):
                 return found
