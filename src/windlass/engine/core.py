@@ -82,7 +82,9 @@ class Core:
         """The actions in which groups claim room by the policies' word."""
         self._evicts = any(action.name != "allocate" for action in self._actions)
         self._allocates = any(action.name == "allocate" for action in self._actions)
-        self.claimants = {action.name: action for action in self._actions if type(action) is Evicting}
+        self.claimants: dict[str, Evicting] = {
+            action.name: action for action in self._actions if type(action) is Evicting
+        }
         """The same actions by name."""
         self.time_share = next((action for action in self._actions if type(action) is TimeShare), None)
         self.diagnosis = Diagnosis(self.world, self.lot, self._placer, self._allocation, self._statement)
