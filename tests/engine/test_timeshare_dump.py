@@ -39,6 +39,10 @@ class Reborn:
         self.dumps = 0
         self._engine, self._order, self._often = engine, order, often
 
+    @property
+    def claimants(self) -> Mapping[str, object]:
+        return self._engine.claimants
+
     def apply(self, deltas: Iterable[Delta]) -> None:
         self._engine.apply(deltas)
 
