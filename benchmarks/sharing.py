@@ -31,7 +31,7 @@ WORDS = {
     "prior": "weight of the assumption: {:g} runs",
     "node": "GPUs that weigh as one more: {:g}",
     "patience_seconds": "patience: {:,.0f} s",
-    "quantum_seconds": "a start is left alone: {:,.0f} s",
+    "quantum_seconds": "a start and a suspension are left alone: {:,.0f} s",
 }
 
 

@@ -9,7 +9,7 @@ from arena import Arena
 from cluster_dsl import NAMESPACE
 
 from windlass.api.reasons import Reason
-from windlass.plugins.timeshare.learned import FIRST
+from windlass.plugins.timeshare.learned import FACTOR, FIRST
 from windlass.plugins.timeshare.sharing import CHECKPOINTED, QUANTUM_SECONDS, TIME_SHARE
 from windlass.spi.objects import Dialect
 
@@ -166,3 +166,40 @@ def test_an_engine_that_begins_anew_knows_who_has_run_long() -> None:
         account = a.world.engine.world.sharing.accounts[f"{NAMESPACE}/old"]
         had = account.stint.attained if goes else a.world.now - (account.started or 0.0)
         assert had == pytest.approx(seconds, abs=2.0)
+
+
+def chained() -> Arena:
+    """``new`` has just suspended ``mid``, of two GPUs; ``old``, of four on the other node, ranks worse than both."""
+    a = sharing(2, 4).runs("mid", "q", "n0:2", annotations=YES).runs("old", "q", "n1:4", annotations=YES)
+    a.world.now = 10_000.0
+    a.world.change_task("mid-0", started=a.world.now - LONG)
+    a.world.change_task("old-0", started=a.world.now - FACTOR * LONG)
+    a.waits("new", "q", 2, annotations=YES).cycle()
+    assert a.evicted == {"mid-0"}
+    return a
+
+
+def test_who_was_suspended_rests_before_it_suspends_others() -> None:
+    a = chained()
+    suspended = a.world.now - 1.0
+    decision = a.cycle()
+    assert a.running() == {"new": 1, "old": 1}
+    assert a.evicted == set()
+    assert decision.wake_at == pytest.approx(suspended + QUANTUM_SECONDS, abs=1.0)
+    a.cycle(QUANTUM_SECONDS / 2)
+    assert a.evicted == set()
+    told = a.world.engine.explain(f"{NAMESPACE}/mid", a.world.now)
+    assert told is not None
+    assert told.code is Reason.TIME_SHARED
+    assert "or ranks below it, in 2" in told.message  # seconds
+    a.cycle(QUANTUM_SECONDS / 2)
+    assert a.evicted == {"old-0"}
+
+
+def test_who_rests_starts_where_there_is_room() -> None:
+    a = chained()
+    a.cycle()
+    a.node("n2", 2)
+    decision = a.cycle()
+    assert a.running() == {"new": 1, "old": 1, "mid": 1}
+    assert decision.wake_at is None or decision.wake_at > a.world.now + QUANTUM_SECONDS  # it rests no more

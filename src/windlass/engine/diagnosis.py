@@ -242,7 +242,7 @@ class Diagnosis:
         account = sharing.accounts.get(group.key)
         if account is None or account.started is not None or not account.stint.suspensions:
             return []
-        turn = sharing.next_turn(account)
+        turn = sharing.next_turn(account, now)
         left = None if turn is None else max(turn - now, 0.0)
         sentence = wording.suspended(account.stint.suspensions, account.stint.attained, left)
         return [_obstacle(Reason.TIME_SHARED, sentence)]

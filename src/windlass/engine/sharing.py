@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from windlass.engine.groups import GroupEntry
 from windlass.engine.stakes import Stakes
-from windlass.spi.timeshare import Stint, TimeSharing
+from windlass.spi.timeshare import Rank, Stint, TimeSharing
 
 BEFORE_ALL = float("-inf")
 """The place of who did not opt in: nothing is known against them."""
@@ -24,9 +24,21 @@ _WHOLE = 1000
 
 class Account:
     """One group's account. ``since``: when its stint was brought up to date; ``started``: since when it runs,
-    ``None`` while it waits. ``epoch``: counts its ranks, older moments are void."""
+    ``None`` while it waits. ``rests_until``: since its last suspension, it claims nobody's room before then.
+    ``epoch``: counts its ranks, older moments are void."""
 
-    __slots__ = ("asked", "base", "epoch", "falls", "group", "home", "since", "started", "stint")
+    __slots__ = (
+        "asked",
+        "base",
+        "epoch",
+        "falls",
+        "group",
+        "home",
+        "rests_until",
+        "since",
+        "started",
+        "stint",
+    )
 
     def __init__(self, group: GroupEntry, stint: Stint) -> None:
         self.group = group
@@ -36,6 +48,7 @@ class Account:
         self.falls = 0.0
         self.since: float | None = None
         self.started: float | None = None
+        self.rests_until = 0.0
         self.home = ""
         """The queue among whose runners it stands."""
         self.epoch = 0
@@ -219,12 +232,13 @@ class Sharing:
 
     def stop(self, account: Account, now: float) -> None:
         """The group has lost its room, or is about to."""
-        if account.started is None:
-            return
-        self._leave(account)
-        self._settle(account, now)
-        account.started = None
-        self._rank(account)
+        if account.started is not None:
+            self._halt(account, now)
+
+    def suspend(self, account: Account, now: float) -> None:
+        """A group that runs gives its room to another one."""
+        account.stint.suspensions += 1
+        account.rests_until = now + self._halt(account, now).rests
 
     def catch_up(self, now: float) -> None:
         """Rank anew whoever was due before ``now``, when no cycle ran as nobody waited: before anybody else is
@@ -267,15 +281,27 @@ class Sharing:
             heapq.heappop(self.moments)
         return None
 
-    def next_turn(self, account: Account) -> float | None:
-        """When a group that runs in the same queue ranks anew next."""
+    def next_turn(self, account: Account, now: float) -> float | None:
+        """When one that waits may claim the room of another one of its queue at the earliest: once that ranks anew, or
+        ranks worse already and it has rested."""
         queue = account.group.queue
         runners = None if queue is None else self.runners.get(queue.name)
-        return None if runners is None else runners.next_asked()
+        if runners is None:
+            return None
+        if account.rests_until > now and runners.any_worse(now, account.base):
+            return account.rests_until
+        asked = runners.next_asked()
+        return None if asked is None else max(asked, account.rests_until)
 
     # ------------------------------------------------------------------ parts
 
-    def _rank(self, account: Account) -> None:
+    def _halt(self, account: Account, now: float) -> Rank:
+        self._leave(account)
+        self._settle(account, now)
+        account.started = None
+        return self._rank(account)
+
+    def _rank(self, account: Account) -> Rank:
         """Ask the policy, and note when it is to be asked again. The stint is up to date."""
         if self.policy is None:
             raise RuntimeError("time is not shared")
@@ -289,7 +315,7 @@ class Sharing:
         account.epoch += 1
         account.asked = None
         if since is None:
-            return
+            return rank
         if runs:
             left = None if rank.until is None else rank.until - stint.attained
         else:
@@ -297,6 +323,7 @@ class Sharing:
         if left is not None:
             account.asked = since + max(left, 0.0)
             heapq.heappush(self.moments, (account.asked, account.group.key, account.epoch))
+        return rank
 
     def _settle(self, account: Account, now: float) -> None:
         """Count the time since the account was looked at last."""

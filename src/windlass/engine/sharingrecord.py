@@ -38,6 +38,7 @@ class AccountRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     home: str = ""
     asked: float | None = None
     last: Group | None = None
+    rests_until: float = 0.0
 
 
 class SharingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,6 +105,7 @@ def _account(account: Account) -> AccountRecord:
         account.home,
         account.asked,
         stint.group if account.group.group is None else None,
+        account.rests_until,
     )
 
 
@@ -112,5 +114,5 @@ def _restored(kept: AccountRecord, group: GroupEntry, spec: Group) -> Account:
     account = Account(group, stint)
     account.base, account.falls = float(kept.base), kept.falls
     account.since, account.started, account.asked = kept.since, kept.started, kept.asked
-    account.home = kept.home
+    account.home, account.rests_until = kept.home, kept.rests_until
     return account

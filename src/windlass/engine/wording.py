@@ -102,7 +102,8 @@ def kept(holder: str, estimate: float | None, learned: str = "") -> str:
 
 
 def suspended(times: int, ran_seconds: float, turn_seconds: float | None) -> str:
-    """A group that shares time was suspended; ``turn_seconds``: when ranks change next, if that is known."""
+    """A group that shares time was suspended; ``turn_seconds``: when it may claim room of another one
+    at the earliest, if that is known."""
     often = "once" if times == 1 else f"{times} times"
     text = (
         f"It shares time: it has run for {durations.write(ran_seconds)} and was suspended {often} for others"

@@ -42,12 +42,14 @@ class Stint:
 class Rank(msgspec.Struct, frozen=True):
     """Whoever has the smaller ``value`` runs first. ``falls``: by how much it gets smaller with each second that
     the group runs. ``until``: ask again once the group has run for so many seconds in all, ``waited_until``: once it
-    has waited for so many; ``None``: never."""
+    has waited for so many; ``None``: never. ``rests``: once it is suspended it claims nobody's room for so many
+    seconds; it starts sooner where there is room."""
 
     value: float
     falls: float = 0.0
     until: float | None = None
     waited_until: float | None = None
+    rests: float = 0.0
 
 
 @runtime_checkable

@@ -4,7 +4,8 @@ A group that waits for its minimum, and ranks better than some that run in its q
 groups that opted in, of no higher priority, that rules let go and that have run for as long as the policy spares
 them, are suspended, each as a whole. A claim is one transaction: whoever goes, goes because the whole gang is
 proven to fit then, and the room is kept for it. Who was suspended ranks worse than its claimer, and claims nothing
-from it until ranks have changed: that takes as long as the policy says.
+from it until ranks have changed: that takes as long as the policy says. From others it claims nothing either before it
+has rested for as long as the policy says, so that one who comes does not suspend a chain of groups.
 
 A group that got nothing is not tried again until something moved that could matter to it, and then on the nodes
 where it did: room was given back there, somebody there ranks worse than the group from now on, or may be stopped
@@ -87,7 +88,7 @@ class TimeShare:
         """Ends of times for which somebody is left alone whom somebody could use: his group, when it was started.
         Or until when a group may claim nothing: the group, -1."""
         self._waits: set[tuple[float, str, float]] = set()
-        """The same, those of groups that are spared."""
+        """The same, to have each once."""
         self._unconfirmed: set[str] = set()
         """Groups that could be used, but for pods of which it is not known yet that they were bound."""
         self._seen_budgets = 0
@@ -112,8 +113,7 @@ class TimeShare:
             self._serve(ctx)
         if m.lot.buckets:  # while nobody waits, ranks are reckoned once somebody does
             ctx.wake(sharing.next_due())
-            if self._spared_until:
-                ctx.wake(self._spared_until[0][0])
+            ctx.wake(self._next_end())
 
     def _hear(self, ctx: CycleContext) -> None:
         """Note where something may have become possible."""
@@ -130,18 +130,34 @@ class TimeShare:
                     self._unconfirmed.discard(key)
                     self._may_go(key)
         while self._spared_until and self._spared_until[0][0] <= ctx.now:
-            wait = heapq.heappop(self._spared_until)
-            self._waits.discard(wait)
-            _, key, started = wait
-            if started < 0:
-                self._failed.pop(key, None)
-            else:
-                self._may_go(key, started)
+            self._over()
         if self._failed:  # else everybody looks at all there is
             news += [(row, BEFORE_ALL, AFTER_ALL) for row in ctx.improved]
             for account, before, after in self._sharing.risen:
                 news += [(row, before, after) for row in _rows(account)]
         self._sharing.risen.clear()
+
+    def _over(self) -> None:
+        """The first of the times has ended."""
+        wait = heapq.heappop(self._spared_until)
+        self._waits.discard(wait)
+        _, key, started = wait
+        if started < 0:
+            self._failed.pop(key, None)
+        else:
+            self._may_go(key, started)
+
+    def _next_end(self) -> float | None:
+        """When the first of the times ends that still matter: not those of who has been stopped since, or started."""
+        while self._spared_until:
+            until, key, started = self._spared_until[0]
+            account = self._sharing.accounts.get(key)
+            if account is not None and (
+                account.started is None if started < 0 else account.started == started
+            ):
+                return until
+            self._over()
+        return None
 
     def _may_go(self, key: str, started: float | None = None) -> None:
         """A group is spared no longer, unless it was started anew."""
@@ -211,6 +227,9 @@ class TimeShare:
             return False
         if group.promises and is_promised(group, step):
             return False
+        if account.rests_until > ctx.now:
+            self._wait(account.rests_until, group.key)
+            return False
         rank, heard = account.base, len(self._news)
         tried, told = self._failed.get(group.key, (rank, -1))
         again = told >= 0 and tried == rank
@@ -236,9 +255,8 @@ class TimeShare:
         if going is None or not ctx.commit(group):
             return False
         for one in going:
-            one.stint.suspensions += 1
             self._news += [(row, BEFORE_ALL, AFTER_ALL) for row in _rows(one)]
-            self._sharing.stop(one, ctx.now)
+            self._sharing.suspend(one, ctx.now)
         if not group.promises:  # else what was decided has seen to it
             ctx.touched[group.key] = group
             m.enrolment.settle(group, ctx.now)
@@ -267,7 +285,7 @@ class TimeShare:
             denied = plugin.claims(claim)
             if isinstance(denied, Denied):
                 if denied.until is not None:
-                    heapq.heappush(self._spared_until, (denied.until, group.key, -1.0))
+                    self._wait(denied.until, group.key)
                 return None
         return self._victims(claim, account, step, rows, likely)
 
@@ -468,10 +486,14 @@ class TimeShare:
     def _note(self, until: float | None, one: Account) -> None:
         """Somebody would be of use who is left alone until then."""
         if until is not None and one.started is not None:
-            wait = (until, one.group.key, one.started)
-            if wait not in self._waits:
-                self._waits.add(wait)
-                heapq.heappush(self._spared_until, wait)
+            self._wait(until, one.group.key, one.started)
+
+    def _wait(self, until: float, key: str, started: float = -1.0) -> None:
+        """See :attr:`_spared_until`."""
+        wait = (until, key, started)
+        if wait not in self._waits:
+            self._waits.add(wait)
+            heapq.heappush(self._spared_until, wait)
 
     # ------------------------------------------------------------------ for ``dump``
 
@@ -496,7 +518,7 @@ class TimeShare:
             (rows[name], float(a), float(b)) if name in rows else NOWHERE for name, a, b in record.news
         ]
         self._spared_until = list(record.spared_until)
-        self._waits = {wait for wait in self._spared_until if wait[2] >= 0}
+        self._waits = set(self._spared_until)
         self._unconfirmed = set(record.unconfirmed)
         self._seen_budgets = world.budgets.version - record.budgets_unseen
 

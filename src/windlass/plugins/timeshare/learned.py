@@ -16,6 +16,9 @@ The time is weighed by ``1 + devices / NODE``: a run stands in the way of one ot
 that it fills. By accelerator time alone large gangs would wait for everybody; by time alone they would stop
 everybody.
 
+Whoever was suspended claims nobody's room for the quantum for which a start is left alone. It has just given way to who
+ranks better; if it took the room of the next at once, one arrival would suspend a chain of groups.
+
 Whoever waits long is moved up: after ``PATIENCE_SECONDS`` of waiting in all the rank is half of what it would be.
 So nobody waits for ever.
 """
@@ -92,7 +95,12 @@ class LearnedSharing(Sharing):
         moved_up = 1.0 + stint.waited / self.tuning.patience_seconds
         cost = self.cost(stint, at, size) * weight / moved_up
         until = self._edges[at + 1] if at + 1 < STRETCHES else None
-        return Rank(cost, until=until, waited_until=stint.waited + self.tuning.patience_seconds / STEPS)
+        return Rank(
+            cost,
+            until=until,
+            waited_until=stint.waited + self.tuning.patience_seconds / STEPS,
+            rests=self.tuning.quantum_seconds,
+        )
 
     def cost(self, stint: Stint, at: int, size: int) -> float:
         """The seconds per ending that are expected of a group from the beginning of a stretch on."""
