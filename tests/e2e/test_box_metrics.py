@@ -67,15 +67,13 @@ def test_a_box_tells_how_often_estimated_starts_came_true() -> None:
 def test_a_box_tells_under_the_names_of_the_field_what_runs_on_it() -> None:
     """A job holds a whole card, another one half of the second; a third waits."""
     with Box("--gpus", "simulated:2xA100-40GB") as box:
-        items = [*sleeper("whole"), *sleeper("half"), *sleeper("late")]
-        shared = items[3]
-        shared["metadata"]["annotations"]["gpu-fraction"] = "0.5"
-        shared["spec"]["containers"][0]["resources"] = {}
-        box.windlass(
-            "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        )
 
-        def scene() -> dict[tuple[str, frozenset[tuple[str, str]]], float] | None:
+        def apply(*items: object) -> None:
+            box.windlass(
+                "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+            )
+
+        def scene(waits: int = 1) -> dict[tuple[str, frozenset[tuple[str, str]]], float] | None:
             with box.client() as client:
                 answer = client.request(Request("GET", "/metrics/control"))
             assert answer.status == 200, answer.body
@@ -90,8 +88,16 @@ def test_a_box_tells_under_the_names_of_the_field_what_runs_on_it() -> None:
             queue = frozenset({("cluster_queue", "default")})
             running = values.get(("kueue_ready_wait_time_seconds_count", queue))
             waiting = values.get(("volcano_unschedule_job_count", frozenset()))
-            return values if (running, waiting) == (2, 1) else None
+            return values if (running, waiting) == (2, waits) else None
 
+        group, shared = sleeper("half")
+        shared["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+        shared["spec"]["containers"][0]["resources"] = {}
+        apply(*sleeper("whole"), group, shared)
+        box.wait_for(
+            "two jobs run", lambda: scene(waits=0)
+        )  # else the third may have been before one of them
+        apply(*sleeper("late"))
         found = box.wait_for("two jobs run and one waits", scene)
         assert found is not None
 
