@@ -34,6 +34,7 @@ from windlass.engine.horizon import Horizon
 from windlass.engine.keeping import Keeping
 from windlass.engine.parking import Bucket
 from windlass.engine.positions import all_hopeless
+from windlass.engine.precedence import Precedence
 from windlass.engine.reservation import UNKNOWN, Amounts, Reservation
 from windlass.engine.statement import Statement
 from windlass.engine.steps import Step
@@ -59,6 +60,7 @@ class Reservations:
         self.aging = Aging(world, allocation)
         self._depth = DEPTHS[world.config.backfill]
         self._keeping = Keeping(world.table)
+        self._precedence = Precedence(world)
         self._plans = 0
         self._nodes_seen = -1
         """Up to here the changes of nodes have been looked at."""
@@ -69,6 +71,8 @@ class Reservations:
         """Those whose time has come that have their first turn in this cycle."""
         self._overtaken = False
         """Whether a group has started that need not respect all of them."""
+        self._displaced = False
+        """Whether that was one that goes before who will be beyond his share: others may go where those were to be."""
         self.roomless: dict[Bucket, None] = {}
         """Those that wait for room alone: of them the first have reservations."""
         self.slots: dict[str, Reservation] = {}
@@ -197,9 +201,13 @@ class Reservations:
         room. Those whose room somebody may have taken who need not leave it alone are planned anew."""
         if self._turned:
             self._follow(statement, now)
-        if self._overtaken:
-            self._overtaken = False
-            self._plan(statement, [r.group for r in self.slots.values()], now)
+        if self._overtaken or self._displaced:
+            self._plan_again(statement, now)
+
+    def _plan_again(self, statement: Statement, now: float) -> None:
+        """All of them, after others have gone where they were to be."""
+        self._overtaken = self._displaced = False
+        self._plan(statement, [r.group for r in self.slots.values()], now)
 
     def _follow(self, statement: Statement, now: float) -> None:
         """Another cycle for those whose time has come and that have not begun, and for who waits for their room. Where
@@ -225,22 +233,28 @@ class Reservations:
 
         With a failed attempt comes the group for which the room is kept that it could have had, or "".
         """
+        if self._displaced:
+            self._plan_again(statement, now)
         own = self.slots.get(group.key)
         planned = own is not None and own.start < UNKNOWN
         outranked = [] if planned else [r for r in self.slots.values() if group.rank < r.group.rank]
         kept = [r for r in self.slots.values() if r is not own and r not in outranked]
+        behind: list[Reservation] = []
         until = self._until(group, now)
         mark = statement.checkpoint()
         attempt = self._allocation.advance(statement, group, step)
         rows = {row for _, row in statement.placements(mark)} if attempt.done else ()
         if rows and not self._keeping.leaves(group, rows, kept, now, until):
             statement.rollback(mark)
+            behind = self._precedence.before(group, kept, self.slots.values(), now)
+            kept = [r for r in kept if r not in behind]
             with self._keeping.booked(kept, now, until, rows=self._open_rows(statement, step)):
                 attempt = self._allocation.advance(statement, group, step)
             if not attempt.done:
                 return attempt, "" if len(statement) else self._first_kept(kept, until)
         if attempt.done:
             self._overtaken = self._overtaken or any(r.binds(until) for r in outranked)
+            self._displaced = any(r.binds(until) for r in behind)
             if own is not None:
                 del self.slots[group.key]
                 self.vacant = True
@@ -486,7 +500,9 @@ class Reservations:
     def _may_pass(self, group: GroupEntry, reservation: Reservation, now: float) -> bool:
         """Whether nothing is kept there from the group: it goes before, or will have ended."""
         mine = reservation.group is group or group.rank < reservation.group.rank
-        return mine or not reservation.binds(self._until(group, now))
+        if mine or not reservation.binds(self._until(group, now)):
+            return True
+        return bool(self._precedence.before(group, [reservation], self.slots.values(), now))
 
     @staticmethod
     def _first_kept(kept: Sequence[Reservation], until: float) -> str:
