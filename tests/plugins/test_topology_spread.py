@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cluster_dsl import Cluster, needs, node
+from msgspec.structs import replace as altered
 
+from windlass.engine.statement import Outbox, Statement
 from windlass.engine.table import NodeTable
 from windlass.engine.view import TableView
 from windlass.plugins.topology_spread import HOST, SpreadWishes, TopologySpread
-from windlass.spi.objects import Expression, Needs, SpreadTerm, Toleration
+from windlass.spi.objects import Expression, Needs, PodTerm, SpreadTerm, TaskState, Toleration
 
 APP = (Expression("app", "In", ("x",)),)
 NODES = ("n1 zone=a", "n2 zone=a", "n3 zone=b", "n4")
@@ -238,6 +240,72 @@ def test_a_gang_is_spread_over_the_zones(kind) -> None:
     c.gang("g", 6, wants(kind()))
     c.cycle()
     assert c.where("g") == {"n1": 2, "n2": 2, "n3": 2}
+
+
+def three_zones(what: Needs, state: TaskState) -> Cluster:
+    """One pod in each of the zones a, b and c; that in a is in the given state."""
+    c = Cluster().queues("default").nodes("n1 zone=a cpu=3", "n2 zone=b cpu=9", "n3 zone=c cpu=9")
+    c.gang("g", 3, what)
+    c.cycle()
+    (there,) = [task for task in c.tasks.values() if task.node == "n1"]
+    c.task(altered(there, state=state))
+    return c
+
+
+@pytest.mark.parametrize("kind", [hard, soft])
+@pytest.mark.parametrize("state", [TaskState.RELEASING, TaskState.STUCK])
+def test_a_terminating_pod_does_not_count(kind, state) -> None:
+    c = three_zones(wants(kind()), state)
+    c.gang("next", 1, wants(kind()))
+    c.cycle()
+    assert c.where("next") == {"n1": 1}
+
+
+def test_the_skew_is_kept_once_a_terminating_pod_is_gone() -> None:
+    c = three_zones(wants(hard()), TaskState.RELEASING)
+    (leaving,) = [key for key, task in c.tasks.items() if task.state is TaskState.RELEASING]
+    c.gang("next", 1, wants(hard()))
+    c.cycle()
+    c.remove_task(leaving.removeprefix("ns/"))
+    c.cycle()
+    assert c.where("g") | c.where("next") == {"n1": 1, "n2": 1, "n3": 1}
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_who_waits_for_the_spread_is_tried_again_when_a_pod_begins_to_terminate(reported: bool) -> None:
+    """Where that leaves no room that would do: it is the counts alone that let him in."""
+    c = Cluster().queues("default").nodes("n1 zone=a cpu=1", "n2 zone=a cpu=9", "n3 zone=b cpu=1")
+    c.gang("old", 1, wants(hard(), node_selector={"kubernetes.io/hostname": "n1"}))
+    c.cycle()
+    c.gang("next", 1, needs("cpu=2", spread=(hard(),), labels={"app": "x"}))
+    c.cycle()
+    assert c.placed("next") == 0
+    assert c.cycle().binds == ()
+    if reported:
+        c.change_task("old-0", state=TaskState.RELEASING)
+    else:
+        statement = Statement(c.engine.world.ledger)
+        statement.evict(c.engine.world.tasks["ns/old-0"], "preempt")
+        statement.commit(Outbox.empty())
+    c.cycle()
+    assert c.where("next") == {"n2": 1}
+
+
+def test_whom_a_pod_keeps_away_it_keeps_away_until_it_is_gone() -> None:
+    apart = needs("cpu=1", anti_affinity=(PodTerm(APP, "zone"),), labels={"app": "x"})
+    c = three_zones(apart, TaskState.RELEASING)
+    c.gang("next", 1, apart)
+    assert c.cycle().binds == ()
+    assert c.engine.world.tasks["ns/next-0"].promised == c.engine.world.table.rows["n1"]
+
+
+def test_a_late_constraint_does_not_count_what_terminates() -> None:
+    c = three_zones(needs("cpu=3", labels={"app": "x"}), TaskState.RELEASING)
+    assert c.where("g") == {"n1": 1, "n2": 2}
+    c.nodes("n1 zone=a cpu=9")
+    c.gang("late", 1, wants(hard()))
+    c.cycle()
+    assert c.where("late") == {"n1": 1}, "not only zone c is empty"
 
 
 def test_what_does_not_spread_waits_and_says_so() -> None:

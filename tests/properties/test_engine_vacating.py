@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
-from windlass.spi.objects import Expression, HostPort, Needs, PodTerm, TaskState
+from windlass.spi.objects import Expression, HostPort, Needs, PodTerm, SpreadTerm, TaskState
 
+APP = (Expression("app", "In", ("x",)),)
 APART = needs(
     "gpu=1",
-    anti_affinity=(PodTerm((Expression("app", "In", ("x",)),), "kubernetes.io/hostname"),),
+    anti_affinity=(PodTerm(APP, "kubernetes.io/hostname"),),
     labels={"app": "x"},
 )
 CLASSES: tuple[Needs, ...] = (
@@ -22,6 +23,7 @@ CLASSES: tuple[Needs, ...] = (
     needs("cpu=3"),
     needs("gpu=1", node_selector={"zone": "a"}),
     APART,
+    needs("gpu=1", spread=(SpreadTerm("zone", 1, True, APP),), labels={"app": "x"}),
     needs("gpu=1", host_ports=(HostPort("TCP", 80),)),
 )
 SETTINGS = settings(max_examples=80, deadline=None)
@@ -64,7 +66,9 @@ class Scene:
 SCENES = st.builds(
     Scene,
     st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple),
-    st.lists(st.builds(Resident, st.integers(0, 3), st.integers(0, 5), st.booleans()), max_size=6).map(tuple),
+    st.lists(
+        st.builds(Resident, st.integers(0, 3), st.integers(0, len(CLASSES) - 1), st.booleans()), max_size=6
+    ).map(tuple),
     st.integers(0, len(CLASSES) - 1),
     st.integers(1, 5),
     st.integers(1, 5),

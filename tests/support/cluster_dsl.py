@@ -11,7 +11,7 @@
 
 Words of a node: ``gpu cpu mem pods`` are amounts (others too: ``fpga=2``), ``taint=KEY=VALUE:EFFECT``,
 the flags ``cordoned`` and ``notready``; anything else is a label. CPU is in cores, memory in GiB.
-After every cycle the engine's invariants are checked.
+After every cycle the engine's invariants are checked, and what topology spread counts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace as altered
+from spreads import check_spreads
 
 from windlass.api.reasons import Explanation
 from windlass.engine import invariants
@@ -349,6 +350,7 @@ class Cluster:
                 self.task(bound)
         if confirm and decision.binds:
             invariants.check(self.engine, overcommitted=self.overcommitted)
+        check_spreads(self.engine)
         return decision
 
     def confirm(self) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from windlass.engine.devices import WHOLE
 from windlass.engine.fit import NodeFit, Shared
 from windlass.engine.judge import SCORE_UNITS, TIE_BITS, UNLIMITED
-from windlass.engine.policies import Policies
+from windlass.engine.policies import Policies, counts_terminating
 from windlass.engine.seating import Seats
 from windlass.engine.table import PODS, NodeTable
 from windlass.spi.objects import Needs
@@ -52,11 +52,13 @@ class TaskClass:
         "_domains",
         "_policies",
         "_rankers",
+        "_staying_domains",
         "_told",
         "accelerators",
         "asks_nothing",
         "countable",
         "device_requests",
+        "ending",
         "fit",
         "items",
         "needs",
@@ -99,10 +101,13 @@ class TaskClass:
         """Tasks of the class that exist."""
         self.placed: dict[int, int] = {}
         """Row → tasks of the class on it, or with room promised to them on it."""
+        self.ending: dict[int, int] = {}
+        """Row → those of them on it that terminate."""
         self.used_at = 0
         self._policies = policies
         self._told = -1
         self._domains: tuple[Domain, ...] = ()
+        self._staying_domains: tuple[Domain, ...] = ()
         self._rankers: tuple[RelativeScore, ...] = ()
         self.countable = _countable(needs, policies)
         """Whether filling the best node up equals placing one by one."""
@@ -117,16 +122,29 @@ class TaskClass:
         return self._domains
 
     @property
+    def staying_domains(self) -> tuple[Domain, ...]:
+        """Those of :attr:`domains` to whom a task that terminates is gone."""
+        if self._told != self._policies.told:
+            self._hear()
+        return self._staying_domains
+
+    @property
     def rankers(self) -> tuple[RelativeScore, ...]:
         """The scores by other nodes or pods that may have an opinion on the class."""
         if self._told != self._policies.told:
             self._hear()
         return self._rankers
 
+    def staying(self) -> Mapping[int, int]:
+        """:attr:`placed` without the tasks that terminate."""
+        left = {row: n - self.ending.get(row, 0) for row, n in self.placed.items()}
+        return {row: n for row, n in left.items() if n}
+
     def _hear(self) -> None:
         policies = self._policies
         self._told = policies.told
         self._domains = policies.minding(self.number)
+        self._staying_domains = tuple([p for p in self._domains if not counts_terminating(p)])
         self._rankers = policies.rankers(self.number, self.needs.dialect)
 
     # ------------------------------------------------------------------ of its fit
@@ -227,7 +245,7 @@ class ClassIndex:
         """Make the class of these needs, which must be new, under a given number."""
         found = TaskClass(number, needs, self._table, self._policies, self._fit(needs))
         self._next = max(self._next, number + 1)
-        self._policies.learn(number, needs, self.placed)
+        self._policies.learn(number, needs, self.counted_by)
         self._by_needs[needs] = found
         return found
 
@@ -245,6 +263,14 @@ class ClassIndex:
     def placed(self) -> Iterator[tuple[int, Mapping[int, int]]]:
         """Every class that is placed anywhere, with its tasks by row."""
         return ((cls.number, cls.placed) for cls in self._by_needs.values() if cls.placed)
+
+    def staying(self) -> Iterator[tuple[int, Mapping[int, int]]]:
+        """:meth:`placed` without the tasks that terminate."""
+        return ((cls.number, cls.staying()) for cls in self._by_needs.values() if cls.placed)
+
+    def counted_by(self, plugin: Domain) -> Iterator[tuple[int, Mapping[int, int]]]:
+        """What a policy about pods in relation to one another counts, by class."""
+        return self.placed() if counts_terminating(plugin) else self.staying()
 
     def judge_trends(self) -> None:
         """Scores move differently from now on: look again which classes may be placed by counting."""

@@ -302,5 +302,6 @@ class _Planning:
             ledger.table.planes[entry.row, RELEASING] -= entry.cls.vector
         ledger.table.touch(entry.row)
         ledger.holdings.ends(entry, sign)
+        ledger.count_ending(entry, sign)
         if self._admitted:
             ledger.accounts.release(entry, sign)

@@ -37,7 +37,9 @@ SUCCEEDED, FAILED = TaskState.SUCCEEDED, TaskState.FAILED
 """States as plain names: with Python 3.11 a member of an enumeration takes twenty times as long to look up,
 and every decision asks a dozen times."""
 ACTIVE = frozenset({ASSUMED, BOUND, RUNNING})
-OCCUPYING = ACTIVE | {TERMINATING, STUCK}
+ENDING = frozenset({TERMINATING, STUCK})
+"""States of a task that has been asked to go and still holds its resources."""
+OCCUPYING = ACTIVE | ENDING
 """States in which a task holds resources of its node."""
 
 

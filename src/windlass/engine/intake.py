@@ -334,6 +334,7 @@ class Intake:
     def _look_again(self, entry: TaskEntry) -> None:
         """What comes of a task's room, or of its part of a queue, is another thing now."""
         self._world.table.improved.add(entry.row)
+        self._ledger.heed_ending(entry.cls)
         if entry.group is not None and entry.group.queue is not None:
             self._world.queues.mark_freed(entry.group.queue)
 

@@ -18,7 +18,7 @@ from windlass.engine.decision import Bind, Decision
 from windlass.engine.devices import bits
 from windlass.engine.ends import end_of
 from windlass.engine.enrolment import signature_of
-from windlass.engine.groups import ACTIVE, OCCUPYING, GroupEntry, TaskEntry, promised
+from windlass.engine.groups import ACTIVE, ENDING, OCCUPYING, GroupEntry, TaskEntry, promised
 from windlass.engine.parking import Bucket, Signature, line_of
 from windlass.engine.parts import PartTree
 from windlass.engine.queues import SUMS, QueueEntry
@@ -390,6 +390,8 @@ def _classes(engine: Core) -> list[str]:
         placed.update(hold.row for hold in world.ledger.holds if hold.cls is cls)
         if cls.placed != placed:
             problems.append(f"{cls!r} does not know where its tasks are")
+        if cls.ending != Counter(e.row for e in mine if e.state in ENDING):
+            problems.append(f"{cls!r} does not know which of its tasks terminate")
         if not cls.built:
             continue
         cls.refresh()

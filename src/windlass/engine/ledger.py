@@ -14,7 +14,7 @@ from windlass.engine.accounts import Accounts
 from windlass.engine.cards import KEPT, Cuts
 from windlass.engine.classes import ClassIndex, TaskClass
 from windlass.engine.ends import Ends
-from windlass.engine.groups import ACTIVE, ASSUMED, PENDING, TERMINATING, GroupEntry, TaskEntry
+from windlass.engine.groups import ACTIVE, ASSUMED, ENDING, PENDING, TERMINATING, GroupEntry, TaskEntry
 from windlass.engine.holdings import Holdings
 from windlass.engine.holds import Holds
 from windlass.engine.policies import Policies
@@ -89,7 +89,7 @@ class Ledger:
         table = self.table
         table.planes[row, USED] -= cls.vector * n
         table.touch(row)
-        self._count_placed(cls, row, -n)
+        _count(cls.placed, row, -n)
         self.accounts.start(group, cls, row, -n)
         for entry in entries:
             entry.state = PENDING
@@ -183,7 +183,7 @@ class Ledger:
         cls.fit_vector()
         self.table.planes[row, PROMISED] += sign * cls.vector
         self.table.touch(row)
-        self._count_placed(cls, row, sign)
+        _count(cls.placed, row, sign)
         for plugin in cls.domains:
             plugin.add(cls.number, row, sign)
         if group is not None:
@@ -215,9 +215,11 @@ class Ledger:
         table.tasks[row][entry.key] = entry
         self.holdings.came(entry, indices, cuts, zones)
         table.touch(row)
-        self._count_placed(cls, row, 1)
+        _count(cls.placed, row, 1)
         for plugin in cls.domains:
             plugin.add(cls.number, row, 1)
+        if state in ENDING:
+            self.count_ending(entry, 1)
         self.moved.add(cls.number)
         self.accounts.count(entry, state, 1)
 
@@ -237,6 +239,8 @@ class Ledger:
         if entry.state is TERMINATING:
             table.planes[row, RELEASING] -= cls.vector
             del self.leaving[entry.key]
+        if entry.state in ENDING:
+            self.count_ending(entry, -1)
         if entry.promised >= 0:
             self.holds.keep(entry)
         self.accounts.count(entry, entry.state, -1)
@@ -244,7 +248,7 @@ class Ledger:
         del table.tasks[row][entry.key]
         table.touch(row)
         table.improved.add(row)
-        self._count_placed(cls, row, -1)
+        _count(cls.placed, row, -1)
         for plugin in cls.domains:
             plugin.add(cls.number, row, -1)
         self.moved.add(cls.number)
@@ -253,6 +257,20 @@ class Ledger:
         """Between states that hold resources (assumed, bound, running, releasing)."""
         if entry.state is not state:
             self._enter_state(entry, state)
+
+    def count_ending(self, entry: TaskEntry, sign: int) -> None:
+        """A task on a node begins to terminate (1), in earnest or in thought, or does so no more (-1): to some
+        policies it is gone meanwhile."""
+        cls, row = entry.cls, entry.row
+        _count(cls.ending, row, sign)
+        for plugin in cls.staying_domains:
+            plugin.add(cls.number, row, -sign)
+
+    def heed_ending(self, cls: TaskClass) -> None:
+        """A task of the class began to terminate, or goes on after all, for good: whoever waits for that must look
+        again."""
+        if cls.staying_domains:
+            self.moved.add(cls.number)
 
     def add_waiting(self, entry: TaskEntry) -> None:
         """A new task appears that holds nothing."""
@@ -319,6 +337,9 @@ class Ledger:
             else:
                 del self.leaving[entry.key]
             self.accounts.release(entry, sign)
+        ending = (state in ENDING) - (before in ENDING)
+        if ending:
+            self.count_ending(entry, ending)
         if group is not None:
             group.count(entry, before, -1)
             group.count(entry, state, 1)
@@ -326,9 +347,10 @@ class Ledger:
                 self.ends.stir(group)
         entry.state = state
 
-    def _count_placed(self, cls: TaskClass, row: int, n: int) -> None:
-        left = cls.placed.get(row, 0) + n
-        if left:
-            cls.placed[row] = left
-        else:
-            del cls.placed[row]
+
+def _count(by_row: dict[int, int], row: int, n: int) -> None:
+    left = by_row.get(row, 0) + n
+    if left:
+        by_row[row] = left
+    else:
+        del by_row[row]

@@ -28,7 +28,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.domains import Scope
 from windlass.engine.flavors import FlavorBound, bound_of
 from windlass.engine.groups import GroupEntry, TaskEntry
-from windlass.engine.policies import Policies
+from windlass.engine.policies import Policies, counts_terminating
 from windlass.engine.rounds import Ranks, Round
 from windlass.engine.statement import Statement
 from windlass.engine.table import NodeTable
@@ -56,7 +56,8 @@ class _Within(Bound):
 class Placer:
     def __init__(self, table: NodeTable, policies: Policies) -> None:
         self._table = table
-        self._domains = policies.domains
+        self._until_gone = [plugin for plugin in policies.domains if counts_terminating(plugin)]
+        """The policies about other pods to whom what terminates is there until it is gone."""
         self._ranks = Ranks(table, policies)
         self._everything = TableView(table)
         self._bound: FlavorBound | None = None
@@ -391,18 +392,17 @@ class Placer:
 
     @contextmanager
     def vacated(self, statement: Statement) -> Iterator[None]:
-        """The policies about pods in relation to one another take what terminates for gone, inside."""
-        leaving = (
-            Counter((entry.cls.number, entry.row) for entry in statement.leaving) if self._domains else {}
-        )
-        for plugin in self._domains:
+        """Inside, what terminates is gone to all policies about pods in relation to one another."""
+        domains = self._until_gone
+        leaving = Counter((entry.cls.number, entry.row) for entry in statement.leaving) if domains else {}
+        for plugin in domains:
             for (number, row), n in leaving.items():
                 plugin.add(number, row, -n)
         try:
             with statement.zones_vacated():
                 yield
         finally:
-            for plugin in self._domains:
+            for plugin in domains:
                 for (number, row), n in leaving.items():
                     plugin.add(number, row, n)
 

@@ -65,6 +65,11 @@ def _silent(plugin: object) -> bool:
     return bool(getattr(plugin, "silent", False))
 
 
+def counts_terminating(plugin: spi.Domain) -> bool:
+    """Whether a task that terminates is there to the policy until it is gone."""
+    return bool(getattr(plugin, "counts_terminating", True))
+
+
 class Policies:
     def __init__(self, plugins: Sequence[object]) -> None:
         self.plugins = tuple(plugins)
@@ -143,10 +148,10 @@ class Policies:
         self._scores = {dialect: Scores.of(dialect, heard, self._relative) for dialect in Dialect}
         self.card_ranks = [p for p in self.plugins if isinstance(p, scoring.CardRanks) and not _silent(p)]
 
-    def learn(self, number: int, needs: Needs, placed: Callable[[], Placed]) -> None:
-        """A class of tasks appears."""
+    def learn(self, number: int, needs: Needs, counted_by: Callable[[spi.Domain], Placed]) -> None:
+        """A class of tasks appears. ``counted_by``: what is there already, as a policy counts it."""
         for plugin in self.domains:
-            plugin.learn(number, needs, placed())
+            plugin.learn(number, needs, counted_by(plugin))
         self.told += 1
 
     def forget(self, number: int) -> None:

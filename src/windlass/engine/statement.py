@@ -231,6 +231,7 @@ class Statement:
                     if entry.state is not TERMINATING:
                         continue  # spared
                     task = entry.task
+                    self._ledger.heed_ending(entry.cls)
                     if entry.group is not None:
                         dirty[entry.group.key] = entry.group
                     out.evictions.append(

@@ -110,4 +110,4 @@ class World:
         relabelled, self.table.relabelled = self.table.relabelled, set()
         if any(self.table.tasks[row] for row in relabelled):
             for plugin in self.policies.domains:
-                plugin.relabelled(self.classes.placed())
+                plugin.relabelled(self.classes.counted_by(plugin))

@@ -4,7 +4,8 @@ A *hard* one keeps a pod out of a domain in which there would be, with it, more 
 its kind more than in the emptiest domain. Domains are the values of the topology key on *eligible* nodes:
 those that have the keys of all hard constraints of the pod and, where the constraint says so, meet its
 node selector and affinity or bear taints that it tolerates. Only pods on such nodes count. With fewer
-domains than ``min_domains`` the emptiest counts as empty. Terminating pods count until they are gone.
+domains than ``min_domains`` the emptiest counts as empty. A pod that terminates does not
+count any more (so kube-scheduler).
 
 *Soft* ones are weighed by :class:`SpreadWishes`.
 """
@@ -94,6 +95,7 @@ class _Member:
 
 class TopologySpread:
     name = "topology-spread"
+    counts_terminating = False
 
     def __init__(self) -> None:
         self._nodes: NodeView | None = None

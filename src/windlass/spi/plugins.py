@@ -147,6 +147,9 @@ class Domain(Protocol):
 
     Classes of tasks are known by a number here: ``learn`` tells which needs it stands for. Such a
     plugin holds state, so one instance serves one engine.
+
+    An attribute ``counts_terminating`` that is false says that a task is gone once it begins to terminate:
+    ``add`` tells so then, not when it leaves its node, and ``placed`` is without those that terminate.
     """
 
     name: str
