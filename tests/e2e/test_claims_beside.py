@@ -78,7 +78,8 @@ async def allocation(scene: Scene, pod: str) -> Json:
     status = found["status"]
     assert [one["name"] for one in status["reservedFor"]] == [pod]
     assert found["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-    status["allocation"].pop("allocationTimestamp", None)
+    if "allocationTimestamp" in status["allocation"]:
+        status["allocation"]["allocationTimestamp"] = "some time"
     for one in status["allocation"]["devices"]["results"]:
         one["device"] = ""
     return status["allocation"]
@@ -210,3 +211,78 @@ async def test_devices_of_a_pod_that_kube_scheduler_has_not_bound_yet_are_not_gi
     await scene.client.delete(PODS, "ours", scene.namespace, grace_seconds=0)
     await scene.client.delete(STORAGE_CLASSES, storage)
     await remove(scene, name, node)
+
+
+async def test_a_gang_that_shares_a_claim_starts_on_the_node_that_has_room_for_all(scene: Scene) -> None:
+    """One allocation, for every pod of the gang, before any of them is bound; and one that kube-scheduler places
+    with the same claim goes there, too."""
+    nodes = [await scene.node(name, 0) for name in ("a", "b", "c")]
+    name = await driver(scene, dict(zip(nodes, (1, 2, 1), strict=True)))
+    request = {"name": "g", "exactly": {"deviceClassName": name, "count": 2}}
+    await create(scene, RESOURCE_CLAIMS, "shared", spec={"devices": {"requests": [request]}})
+    await scene.start()
+    fields = {
+        "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "15"}}}],
+        "resourceClaims": [{"name": "g", "resourceClaimName": "shared"}],
+    }
+    await scene.group_of("train", 4)
+    for at in range(4):
+        await scene.pod(f"train-{at}", group="train", gpus=0, **fields)
+
+    async def all_bound() -> bool:
+        return len(await scene.bound()) == 4
+
+    await eventually(all_bound, "the gang bound")
+    assert set((await scene.bound()).values()) == {nodes[1]}
+    status = (await scene.client.get(RESOURCE_CLAIMS, "shared", scene.namespace))["status"]
+    assert sorted(one["name"] for one in status["reservedFor"]) == [f"train-{at}" for at in range(4)]
+    results = status["allocation"]["devices"]["results"]
+    assert sorted((one["pool"], one["device"]) for one in results) == [
+        (nodes[1], "gpu-0"),
+        (nodes[1], "gpu-1"),
+    ]
+    fields["containers"][0]["resources"] = {}
+    await scene.pod("theirs", gpus=0, scheduler=KUBE_SCHEDULER, **fields)
+    await scene.pod("ours", gpus=0, **fields)
+
+    async def both_bound() -> bool:
+        return len(await scene.bound()) == 6
+
+    await eventually(both_bound, "who comes later bound")
+    assert set((await scene.bound()).values()) == {nodes[1]}
+
+    async def reserved() -> bool:
+        found = await scene.client.get(RESOURCE_CLAIMS, "shared", scene.namespace)
+        return {"ours", "theirs"} < {one["name"] for one in found["status"]["reservedFor"]}
+
+    await eventually(reserved, "who comes later in reservedFor")
+    for pod in await scene.pods():
+        await scene.client.delete(PODS, pod, scene.namespace, grace_seconds=0)
+    await remove(scene, name, *nodes)
+
+
+async def test_a_gang_whose_claim_no_node_can_serve_for_all_is_told_so(scene: Scene) -> None:
+    nodes = [await scene.node(name, 0) for name in ("a", "b")]
+    name = await driver(scene, dict.fromkeys(nodes, 1))
+    request = {"name": "g", "exactly": {"deviceClassName": name}}
+    await create(scene, RESOURCE_CLAIMS, "shared", spec={"devices": {"requests": [request]}})
+    service = await scene.start()
+    await scene.group_of("train", 3)
+    for at in range(3):
+        await scene.pod(
+            f"train-{at}",
+            group="train",
+            gpus=0,
+            containers=[{"name": "main", "image": "x", "resources": {"requests": {"cpu": "30"}}}],
+            resourceClaims=[{"name": "g", "resourceClaimName": "shared"}],
+        )
+
+    async def told() -> bool:
+        found = service.explain(f"{scene.namespace}/train")
+        return found is not None and "sub-group ResourceClaim shared must lie on one node" in found.message
+
+    await eventually(told, "why the gang waits")
+    assert await scene.bound() == {}
+    for pod in await scene.pods():
+        await scene.client.delete(PODS, pod, scene.namespace, grace_seconds=0)
+    await remove(scene, name, *nodes)

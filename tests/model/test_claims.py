@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from claimobjects import GPU, NVIDIA, claim, claimer, exactly, gpu_node, selector
 from kubeobjects import node, pod
 
 from windlass.api import views
@@ -14,61 +15,7 @@ from windlass.model.cluster import ClusterModel
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Needs, Task
 
-GPU = "nvidia.com/gpu"
-NVIDIA = {
-    "metadata": {"name": "gpu.nvidia.com"},
-    "spec": {
-        "selectors": [
-            {
-                "cel": {
-                    "expression": "device.driver == 'gpu.nvidia.com' && "
-                    "device.attributes['gpu.nvidia.com'].type == 'gpu'"
-                }
-            }
-        ]
-    },
-}
-
-
-def claim(name: str, *requests: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "7"},
-        "spec": {"devices": {"requests": list(requests), **spec}},
-    }
-
-
-def exactly(name: str = "gpu", device_class: str = "gpu.nvidia.com", **fields: Any) -> dict[str, Any]:
-    return {"name": name, "exactly": {"deviceClassName": device_class, **fields}}
-
-
-def selector(expression: str) -> list[dict[str, Any]]:
-    return [{"cel": {"expression": expression}}]
-
-
-def gpu_node(
-    name: str, gpus: int = 8, product: str = "NVIDIA-H100-80GB-HBM3", mib: int = 81559
-) -> dict[str, Any]:
-    obj = node(name, gpus=gpus)
-    obj["metadata"].setdefault("labels", {})
-    obj["metadata"]["labels"] |= {
-        "nvidia.com/gpu.product": product,
-        "nvidia.com/gpu.memory": str(mib),
-        "nvidia.com/gpu.compute.major": "9",
-        "nvidia.com/gpu.compute.minor": "0",
-    }
-    return obj
-
-
-def claimer(name: str = "a", *, claim: str = "", template: str = "", **fields: Any) -> dict[str, Any]:
-    entry = (
-        {"name": "g", "resourceClaimName": claim}
-        if claim
-        else {"name": "g", "resourceClaimTemplateName": template}
-    )
-    obj = pod(name, requests={"cpu": "1"}, **fields)
-    obj["spec"]["resourceClaims"] = [entry]
-    obj["spec"]["containers"][0]["resources"]["claims"] = [{"name": "g"}]
-    return obj
+NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
 
 
 class World:
@@ -288,7 +235,7 @@ def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
     assert world.needs()
     shares = (DeviceShare(1, GPU), DeviceShare(4, GPU))
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", shares)
-    write, kept = world.model.claim_writes(bind)
+    write, kept = world.model.claim_writes(bind, NOW)
     assert (write.namespace, write.name, write.subresource) == ("default", "c", "status")
     assert (kept.namespace, kept.name, kept.subresource) == ("default", "c", "")
     metadata: Any = kept.body["metadata"]
@@ -309,6 +256,7 @@ def test_what_is_written_before_a_pod_with_a_claim_is_bound() -> None:
                         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
                     ]
                 },
+                "allocationTimestamp": "2026-01-01T12:00:00Z",
             },
         },
     }
@@ -325,7 +273,7 @@ def test_a_claim_that_was_allocated_for_a_binding_that_failed_is_allocated_anew(
     world = World(("node", gpu_node("n")), ("claim", stale), ("pod", claimer(claim="c")))
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    first, second, _ = world.model.claim_writes(bind)
+    first, second, _ = world.model.claim_writes(bind, NOW)
     assert first.body["status"] == {"allocation": None, "reservedFor": None}
     assert first.body["metadata"] == {"resourceVersion": "7"}
     status: Any = second.body["status"]
@@ -339,7 +287,7 @@ def test_a_claim_that_is_protected_already_is_not_written_again() -> None:
     world = World(("node", gpu_node("n")), ("claim", guarded), ("pod", claimer(claim="c")))
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    assert [write.subresource for write in world.model.claim_writes(bind)] == ["status"]
+    assert [write.subresource for write in world.model.claim_writes(bind, NOW)] == ["status"]
 
 
 def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
@@ -351,7 +299,7 @@ def test_a_pod_that_shares_a_claim_is_added_to_those_that_may_use_it() -> None:
     first = claimer("a", claim="c", node="n", phase="Running")
     world = World(("node", gpu_node("n")), ("claim", taken), ("pod", first), ("pod", claimer("b", claim="c")))
     assert world.tasks()
-    (write,) = world.model.claim_writes(Bind("default/b", "uid-default-b", "default/pod:b", "n"))
+    (write,) = world.model.claim_writes(Bind("default/b", "uid-default-b", "default/pod:b", "n"), NOW)
     status: Any = write.body["status"]
     assert [one["uid"] for one in status["reservedFor"]] == ["uid-default-a", "uid-default-b"]
     assert "allocation" not in status
@@ -405,7 +353,7 @@ def test_devices_of_slices_are_cards_of_their_node() -> None:
     assert dict(task.needs.request)[GPU] == 1000
     assert dict(task.needs.node_request) == {"cpu": 1000}
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, resource),))
-    write, _ = world.model.claim_writes(bind)
+    write, _ = world.model.claim_writes(bind, NOW)
     status: Any = write.body["status"]
     assert status["allocation"]["devices"]["results"][0]["device"] == "gpu-1"
 
@@ -533,7 +481,7 @@ def test_the_drivers_are_told_what_class_and_claim_say() -> None:
     )
     assert world.needs()
     shares = (DeviceShare(0, GPU), DeviceShare(1, GPU))
-    write, _ = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n", shares))
+    write, _ = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n", shares), NOW)
     status: Any = write.body["status"]
     devices = status["allocation"]["devices"]
     assert [one["request"] for one in devices["results"]] == ["a", "b/one"]
@@ -555,7 +503,7 @@ def test_what_a_request_tolerates_stands_with_its_devices() -> None:
     )
     assert world.needs()
     bind = Bind("default/a", "uid-default-a", "default/pod:a", "n", (DeviceShare(1, GPU),))
-    status: Any = world.model.claim_writes(bind)[0].body["status"]
+    status: Any = world.model.claim_writes(bind, NOW)[0].body["status"]
     assert status["allocation"]["devices"]["results"][0]["tolerations"] == tolerations
 
 
@@ -563,7 +511,7 @@ def test_a_claim_that_asks_for_nothing_is_allocated_too() -> None:
     """A kubelet starts no pod whose claim has no allocation."""
     world = World(("node", gpu_node("n")), ("claim", claim("c")), ("pod", claimer(claim="c")))
     assert world.needs().devices == ()
-    write, kept = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n"))
+    write, kept = world.model.claim_writes(Bind("default/a", "uid-default-a", "default/pod:a", "n"), NOW)
     status: Any = write.body["status"]
     assert status["allocation"]["devices"] == {"results": []}
     assert kept.body["metadata"]

@@ -129,6 +129,12 @@ class Scene:
         await self.client.create(QUEUES, obj)
 
     async def gang(self, name: str, members: int, **spec: Any) -> None:
+        await self.group_of(name, members, **spec)
+        for i in range(members):
+            await self.pod(f"{name}-{i}", group=name)
+
+    async def group_of(self, name: str, members: int, **spec: Any) -> None:
+        """A gang's PodGroup."""
         obj = {
             "apiVersion": POD_GROUPS.api_version,
             "kind": "PodGroup",
@@ -136,8 +142,6 @@ class Scene:
             "spec": {"minMember": members, "queue": self.queue, **spec},
         }
         await self.client.create(POD_GROUPS, obj)
-        for i in range(members):
-            await self.pod(f"{name}-{i}", group=name)
 
     async def pod(
         self, name: str, *, group: str = "", gpus: int = 1, scheduler: str = "", **spec: Any

@@ -17,7 +17,7 @@ from windlass.engine.classes import TaskClass
 from windlass.engine.fit import NodeFit
 from windlass.engine.table import ALLOCATABLE, USED, NodeTable
 from windlass.spi.nodes import BoolArray, IntArray
-from windlass.spi.topology import Level, TopologyNeed
+from windlass.spi.topology import NODE_NAME, Level, TopologyNeed
 
 KEPT = 4_000_000
 """For so many classes times nodes the numbers of one topology are kept."""
@@ -104,6 +104,14 @@ class Tree:
     def _level(self, level: Level, live: BoolArray) -> tuple[IntArray, list[str]]:
         if not level.label:
             return live.astype(np.int64), ["", level.shown]
+        if level.label == NODE_NAME:
+            nodes = self._table.nodes[: self.height]
+            found = sorted(
+                (node.name, row) for row, node in enumerate(nodes) if node is not None and live[row]
+            )
+            codes = np.zeros(self.height, dtype=np.int64)
+            codes[[row for _, row in found]] = np.arange(1, len(found) + 1)
+            return codes, ["", *(name for name, _ in found)]
         interner, column = self._table.label_column(level.label)
         raw = np.where(live, column[: self.height], 0)
         present = np.unique(raw)

@@ -21,7 +21,7 @@ from windlass.engine.topology import Demand, Nearness, held_rows
 from windlass.engine.world import World
 from windlass.spi.nodes import IntArray
 from windlass.spi.quantities import from_units
-from windlass.spi.topology import TopologyNeed
+from windlass.spi.topology import NODE_NAME, TopologyNeed
 
 NAMED = 8
 """So many domains are named, those that lack least."""
@@ -125,7 +125,7 @@ class _Judge:
             cls.needs.zones is not None for cls in self._demand.classes
         ):  # counted by amounts alone so far
             room = np.minimum(room, self._ever(level))
-        return room
+        return self._by_amounts(level, room, used=True)
 
     def _ever(self, level: int) -> IntArray:
         """Per domain, how many it would take if it were empty."""
@@ -133,6 +133,21 @@ class _Judge:
         for cls, there in self._demand.classes.items():
             most = self._tree.sums(level, self._empty(cls), self._matching(cls))
             found += most if len(self._demand.classes) == 1 else np.minimum(most, there + len(self._held))
+        return self._by_amounts(level, found, used=False)
+
+    def _by_amounts(self, level: int, room: IntArray, *, used: bool) -> IntArray:
+        """Counts of several classes are of each for itself: together they fit no more often than the least that all
+        of them ask for. ``used``: beside those that are there."""
+        if len(self._demand.classes) == 1:
+            return room
+        requests = [dict(cls.needs.node_request) for cls in self._demand.classes]
+        sums = DomainSums(self._world.table, self._tree, level, np.arange(1, len(room), dtype=np.int64))
+        found = room.copy()
+        for name in set[str](requests[0]).intersection(*requests[1:]):
+            units = min(request[name] for request in requests)
+            if units > 0:
+                free = sums.allocatable(name) - (sums.used(name) if used else 0)
+                found[1:] = np.minimum(found[1:], np.maximum(free // units, 0))
         return found
 
     def _matching(self, cls: TaskClass) -> IntArray:
@@ -154,6 +169,8 @@ class _Judge:
         whose = f" of sub-group {part}" if part else ""
         pods = f"{members} {'pod' if members == 1 else 'pods'}{whose}"
         more = f" more beside the {len(self._held)} that run" if self._held else ""
+        single = need.levels[need.required].label == NODE_NAME
+        where = "on one node" if single else f"in one domain of {full}"
         if not len(codes) and self._held:
             return f"Its {len(self._held)} running pods{whose} lie in no one domain of {level}, which is required."
         if not len(codes):
@@ -164,15 +181,12 @@ class _Judge:
         if never:
             best = int(order[0])
             return (
-                f"{pods}{more} must lie in one domain of {full}; of {len(codes)} none would "
+                f"{pods}{more} must lie {where}; of {len(codes)} none would "
                 f"hold them even if empty: {names[best]} would hold {int(ever[best])}."
             )
         listed = ", ".join(f"{names[code]} holds {int(room[code])}" for code in order[:4].tolist())
         rest = f", {len(codes) - 4} others hold no more" if len(codes) > 4 else ""
-        return (
-            f"{pods}{more} must lie in one domain of {full}; of {len(codes)} none holds them "
-            f"now: {listed}{rest}."
-        )
+        return f"{pods}{more} must lie {where}; of {len(codes)} none holds them now: {listed}{rest}."
 
     def _summary(self, code: Reason, codes: IntArray, fitting: int) -> list[Blocker]:
         """The required level, then the tighter ones that were tried before it."""

@@ -25,6 +25,7 @@ from windlass.engine.queues import SUMS, QueueEntry
 from windlass.engine.steps import Shortage, Step, next_step
 from windlass.engine.table import ALLOCATABLE, PROMISED, RELEASING, USED
 from windlass.spi.objects import TaskState
+from windlass.spi.topology import NODE_NAME
 
 
 class InvariantViolation(AssertionError):
@@ -108,7 +109,7 @@ def _far_apart(engine: Core, decision: Decision) -> list[str]:
                 held = entry.promised >= 0 or entry.state in ACTIVE
                 if row >= 0 and held and (not part or _lies_in(group, entry.task.subgroup, part)):
                     node = engine.world.table.nodes[row]
-                    carried = node.labels if node is not None else {}
+                    carried = {**node.labels, NODE_NAME: node.name} if node is not None else {}
                     places.add(tuple(carried.get(label) for label in labels))
             if len(places) > 1 or any(None in place for place in places):
                 problems.append(f"{key} {part} lies in {sorted(map(str, places))}, not in one domain")

@@ -8,13 +8,14 @@ What is not (constraints between devices, administrative access, capacity reques
 is told at its field, never ignored.
 
 A claim of a template is its pod's own. One that several pods name is carried by the oldest of them: it alone
-needs the devices, the others need its node.
+needs the devices, the others need its node. They wait until it is bound, but for those of its own gang: these
+start with it (:mod:`windlass.model.sharers`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,11 +28,14 @@ from windlass.api.errors import FieldError
 from windlass.api.views.claims import ALL, FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
+from windlass.kits.timestamps import rfc3339
 from windlass.model.claimdevices import DRIVER, DeviceName, Kind, Shelf
 from windlass.model.devices import Claims
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device
 
+MOST_CONSUMERS = 256
+"""So many pods ``status.reservedFor`` of a claim takes (``ResourceClaimReservedForMaxSize`` of Kubernetes)."""
 Requests = tuple[views.ClaimRequest, ...]
 Json = dict[str, Any]
 Value = TypeVar("Value")
@@ -136,20 +140,21 @@ class ClaimBook:
         yield from self.users.get(claim, ())
         yield from self._owners.get(claim, ())
 
-    def leave(self, pod: views.Pod) -> list[str]:
-        """The pod is gone; the pods that shared a claim with it."""
-        mates: list[str] = []
+    def leave(self, pod: views.Pod) -> None:
+        """The pod is gone."""
         for reference in pod.shape.claims:
-            mates += _without(self.users, f"{pod.namespace}/{reference.claim}", pod.key)
+            _without(self.users, f"{pod.namespace}/{reference.claim}", pod.key)
         for _, name in pod.claim_names:
             _without(self._owners, f"{pod.namespace}/{name}", pod.key)
-        return mates
 
     # ------------------------------------------------------------------ what a pod needs
 
-    def asked(self, pod: views.Pod, pods: Mapping[str, views.Pod]) -> tuple[Claims, str]:
+    def asked(
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], mates: Container[str] = ()
+    ) -> tuple[Claims, str]:
         """What the claims of a pod ask for, and the node that it must go to because a claim is there (or ""). Of a
-        pod that is bound: what they hold, whoever allocated it and however it was asked for."""
+        pod that is bound: what they hold, whoever allocated it and however it was asked for. ``mates``: with these
+        pods it starts, on one node."""
         held = self.held(pod, pods) if pod.node_name else ()
         if held:
             return _held(held), ""
@@ -158,7 +163,13 @@ class ClaimBook:
             place = f"spec.resourceClaims[{position}]"
             carrier = self._carrier(pod, reference, pods)
             if carrier is not None and carrier.key != pod.key:
-                self._share(found, place, reference, carrier)
+                if carrier.node_name or carrier.key not in mates:
+                    self._share(found, place, reference, carrier)
+                elif (users := len(self.users[f"{pod.namespace}/{reference.claim}"])) > MOST_CONSUMERS:
+                    words = (
+                        f"{users} pods name ResourceClaim {reference.claim}, which serves {MOST_CONSUMERS}"
+                    )
+                    found.problems.append(FieldError.forbidden(place, words))
                 continue
             requests = self._requests(found, place, pod, reference)
             for request in requests:
@@ -187,31 +198,51 @@ class ClaimBook:
             (resource, index) for claim, resource, index in self.allotted(pod) if claim not in shared
         )
 
-    def carried_words(self, key: str, pods: Mapping[str, views.Pod]) -> dict[str, str]:
-        """The cards of the pods that carry what a pod shares: it uses them, too."""
+    def carried_words(
+        self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
+    ) -> dict[str, str]:
+        """The cards of the pods that carry what a pod shares: it uses them, too. ``decided``: of a pod that is about to
+        be bound."""
         pod = pods.get(key)
         for reference in pod.shape.claims if pod is not None else ():
             carrier = self._carrier(pod, reference, pods) if pod is not None else None
-            if carrier is not None and DEVICES in carrier.annotations:
+            if carrier is None or carrier.key == key:
+                continue
+            if DEVICES in carrier.annotations:
                 return {DEVICES: carrier.annotations[DEVICES]}
+            if words := decided(carrier.key):
+                return words
         return {}
 
-    def mates(self, pod: views.Pod) -> Iterator[str]:
-        """The pods that share a claim with the pod."""
-        for reference in pod.shape.claims:
-            for key in self.users.get(f"{pod.namespace}/{reference.claim}", ()):
-                if key != pod.key:
-                    yield key
+    def sharers(
+        self, pod: views.Pod, pods: Mapping[str, views.Pod], among: Callable[[views.Pod], bool]
+    ) -> tuple[str, dict[str, views.Pod]]:
+        """The pods that share claims, directly or by way of others, with a pod, itself among them, and the first by
+        name of these claims. ``among``: who counts of the others."""
+        found, names, left = {pod.key: pod}, set[str](), [pod]
+        while left:
+            for reference in left.pop().shape.claims:
+                if not reference.claim or reference.claim in names:
+                    continue
+                names.add(reference.claim)
+                for key in self.users.get(f"{pod.namespace}/{reference.claim}", ()):
+                    mate = pods.get(key) if key not in found else None
+                    if mate is not None and among(mate):
+                        found[key] = mate
+                        left.append(mate)
+        return min(names, default=""), found
+
+    def carrier_of(self, claim: str, pods: Mapping[str, views.Pod]) -> views.Pod | None:
+        """Of the pods that name a claim (by key) the one that carries it: bound before waiting, old before young."""
+        users = self.users.get(claim, ())
+        living = [pods[key] for key in users if key in pods and stays(pods[key])]
+        return min(living, key=lambda one: (not one.node_name, one.created, one.key), default=None)
 
     def _carrier(
         self, pod: views.Pod, reference: ClaimReference, pods: Mapping[str, views.Pod]
     ) -> views.Pod | None:
-        """Of the pods that share a claim the one that carries it: bound before waiting, older before younger."""
-        if not reference.claim:
-            return None
-        users = self.users.get(f"{pod.namespace}/{reference.claim}", ())
-        living = [pods[key] for key in users if key in pods and not pods[key].finished]
-        return min(living, key=lambda one: (not one.node_name, one.created, one.key), default=None)
+        """:meth:`carrier_of`; ``None`` for a claim that is the pod's own."""
+        return self.carrier_of(f"{pod.namespace}/{reference.claim}", pods) if reference.claim else None
 
     def _share(self, found: _Found, place: str, reference: ClaimReference, carrier: views.Pod) -> None:
         if carrier.node_name:
@@ -406,18 +437,27 @@ class ClaimWrite:
 
 
 def writes_for(
-    book: ClaimBook, pod: views.Pod, bind: Bind, pods: Mapping[str, views.Pod]
+    book: ClaimBook,
+    pod: views.Pod,
+    bind: Bind,
+    pods: Mapping[str, views.Pod],
+    now: float,
+    together: Collection[str] = (),
 ) -> list[ClaimWrite]:
     """Allocation where there is none yet, the pod as one that may use the devices, and what keeps an allocated claim
-    from being deleted under it."""
+    from being deleted under it.
+
+    ``now``: Unix seconds. kube-scheduler cannot add a pod to an allocation without its time: it would set it, which
+    the server refuses. ``together``: pods that begin with this one; who carries a claim writes it for them, too."""
     cards = [(share.resource, share.index) for share in bind.devices]
     writes = []
     for claim, devices in book.allocation(pod, bind.node, cards, pods):
         version: dict[str, object] = {"metadata": {"resourceVersion": claim.resource_version}}
-        consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
         if not devices:
-            if pod.uid not in claim.reserved:
-                status: dict[str, object] = {"reservedFor": [*claim.consumers, consumer]}
+            carrier = book.carrier_of(claim.key, pods)
+            carried = carrier is not None and carrier.key in together
+            if pod.uid not in claim.reserved and not carried:
+                status: dict[str, object] = {"reservedFor": [*claim.consumers, _consumer(pod)]}
                 writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
             continue
         if claim.allocated:  # for a binding that failed, or by somebody who is gone
@@ -428,13 +468,24 @@ def writes_for(
         allocation = {
             "devices": devices,
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+            "allocationTimestamp": rfc3339(now),
         }
-        status = {"allocation": allocation, "reservedFor": [consumer]}
+        mates = [pods[key] for key in together if key != pod.key and key in book.users.get(claim.key, ())]
+        status = {"allocation": allocation, "reservedFor": [_consumer(one) for one in (pod, *mates)]}
         writes.append(ClaimWrite(claim.namespace, claim.name, {**version, "status": status}))
         if FINALIZER not in claim.finalizers:
             kept = {"metadata": {"uid": claim.uid, "finalizers": [*claim.finalizers, FINALIZER]}}
             writes.append(ClaimWrite(claim.namespace, claim.name, kept, ""))
     return writes
+
+
+def stays(pod: views.Pod) -> bool:
+    """Whether a pod uses its claims, or will."""
+    return not pod.finished and bool(pod.node_name or not pod.deleted)
+
+
+def _consumer(pod: views.Pod) -> Json:
+    return {"resource": "pods", "name": pod.name, "uid": pod.uid}
 
 
 def _held(cards: Sequence[tuple[str, int]]) -> Claims:
@@ -453,13 +504,12 @@ def _charged(resource: str) -> str:
     return GPU if resource in ("", GPU) or resource.startswith(DRIVER) else resource
 
 
-def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> Iterable[str]:
-    """Take a pod out; those that are left. Nothing is kept of a claim that nobody uses any more."""
+def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> None:
+    """Take a pod out. Nothing is kept of a claim that nobody uses any more."""
     users = book.get(claim, {})
     users.pop(pod, None)
     if not users:
         book.pop(claim, None)
-    return users
 
 
 def _put(into: dict[str, Value], key: str, value: Value) -> bool:

@@ -128,12 +128,18 @@ class ClusterModel(Translation):
     def binding_words(self, bind: Bind, now: float) -> dict[str, str]:
         """The annotations that go with a pod's binding: which cards it gets, and from which NUMA zones."""
         if not bind.devices:
-            return {**self.claims.carried_words(bind.task, self.pods), **numa.words(bind.zones)}
+            carried = self.claims.carried_words(bind.task, self.pods, self._decided_words)
+            return {**carried, **numa.words(bind.zones)}
         group = self._sent_groups.get(bind.group)
         dialect = group.dialect if group is not None else Dialect.VOLCANO
         pod = self.pods.get(bind.task)
         words = handout.words_of(bind, pod, self.nodes.get(bind.node), dialect, now)
         return words | self.reserved.words(bind, pod)
+
+    def _decided_words(self, pod: str) -> dict[str, str]:
+        """The cards that were decided for a pod whose binding is on its way."""
+        assumed = self.assumed.get(pod)
+        return handout.own_words(assumed.shares) if assumed is not None else {}
 
     def reserve_cards(self, *, cdi: bool) -> None:
         """From now on cards that device plug-ins hand out are shared only while they are held for it."""
@@ -191,12 +197,31 @@ class ClusterModel(Translation):
         """How the engine's keys are called in texts."""
         return Readable(self.both_apis(), self.queues)
 
-    def claim_writes(self, bind: Bind) -> list[ClaimWrite]:
-        """What has to be written about the claims of a pod before it is bound."""
+    def claim_writes(self, bind: Bind, now: float, together: Collection[str] = ()) -> list[ClaimWrite]:
+        """What has to be written about the claims of a pod before it is bound. ``now``: Unix seconds.
+
+        ``together``: the pods that begin with it, for which the claims that it shares with them are written, too."""
         pod = self.pods.get(bind.task)
         if pod is None or not pod.shape.claims:
             return []
-        return writes_for(self.claims, pod, bind, self.pods)
+        return writes_for(self.claims, pod, bind, self.pods, now, together)
+
+    def sharers(self, binds: Iterable[Bind]) -> dict[str, None]:
+        """The pods among those of a gang's binds that share with others among them a claim that none has yet."""
+        users: dict[str, list[str]] = {}
+        for bind in binds:
+            pod = self.pods.get(bind.task)
+            for reference in pod.shape.claims if pod is not None else ():
+                if reference.claim:
+                    users.setdefault(f"{bind.task.partition('/')[0]}/{reference.claim}", []).append(bind.task)
+        shared = [
+            tasks
+            for claim, tasks in users.items()
+            if len(tasks) > 1
+            and (carrier := self.claims.carrier_of(claim, self.pods)) is not None
+            and carrier.key in tasks
+        ]
+        return dict.fromkeys(task for tasks in shared for task in tasks)
 
 
 def _is_of(change: deltas.Delta, tasks: Collection[str]) -> bool:

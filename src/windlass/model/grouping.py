@@ -15,8 +15,10 @@ from windlass.model import (
     members,
     nearness,
     queues,
+    sharers,
     subgroups,
 )
+from windlass.model.claims import stays
 from windlass.model.observed import IMPLIED, Observed
 from windlass.spi.objects import Dialect, Group
 
@@ -88,8 +90,45 @@ class Grouping(Observed):
     def _group(self, key: str) -> Group | None:
         """The group of an object, of any API; ``None`` without one, and where it is another scheduler's."""
         group = self._far_group(key) if not self._elsewhere(key) else None
-        near = self._near(key) if group is not None else None
-        return group if group is None or near is None else nearness.applied(group, near, self.pods_of(key))
+        if group is None:
+            return None
+        if (near := self._near(key)) is not None:
+            group = nearness.applied(group, near, self.pods_of(key))
+        return self._with_sharers(group) if key in self._near_groups and not group.subgroups else group
+
+    def _with_sharers(self, group: Group) -> Group:
+        pods = [pod for pod in self.pods_of(group.key) if stays(pod)]
+        found: dict[str, list[views.Pod]] = {}
+        seen: set[str] = set()
+        for pod in pods:
+            if pod.key not in seen and sharers.shares(pod):
+                claim, mates = self._sharing(pod, group.key)
+                seen.update(mates)
+                if claim:
+                    found[claim] = list(mates.values())
+        return sharers.applied(group, found, len(pods), self.assumed)
+
+    def _sharing(self, pod: views.Pod, key: str) -> tuple[str, dict[str, views.Pod]]:
+        """The pods of a gang that share claims with one of them, itself among them, and by which claim they are
+        known; ``""`` and none where there are no others, or the gang is divided otherwise."""
+        if groups.is_implicit(key) or not (sharers.shares(pod) and stays(pod)) or self._divided(pod, key):
+            return "", {}
+        claim, mates = self.claims.sharers(
+            pod,
+            self.pods,
+            lambda other: (
+                other.scheduler_name == pod.scheduler_name and stays(other) and groups.group_key(other) == key
+            ),
+        )
+        return (claim, mates) if len(mates) > 1 else ("", {})
+
+    def _divided(self, pod: views.Pod, key: str) -> bool:
+        """Whether a group has sub-groups, by its object or by what the pod says."""
+        if groups.kind_prefix(key) == groups.KAI:
+            kai = self.kai_groups.get(groups.shown_key(key))
+            return kai is not None and bool(kai.subgroups)
+        view = self.groups.get(key)
+        return (view is not None and bool(view.subgroup_policies)) or bool(nearness.segment_of(pod))
 
     def _near(self, key: str) -> nearness.Near | None:
         """How near to one another the group's pods are to be; ``None`` if nobody says anything."""

@@ -109,7 +109,7 @@ class Observed:
         if pod.shape.claims:
             self._claim_pods[pod.key] = None
             self.claims.use(pod)
-            self._dirty_pods.update(dict.fromkeys(self.claims.mates(pod)))
+            self._dirty_pods.update(self._sharers(pod))
             if old is None or old.node_name != pod.node_name or old.finished != pod.finished:
                 self._dirty_nodes.update(dict.fromkeys(self.claims.nodes_of(pod)))
         known = pod.key in self._card_words
@@ -124,7 +124,8 @@ class Observed:
         pod = self.pods.pop(key, None)
         if pod is not None:
             if self._claim_pods.pop(key, key) is None:
-                self._dirty_pods.update(dict.fromkeys(self.claims.leave(pod)))
+                self._dirty_pods.update(self._sharers(pod))
+                self.claims.leave(pod)
                 self._dirty_nodes.update(dict.fromkeys(self.claims.nodes_of(pod)))
             self._dirty_pods[key] = None
             self.fence.forget(key)
@@ -136,6 +137,10 @@ class Observed:
                     self._users.pop(f"{pod.namespace}/{name}", None)
             if self._card_words.pop(key, None) is not None or pod.namespace in _RESERVING:
                 self._dirty_pods.update(dict.fromkeys(self.reserved.note(pod, None)))
+
+    def _sharers(self, pod: views.Pod) -> dict[str, None]:
+        """The pods that share claims with a pod, and the pod."""
+        return dict.fromkeys(self.claims.sharers(pod, self.pods, lambda other: True)[1])
 
     def upsert_node(self, node: views.Node) -> None:
         known = self.nodes.get(node.name)
@@ -259,6 +264,7 @@ class Observed:
             self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(group.key)))
         self.groups[group.key] = group
         self._dirty_groups[group.key] = None
+        self._touch_sharers(group.key)
 
     def remove_group(self, key: str) -> None:
         if self.groups.pop(key, None) is not None:
@@ -286,6 +292,14 @@ class Observed:
             self._dirty_pods.update(dict.fromkeys(self.fence.pods_of(key)))
         self.kai_groups[group.key] = group
         self._dirty_groups[key] = None
+        self._touch_sharers(key)
+
+    def _touch_sharers(self, group: str) -> None:
+        """Whether pods of a gang that share claims can start together depends on its sub-groups."""
+        if group in self._near_groups:
+            self._dirty_pods.update(
+                (key, None) for key in self._members.get(group, ()) if key in self._claim_pods
+            )
 
     def remove_kai_group(self, key: str) -> None:
         group = self.kai_groups.pop(key, None)

@@ -28,6 +28,7 @@ from windlass.model import (
     queues,
     reservedcards,
     roles,
+    sharers,
     subgroups,
     tasks,
 )
@@ -405,7 +406,7 @@ class Translation(Grouping):
             self._members.setdefault(key, {})[pod.key] = None
             self._note_whose(key)
         self._changed[key] = None
-        if nearness.speaks(pod.annotations):
+        if nearness.speaks(pod.annotations) or sharers.shares(pod):
             self._near_groups[key] = None
         self._note_members(key)
         self._note_end(pod)
@@ -437,7 +438,7 @@ class Translation(Grouping):
             self.classes,
             now=self._now,
             dialect=dialect,
-            subgroup=subgroups.part_of(policies, pod.labels) if policies else nearness.segment_of(pod),
+            subgroup=subgroups.part_of(policies, pod.labels) if policies else self._part_of(pod, key),
             node=self.nodes.get(pod.node_name),
             budgets=self._budgets.of(pod),
         )
@@ -445,6 +446,16 @@ class Translation(Grouping):
         if assumed is not None and waiting and assumed.uid == pod.uid:
             return as_assumed(task, assumed, self._sent_tasks.get(pod.key))
         return task
+
+    def _part_of(self, pod: views.Pod, group: str) -> str:
+        """The part of a gang without sub-groups of its own that a pod is in; ``""`` for none."""
+        claim, _ = self._sharing(pod, group) if pod.shape.claims else ("", {})
+        return sharers.part_of(claim) if claim else nearness.segment_of(pod)
+
+    def _starting_with(self, pod: views.Pod, group: str) -> Collection[str]:
+        """The pods that a pod starts with, on one node, because they share claims."""
+        mates = self._sharing(pod, group)[1] if group else {}
+        return mates if pod.key in self.assumed or not sharers.begun(mates.values(), self.assumed) else ()
 
     def _extras(self, pod: views.Pod, group: str, dialect: Dialect) -> Extras | None:
         """What a pod needs beside what its spec says. ``dialect``: that of its queue."""
@@ -478,7 +489,9 @@ class Translation(Grouping):
         kai = dialect is Dialect.KAI
         carries, avoids = neighbours.of_pod(pod, self._exclusive)
         named = pod.containers if any(name in devices.CONTAINER_WORDS for name, _ in words) else ()
-        asked, pinned = self.claims.asked(pod, self.pods) if pod.shape.claims else (devices.NO_CLAIMS, "")
+        asked, pinned = devices.NO_CLAIMS, ""
+        if pod.shape.claims:
+            asked, pinned = self.claims.asked(pod, self.pods, self._starting_with(pod, group))
         if not (words or kai or carries or avoids or pod.shape.claims):
             return None
         return devices.Context(words, kai, mates, asked, named, pinned, carries=carries, avoids=avoids)

@@ -61,6 +61,8 @@ class Reserver:
         self._model = model
         self._ledger = ledger
         self._notes = notes
+        self._claimed: dict[str, str] = {}
+        """Pod → its uid, where what is written about its claims for devices goes before its whole batch."""
 
     # ------------------------------------------------------------------ before binds
 
@@ -81,6 +83,7 @@ class Reserver:
             if storage:
                 waiting.append(bind)
                 writes += [_storage(each.namespace, each.name, each.body) for each in storage]
+        writes += self._shared_claims(binds, now)
         conditions: list[Callable[[], str | None]] = []
         if waiting and self._await_volumes:
             conditions.append(VolumesAwaited(self._model, waiting))
@@ -120,9 +123,21 @@ class Reserver:
             return resources.KAI_POD_GROUPS, kai, sent.min_member if sent is not None else 0
         return None
 
+    def _shared_claims(self, binds: Sequence[Bind], now: float) -> list[Write]:
+        """What is written about the claims of pods that share one which is not allocated yet: once, for all of them,
+        before any of them is bound."""
+        together = self._model.sharers(binds)
+        for bind in binds:
+            self._claimed.pop(bind.task, None)
+        mine = [bind for bind in binds if bind.task in together]
+        self._claimed.update((bind.task, bind.uid) for bind in mine)
+        return [_claim(write) for bind in mine for write in self._model.claim_writes(bind, now, together)]
+
     def claim_writes(self, bind: Bind) -> Sequence[Write]:
         """What is written about a pod's claims for devices just before it is bound."""
-        return [_claim(write) for write in self._model.claim_writes(bind)]
+        if self._claimed.pop(bind.task, "") == bind.uid:
+            return []
+        return [_claim(write) for write in self._model.claim_writes(bind, self._clock.now())]
 
     # ------------------------------------------------------------------ taking over
 

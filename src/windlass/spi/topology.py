@@ -13,12 +13,14 @@ HYPERNODE = "hypernode.windlass.dev/"
 """What labels begin with that nodes carry inside the engine alone: ``tier-N``, the HyperNode of tier N that the
 node is in; and ``path``, all of them, from near to far, as ``1=leaf,2=spine``."""
 HYPERNODE_PATH = HYPERNODE + "path"
+NODE_NAME = "metadata.name"
+"""In place of a level's label: every node is a domain of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of a topology. ``label``: of nodes; empty: all nodes are one domain. ``name``: what people
-    call the level."""
+    """One level of a topology. ``label``: of nodes; empty: all nodes are one domain; :data:`NODE_NAME`: each is one.
+    ``name``: what people call the level."""
 
     label: str
     name: str = ""

@@ -1,0 +1,246 @@
+"""Pods of one gang that share ResourceClaims: they start together, on one node, with the devices counted once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claimobjects import NVIDIA, claim, claimer, exactly, gpu_node
+from kubeobjects import group, queue
+from msgspec.structs import replace
+
+from windlass.api import views
+from windlass.engine.config import EngineConfig
+from windlass.engine.decision import Bind
+from windlass.engine.engine import Engine
+from windlass.engine.invariants import check, check_decision
+from windlass.model.claims import ClaimWrite
+from windlass.model.cluster import ClusterModel
+from windlass.plugins.defaults import default_plugins
+
+NOW = 1_767_268_800.0
+
+
+class World:
+    """A model and the engine that it tells."""
+
+    def __init__(self) -> None:
+        self.model = ClusterModel(["windlass"])
+        self.model.upsert_claim(views.decode_device_class(views.encode(NVIDIA)))
+        self.model.upsert_queue(views.decode_queue(views.encode(queue("q"))))
+        self.engine = Engine(EngineConfig(), default_plugins())
+        self.now = NOW
+        self.words: dict[str, dict[str, str]] = {}
+
+    def nodes(self, **gpus: int) -> None:
+        for name, count in gpus.items():
+            self.node(gpu_node(name, count))
+
+    def node(self, obj: dict[str, Any]) -> None:
+        self.model.upsert_node(views.decode_node(views.encode(obj)))
+
+    def claim(self, name: str, count: int = 1) -> None:
+        self.model.upsert_claim(views.decode_device_claim(views.encode(claim(name, exactly(count=count)))))
+
+    def gang(self, name: str, minimum: int, **spec: Any) -> None:
+        self.model.upsert_group(views.decode_pod_group(views.encode(group(name, minimum, queue="q", **spec))))
+
+    def pods(
+        self, gang: str, *numbers: int, claims: tuple[str, ...] = ("c",), cpu: str = "1", **fields: Any
+    ) -> None:
+        for number in numbers:
+            obj = claimer(f"{gang}-{number}", claim="c", group=gang, **fields)
+            obj["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+            obj["spec"]["resourceClaims"] = [{"name": one, "resourceClaimName": one} for one in claims]
+            self.model.upsert_pod(views.decode_pod(views.encode(obj)))
+
+    def bound(self, name: str, where: str) -> None:
+        """The server shows a pod as it was decided."""
+        key = f"default/{name}"
+        pod = self.model.pods[key]
+        words = self.words[key]
+        self.model.forget(key, pod.uid)
+        self.model.upsert_pod(replace(pod, node_name=where, annotations={**pod.annotations, **words}))
+
+    def cycle(self) -> dict[str, Bind]:
+        self.now += 1
+        self.engine.apply(self.model.take(self.now))
+        decision = self.engine.cycle(self.now)
+        for bind in decision.binds:
+            self.model.assume_bind(bind)
+        self.words |= {bind.task: self.model.binding_words(bind, self.now) for bind in decision.binds}
+        check(self.engine)
+        check_decision(self.engine, decision)
+        return {bind.task.partition("/")[2]: bind for bind in decision.binds}
+
+    def told(self, gang: str) -> str:
+        key = f"default/{gang}"
+        found = self.model.explanation(key) or self.engine.explain(key, self.now)
+        assert found is not None
+        return str(found.message)
+
+    def writes(self, binds: dict[str, Bind]) -> list[ClaimWrite]:
+        together = self.model.sharers(binds.values())
+        return [write for bind in binds.values() for write in self.model.claim_writes(bind, NOW, together)]
+
+
+def test_a_gang_that_shares_a_claim_starts_on_one_node_with_the_devices_counted_once() -> None:
+    world = World()
+    world.nodes(a=4, b=4)
+    world.claim("c", 3)
+    world.gang("g", 3)
+    world.pods("g", 0, 1, 2)
+    binds = world.cycle()
+    assert sorted(binds) == ["g-0", "g-1", "g-2"]
+    assert len({bind.node for bind in binds.values()}) == 1
+    assert [len(binds[name].devices) for name in sorted(binds)] == [3, 0, 0]
+    words = world.model.binding_words(binds["g-0"], NOW)
+    assert world.model.binding_words(binds["g-1"], NOW) == {
+        "windlass.dev/devices": words["windlass.dev/devices"]
+    }
+
+
+def test_the_allocation_is_written_once_for_all_that_start() -> None:
+    world = World()
+    world.nodes(a=4)
+    world.claim("c")
+    world.gang("g", 3)
+    world.pods("g", 0, 1, 2)
+    status, kept = world.writes(world.cycle())
+    written: Any = status.body["status"]
+    assert [one["name"] for one in written["reservedFor"]] == ["g-0", "g-1", "g-2"]
+    assert len(written["allocation"]["devices"]["results"]) == 1
+    assert kept.subresource == ""
+
+
+def test_the_node_is_one_that_has_room_for_all() -> None:
+    """The fullest node has room for who carries the claim, and not for the others."""
+    world = World()
+    small, large = gpu_node("small", 1), gpu_node("large", 8)
+    small["status"]["allocatable"]["cpu"] = "5"
+    large["status"]["allocatable"]["cpu"] = "16"
+    world.node(small)
+    world.node(large)
+    world.claim("c")
+    world.gang("g", 3)
+    world.pods("g", 0, 1, 2, cpu="4")
+    binds = world.cycle()
+    assert {name: bind.node for name, bind in binds.items()} == dict.fromkeys(("g-0", "g-1", "g-2"), "large")
+
+
+def test_none_starts_where_no_node_has_room_for_all() -> None:
+    world = World()
+    for name in ("a", "b"):
+        obj = gpu_node(name, 8)
+        obj["status"]["allocatable"]["cpu"] = "8"
+        world.node(obj)
+    world.claim("c")
+    world.gang("g", 3)
+    world.pods("g", 0, 1, 2, cpu="4")
+    assert world.cycle() == {}
+    assert world.told("g") == (
+        "3 pods of sub-group ResourceClaim c must lie on one node; of 2 none would hold them even if empty: "
+        "a would hold 2."
+    )
+
+
+def test_who_comes_later_goes_where_the_claim_is() -> None:
+    world = World()
+    world.nodes(a=4, b=4)
+    world.claim("c")
+    world.gang("g", 2)
+    world.pods("g", 0, 1)
+    node = world.cycle()["g-0"].node
+    world.pods("g", 2)
+    assert world.cycle() == {}  # the claim is being allocated: reservedFor is written for who begins with it
+    assert "pod default/g-0 carries it" in world.told("g")
+    world.bound("g-0", node)
+    world.bound("g-1", node)
+    late = world.cycle()
+    assert {name: bind.node for name, bind in late.items()} == {"g-2": node}
+    assert late["g-2"].devices == ()
+
+
+def test_pods_that_share_claims_by_way_of_others_are_together() -> None:
+    world = World()
+    world.nodes(a=8, b=8)
+    world.claim("c", 2)
+    world.claim("d", 3)
+    world.gang("g", 5)
+    world.pods("g", 0)
+    world.pods("g", 1, claims=("c", "d"))
+    world.pods("g", 2, claims=("d",))
+    world.pods("g", 3, 4, claims=("e",))
+    world.claim("e", 8)
+    binds = world.cycle()
+    assert len(binds) == 5
+    assert len({binds[name].node for name in ("g-0", "g-1", "g-2")}) == 1
+    assert binds["g-3"].node == binds["g-4"].node != binds["g-0"].node
+    assert [len(binds[f"g-{at}"].devices) for at in range(5)] == [2, 3, 0, 8, 0]
+    written = {write.name: write for write in world.writes(binds) if write.subresource}
+    users = {name: [one["name"] for one in _status(write)["reservedFor"]] for name, write in written.items()}
+    assert users == {"c": ["g-0", "g-1"], "d": ["g-1", "g-2"], "e": ["g-3", "g-4"]}
+
+
+def test_an_elastic_gang_starts_without_those_that_share_what_no_node_has() -> None:
+    world = World()
+    world.nodes(a=4)
+    world.claim("c", 4)
+    world.claim("d", 4)
+    world.gang("g", 2)
+    world.pods("g", 0, 1)
+    world.pods("g", 2, 3, claims=("d",))
+    assert sorted(world.cycle()) == ["g-0", "g-1"]
+
+
+def test_pods_of_another_gang_wait_for_who_carries_the_claim() -> None:
+    world = World()
+    world.nodes(a=4)
+    world.claim("c")
+    world.gang("g", 2)
+    world.gang("h", 2)
+    world.pods("g", 0, 1)
+    world.pods("h", 0, 1)
+    assert sorted(world.cycle()) == ["g-0", "g-1"]
+    world.bound("g-0", "a")
+    world.bound("g-1", "a")
+    assert sorted(world.cycle()) == ["h-0", "h-1"]
+
+
+def test_in_a_gang_with_sub_groups_pods_wait_for_who_carries_the_claim() -> None:
+    world = World()
+    world.nodes(a=4)
+    world.claim("c")
+    world.pods("g", 0, 1)
+    world.gang("g", 2)
+    world.model.take(NOW)
+    policy = {"name": "p", "subGroupSize": 1, "matchLabelKeys": ["part"]}
+    world.gang("g", 2, subGroupPolicy=[policy])
+    assert world.cycle() == {}
+    assert "pod default/g-0 carries it and waits" in world.told("g")
+
+
+def test_more_pods_than_a_claim_serves_are_told_so() -> None:
+    world = World()
+    world.nodes(a=4)
+    world.claim("c")
+    world.gang("g", 257)
+    world.pods("g", *range(257), cpu="10m")
+    assert world.cycle() == {}
+    assert "257 pods name ResourceClaim c, which serves 256" in world.told("g")
+
+
+def test_a_pod_that_left_its_gang_keeps_nobody_waiting() -> None:
+    """A pod that is deleted before it is bound carries nothing any more."""
+    world = World()
+    world.nodes(a=4)
+    world.claim("c")
+    world.gang("g", 2)
+    world.pods("g", 0, metadata={"deletionTimestamp": "2026-01-01T12:00:00Z"})
+    world.pods("g", 1, 2)
+    binds = world.cycle()
+    assert sorted(binds) == ["g-1", "g-2"]
+    assert len(binds["g-1"].devices) == 1
+
+
+def _status(write: ClaimWrite) -> Any:
+    return write.body["status"]

@@ -1,0 +1,64 @@
+"""Gangs whose pods share a ResourceClaim: what is written about it, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from claimobjects import NVIDIA, claim, claimer, exactly, gpu_node
+from kubeobjects import group, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api.errors import conflict
+from windlass.api.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
+from windlass.kits.clock import FakeClock
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"))
+    made.put(DEVICE_CLASSES, {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", **NVIDIA})
+    found = claim("c", exactly())
+    made.put(RESOURCE_CLAIMS, {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **found})
+    return made
+
+
+def status(api: SchedulerApi) -> dict[str, Any]:
+    found = api.object(RESOURCE_CLAIMS, "default/c") or {}
+    return found.get("status") or {}
+
+
+def consumers(api: SchedulerApi) -> list[str]:
+    return sorted(one["name"] for one in status(api).get("reservedFor") or ())
+
+
+async def test_the_claim_is_written_once_for_the_whole_gang(api: SchedulerApi) -> None:
+    api.add(gpu_node("n"), group("g", 3), *[claimer(f"g-{i}", claim="c", group="g") for i in range(3)])
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == ["g-0", "g-1", "g-2"]
+    assert consumers(api) == ["g-0", "g-1", "g-2"]
+    assert len(status(api)["allocation"]["devices"]["results"]) == 1
+    assert len(api.writes("resourceclaims")) == 2  # its status, and what protects it
+
+
+async def test_nothing_is_bound_where_the_claim_cannot_be_written(api: SchedulerApi) -> None:
+    refused: list[str] = []
+
+    def refuse(verb: str, resource: Any, obj: Any) -> Exception | None:
+        if resource is not RESOURCE_CLAIMS:
+            return None
+        refused.append(verb)
+        return conflict(RESOURCE_CLAIMS, "c")
+
+    api.reject = refuse
+    api.add(gpu_node("n"), group("g", 3), *[claimer(f"g-{i}", claim="c", group="g") for i in range(3)])
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert refused
+        assert api.bound() == []
+        api.reject = lambda *_: None
+        await running.settle(30.0)
+        assert api.bound() == ["g-0", "g-1", "g-2"]
+    assert consumers(api) == ["g-0", "g-1", "g-2"]
