@@ -149,12 +149,46 @@ def test_conservative_keeps_room_for_the_second_too() -> None:
 
 
 def test_a_reservation_that_came_due_too_early_is_made_anew(scene: Cluster) -> None:
-    """The five run on: their estimate is doubled, and the head is expected a hundred seconds later."""
+    """The five run on, longer than an end may take: their estimate is doubled, and the head is expected a hundred
+    seconds after it was."""
     run(scene, 100.0)
-    submit(scene, "short", 3, 90)
+    run(scene, 30.0)
+    submit(scene, "short", 3, 65)
     run(scene)
     assert scene.placed("short") == 3
-    assert scene.explain("head").estimate_seconds == 100.0
+    assert scene.explain("head").estimate_seconds == 70.0
+
+
+@pytest.mark.parametrize("late", [0.001, 3.0, 29.0])
+def test_an_end_that_comes_a_moment_late_costs_nobody_his_room(scene: Cluster, late: float) -> None:
+    """Somebody who would end before the five have run on for as long again does not pass meanwhile."""
+    run(scene, 100.0)
+    submit(scene, "long", 3, 60)
+    run(scene, late)
+    assert scene.placed("long") == 0
+    scene.finish("first")
+    run(scene)
+    assert scene.placed("head") == 6
+    assert scene.placed("long") == 0
+
+
+def test_who_ends_within_the_grace_may_pass(scene: Cluster) -> None:
+    run(scene, 100.0)
+    assert scene.explain("head").estimate_seconds == 30.0
+    submit(scene, "short", 3, 20)
+    run(scene)
+    assert scene.placed("short") == 3
+
+
+def test_a_short_estimate_has_no_grace() -> None:
+    """As much again is less than that."""
+    c = cluster()
+    submit(c, "first", 5, 20)
+    run(c)
+    submit(c, "head", 6, 500)
+    run(c)
+    run(c, 20.0)
+    assert c.explain("head").estimate_seconds == 20.0
 
 
 def test_the_engine_asks_to_be_woken_when_a_reservation_is_due(scene: Cluster) -> None:

@@ -18,5 +18,14 @@ def test_nobody_starts_later_than_was_promised_to_him(backfill: str, seed: int, 
     assert not told.late(), (told.promised, told.started)
 
 
+@pytest.mark.parametrize("backfill", ["easy", "conservative"])
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 1 << 32), queues=st.integers(1, 3))
+def test_nobody_starts_much_later_where_all_end_a_second_late(backfill: str, seed: int, queues: int) -> None:
+    """At most by as many seconds as jobs have ended one after the other; they run for minutes."""
+    told = played(Random(seed), backfill, queues, late=1.0)
+    assert not told.late(float(len(told.started))), (told.promised, told.started)
+
+
 def test_some_are_promised_a_start() -> None:
     assert sum(len(played(Random(seed), "conservative", 1).promised) for seed in range(5)) >= 10

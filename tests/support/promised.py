@@ -6,7 +6,7 @@ placed in an empty cluster. Moments are whole seconds, so that ends, arrivals an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from cluster_dsl import NAMESPACE, Cluster
@@ -39,11 +39,11 @@ class Told:
     promised: dict[str, float] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
 
-    def late(self) -> dict[str, tuple[float, float]]:
-        """Job → the promise, and the start."""
+    def late(self, more: float = 0.0) -> dict[str, tuple[float, float]]:
+        """Job → the promise, and the start, of those that started ``more`` than so many seconds after it."""
         never = float("inf")
         found = {name: (moment, self.started.get(name, never)) for name, moment in self.promised.items()}
-        return {name: pair for name, pair in found.items() if pair[1] > pair[0]}
+        return {name: pair for name, pair in found.items() if pair[1] > pair[0] + more}
 
 
 def jobs_of(rng: Random, racks: int, nodes: int, gpus: int, queues: int, most: int) -> list[Job]:
@@ -64,19 +64,23 @@ def jobs_of(rng: Random, racks: int, nodes: int, gpus: int, queues: int, most: i
     return sorted(found, key=lambda job: (job.arrives, job.name))
 
 
-def played(rng: Random, backfill: str, queues: int, most: int = 14) -> Told:
-    """One drawn cluster until all its jobs have ended."""
+def played(rng: Random, backfill: str, queues: int, most: int = 14, late: float = 0.0) -> Told:
+    """One drawn cluster until all its jobs have ended, each so much later than was said: then they run for minutes."""
     racks, nodes, gpus = rng.randint(1, 3), rng.randint(1, 2), rng.choice((2, 4, 8))
     world = Cluster(EngineConfig(backfill=backfill))
     for rack in range(racks):
         world.nodes(*(f"r{rack}n{at} gpu={gpus} cpu=64 rack=r{rack}" for at in range(nodes)))
     world.queues(*(f"q{at} deserved.gpu={rng.randint(0, gpus)}" for at in range(queues)))
-    return _Life(world, jobs_of(rng, racks, nodes, gpus, queues, most)).play()
+    jobs = jobs_of(rng, racks, nodes, gpus, queues, most)
+    if late:
+        jobs = [replace(job, arrives=60 * job.arrives, seconds=60 * job.seconds) for job in jobs]
+    return _Life(world, jobs, late).play()
 
 
 class _Life:
-    def __init__(self, world: Cluster, jobs: list[Job]) -> None:
+    def __init__(self, world: Cluster, jobs: list[Job], late: float) -> None:
         self.world = world
+        self.late = late
         self.told = Told()
         self.coming = jobs
         self.ends: dict[str, float] = {}
@@ -122,4 +126,4 @@ class _Life:
 
     def _started(self, name: str, moment: float) -> None:
         self.told.started[name] = moment
-        self.ends[name] = moment + self.jobs[name].seconds
+        self.ends[name] = moment + self.jobs[name].seconds + self.late

@@ -3,9 +3,11 @@
 Whoever changes where tasks of a group are, their states, or what is known of how long they run, says so with
 :meth:`Ends.stir`; only that, and what should have ended by now, is looked at again.
 
-A group that has outlived its estimate is taken to run on for as long as it was estimated, again and
-again doubled (as predicted run times are corrected in backfilling schedulers: Tsafrir, Etsion, Feitelson,
-"Backfilling Using System-Generated Predictions", IEEE TPDS 18(6), 2007).
+A group that has outlived what its owner said is expected to end within :data:`GRACE_SECONDS` at first: work takes a
+moment to begin and to end, and its end is heard of somewhat later. After that, or where its run time was learned, it is
+taken to run on for as long as it was estimated, again and again doubled (as predicted run times are corrected in
+backfilling schedulers: Tsafrir, Etsion, Feitelson, "Backfilling Using System-Generated Predictions", IEEE TPDS 18(6),
+2007).
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from bisect import bisect_left, insort
 
 from windlass.engine.groups import OCCUPYING, STUCK, TERMINATING, GroupEntry, TaskEntry, alike
 
+GRACE_SECONDS = 30.0
+"""As much as Kubernetes gives pods to end (``terminationGracePeriodSeconds``), and Slurm jobs (``KillWait``)."""
 End = tuple[float, str, list[TaskEntry]]
 """Moment, group, and its tasks that end then. No two have moment and group in common."""
 
@@ -35,6 +39,8 @@ def end_of(entry: TaskEntry, now: float) -> float | None:
     if group is None or not estimate or estimate <= 0 or (group.learned and not alike(group.runs)):
         return hard
     end = started + estimate
+    if end <= now < end + GRACE_SECONDS < end + estimate and not group.learned:
+        end += GRACE_SECONDS
     while end <= now:
         estimate *= 2
         end = started + estimate
