@@ -2,107 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
 import pytest
 from msgspec.structs import replace as altered
+from votingfakes import GPU, TOTAL, FakeGang, FakeTask, gang_of, names, pod, queue, refused
 
 from windlass.api.reasons import Reason
 from windlass.plugins.volcano import capacity, drf, gang, overcommit, priority, proportion, sla, tdm
 from windlass.plugins.volcano.arguments import boolean, duration, number
-from windlass.plugins.volcano.bundles import Bundles
 from windlass.plugins.volcano.cdp import Cooldown
 from windlass.plugins.volcano.conformance import Conformance
 from windlass.plugins.volcano.tiers import Tier, VolcanoTiers
 from windlass.plugins.volcano.turns import Allotting
-from windlass.spi.objects import Dialect, Group, Needs, Node, Queue, QueueState, Task, TaskState
+from windlass.spi.objects import Dialect, Group, Needs, Node, QueueState, Task, TaskState
 from windlass.spi.plugins import Refusal, StepView
 from windlass.spi.tiers import Admission, Purpose, Vote
-from windlass.spi.victims import Claim, Denied, Scope, Terms, VictimUnit
-
-GPU = "nvidia.com/gpu"
-TOTAL = {"cpu": 100, GPU: 10, "pods": 100}
-
-
-@dataclass(eq=False)
-class FakeQueue:
-    """As much of a queue as votes read."""
-
-    spec: Queue
-    parent: FakeQueue | None = None
-    committed: Mapping[str, int] = field(default_factory=dict)
-    fair_share: Mapping[str, int] = field(default_factory=dict)
-    real_capability: Mapping[str, int] = field(default_factory=dict)
-    cluster: Mapping[str, int] = field(default_factory=lambda: TOTAL)
-
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def path(self) -> list[FakeQueue]:
-        return [self, *(self.parent.path if self.parent else ())]
-
-
-@dataclass(eq=False)
-class FakeGang:
-    spec: Group
-    queue: FakeQueue
-    held_members: int = 0
-    promised_members: int = 0
-    members: int = 0
-    size: int = 0
-    running: int = 0
-    finished: int = 0
-    holding: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def path(self) -> Sequence[Any]:
-        return self.queue.path
-
-    def ready(self) -> bool:
-        return self.held_members >= self.spec.min_member
-
-
-@dataclass(eq=False)
-class FakeTask:
-    task: Task
-    gang: FakeGang
-    request: Mapping[str, int]
-    running_seconds: float | None = None
-    node: Node | None = None
-
-
-def queue(name: str = "q", parent: FakeQueue | None = None, **rest: Any) -> FakeQueue:
-    views = {key: rest.pop(key) for key in ("committed", "fair_share", "real_capability") if key in rest}
-    return FakeQueue(Queue(name, **rest), parent, **views)
-
-
-def gang_of(name: str = "g", of: FakeQueue | None = None, **rest: Any) -> FakeGang:
-    numbers = {
-        key: rest.pop(key)
-        for key in ("held_members", "promised_members", "members", "size", "running", "finished", "holding")
-        if key in rest
-    }
-    return FakeGang(Group(name, **rest), of or queue(), **numbers)
-
-
-def pod(name: str, of: FakeGang, request: Mapping[str, int] | None = None, **rest: Any) -> FakeTask:
-    running = rest.pop("running_seconds", None)
-    needs = Needs(request=tuple(sorted((request or {GPU: 1}).items())))
-    return FakeTask(Task(name, name, of.spec.key, needs, **rest), of, request or {GPU: 1}, running)
-
-
-def names(found: Sequence[Any] | None) -> list[str] | None:
-    return None if found is None else [task.task.key for task in found]
-
-
-def refused(answer: object) -> bool:
-    return isinstance(answer, Refusal)
-
 
 # ---------------------------------------------------------------------- arguments
 
@@ -718,104 +636,3 @@ def test_a_step_of_an_overused_queue_is_refused_in_its_turn() -> None:
     assert answer.code is Reason.WAITING_FOR_SHARE
     kai = queue("kai/x", committed={GPU: 5}, fair_share={GPU: 5}, dialect=Dialect.KAI)
     assert Allotting(tiers).admits(step, kai.path, None) is None  # type: ignore[arg-type]
-
-
-# ---------------------------------------------------------------------- parts of gangs
-
-
-def claim(action: str, of: FakeQueue, **rest: Any) -> Claim:
-    spec = Group("claimer", priority=rest.pop("priority", 5))
-    return Claim(action, spec, {GPU: 2}, 2, tuple(of.path), rest.pop("extra", False), 0.0)
-
-
-def unit(of: FakeQueue, request: Mapping[str, int], **rest: Any) -> VictimUnit:
-    spec = Group("victim", priority=rest.pop("priority", 0), created=rest.pop("created", 0.0))
-    tasks = tuple(
-        Task(f"v{n}", f"v{n}", "victim", Needs(request=tuple(sorted(request.items()))))
-        for n in range(rest.pop("tasks", 1))
-    )
-    whole = {name: units * len(tasks) for name, units in request.items()}
-    return VictimUnit(
-        spec, tuple(of.path), tasks, whole, rest.pop("core", False), rest.pop("spare", 1), **rest
-    )
-
-
-def bundles(rules: capacity.CapacitySpares | None = None, **arguments: Any) -> Bundles:
-    return Bundles(VolcanoTiers([], arguments=arguments), capacity=rules)
-
-
-def test_who_may_claim_parts_of_gangs() -> None:
-    found = bundles()
-    assert found.claims(claim("preempt", queue())) is None
-    assert found.claims(claim("gangpreempt", queue())) == Terms(Scope.OWN_QUEUE)
-    assert found.claims(claim("gangreclaim-surplus", queue())) == Terms(Scope.OTHER_QUEUES)
-    assert isinstance(found.claims(claim("gangpreempt", queue(), extra=True)), Denied)
-    full = VolcanoTiers([Tier(overuse=[proportion.ProportionOveruse()])])
-    assert isinstance(Bundles(full).claims(claim("gangreclaim", queue())), Denied)
-    bound = VolcanoTiers([Tier(claims=[capacity.CapacityClaims()])])
-    assert isinstance(Bundles(bound).claims(claim("gangreclaim", queue())), Denied)
-    assert Bundles(bound).claims(claim("gangreclaim", queue(deserved={GPU: 2}))) == Terms(Scope.OTHER_QUEUES)
-
-
-def test_which_parts_are_spared() -> None:
-    found, here = bundles(), queue()
-    core, spare = unit(here, {GPU: 1}, core=True), unit(here, {GPU: 1})
-    broken = unit(here, {GPU: 1}, core=True, ready=False)
-    assert found.spares(claim("gangpreempt-surplus", here), core)
-    assert not found.spares(claim("gangpreempt-surplus", here), spare)
-    assert not found.spares(claim("gangpreempt-surplus", here), broken)
-    assert not found.spares(claim("gangpreempt", here), core)
-    assert bundles(gangpreempt={"allowWholeBundle": False}).spares(claim("gangpreempt", here), core)
-    equal = unit(here, {GPU: 1}, priority=5)
-    assert found.spares(claim("gangpreempt", here), equal)
-    assert not found.spares(claim("gangreclaim", here), equal)
-    assert not found.spares(claim("preempt", here), equal)
-
-
-def test_which_queues_are_spared() -> None:
-    found, here = bundles(), queue()
-    kept, kai = queue("kept", reclaimable=False), queue("kai/x", dialect=Dialect.KAI)
-    assert found.spares_queue(claim("gangreclaim", here), kept.path)
-    assert not found.spares_queue(claim("gangpreempt", here), kept.path)
-    assert found.spares_queue(claim("gangreclaim", here), kai.path)
-    assert not found.spares_queue(claim("reclaim", here), kai.path)
-
-
-def test_the_order_of_parts() -> None:
-    found, here = bundles(), queue()
-    mine = claim("gangpreempt", here)
-    surplus = unit(here, {GPU: 1}, priority=4)
-    low = unit(here, {GPU: 1}, core=True, priority=1)
-    high = unit(here, {GPU: 1}, core=True, priority=2)
-    young = unit(here, {GPU: 1}, core=True, priority=2, created=5.0)
-    wasteful = unit(here, {GPU: 4}, core=True, priority=2, created=9.0)
-    order = sorted([wasteful, high, young, low, surplus], key=lambda part: found.victim_key(mine, part))
-    assert order == [surplus, low, young, high, wasteful]
-    assert found.victim_key(claim("preempt", here), low) is None
-
-
-def test_the_order_of_queues_that_give() -> None:
-    found, mine = bundles(), claim("gangreclaim", queue("own"))
-    more = queue("more", committed={GPU: 6, "cpu": 9}, fair_share={GPU: 2})
-    less = queue("less", committed={GPU: 4}, fair_share={GPU: 2})
-    first = queue("first", committed={GPU: 9}, fair_share={GPU: 1}, priority=7)
-    keys = {q.name: found.victim_queue_key(mine, q, {}) for q in (more, less, first)}
-    assert sorted(keys, key=lambda name: keys[name]) == ["more", "less", "first"]
-    assert found.victim_queue_key(mine, more, {GPU: 4}) > keys["less"]
-    assert found.victim_queue_key(claim("reclaim", queue()), more, {}) is None
-
-
-@pytest.mark.parametrize(("taken", "may"), [(0, True), (1, False), (2, False)])
-def test_a_part_goes_only_if_each_of_its_pods_may(taken: int, may: bool) -> None:
-    """Of 4 held 2 are deserved: two pods may go, one after the other."""
-    rich = queue("rich", committed={GPU: 4}, deserved={GPU: 2}, fair_share={GPU: 2})
-    part = unit(rich, {GPU: 1}, tasks=2, core=True)
-    mine = claim("gangreclaim", queue("own", deserved={GPU: 2}))
-    for found in (bundles(), bundles(capacity.CapacitySpares())):
-        assert found.may_take(mine, part, {"rich": {GPU: taken}}) is may
-        assert found.may_take(claim("gangpreempt", rich), part, {"rich": {GPU: 4}})
-
-
-def test_a_queue_below_its_fair_share_gives_no_part() -> None:
-    poor = queue("poor", committed={GPU: 1}, fair_share={GPU: 2})
-    assert not bundles().may_take(claim("gangreclaim", queue("own")), unit(poor, {GPU: 1}), {})
