@@ -140,7 +140,8 @@ def test_an_evicted_task_keeps_its_room_until_it_is_gone_and_a_promise_holds_it_
     assert c.code("thief") == "InsufficientResources"
 
 
-def test_a_promise_given_up_helps_those_who_wait() -> None:
+def promised() -> Cluster:
+    """``claimer`` is promised the room of ``old``, which goes; ``next`` waits."""
     c = Cluster().queues("default").nodes("n1 gpu=2")
     c.running("old", "n1", "gpu=2")
     c.gang("claimer", 1, "gpu=2")
@@ -151,22 +152,18 @@ def test_a_promise_given_up_helps_those_who_wait() -> None:
     s.commit(Outbox.empty())
     c.gang("next", 1, "gpu=1")
     c.cycle()
+    return c
+
+
+def test_a_promise_given_up_helps_those_who_wait() -> None:
+    c = promised()
     c.remove("claimer")
     c.remove_task("old-0")
     assert [bind.task for bind in c.cycle().binds] == ["ns/next-0"]
 
 
 def test_who_gets_what_he_was_promised_leaves_nothing_to_look_for() -> None:
-    c = Cluster().queues("default").nodes("n1 gpu=2")
-    c.running("old", "n1", "gpu=2")
-    c.gang("claimer", 1, "gpu=2")
-    c.cycle()
-    s = statement(c)
-    s.evict(entry(c, "old-0"), "preempt", "ns/claimer")
-    s.pipeline(entry(c, "claimer-0"), 0)
-    s.commit(Outbox.empty())
-    c.gang("next", 1, "gpu=1")
-    c.cycle()
+    c = promised()
     c.remove_task("old-0")
     decision = c.cycle()
     assert [bind.task for bind in decision.binds] == ["ns/claimer-0"]
