@@ -14,7 +14,7 @@ from simulated import job, published
 
 from windlass.sim.jobs import TraceJob, pod_sizes
 from windlass.sim.synthetic import Profile, generate
-from windlass.sim.traces import formats, openb, table
+from windlass.sim.traces import formats, kubernetes, openb, sacct, table
 from windlass.sim.traces.rows import TraceError
 
 PHILLY = "submit_s,duration_s,gpus,vc\n"
@@ -77,6 +77,36 @@ def test_sacct_reads_what_ran_and_leaves_out_steps() -> None:
     assert (first.duration_seconds, first.requested_seconds, first.queue) == (3600.0, 7200.0, "gpu")
     assert (second.gpus, second.memory_bytes, second.submit_seconds) == (3, 512 << 20, 60.0)
     assert second.requested_seconds is None
+
+
+def test_sacct_as_a_real_slurm_prints_it() -> None:
+    """Lines as of Slurm 22.05 with slurmdbd: a name with the delimiter, parts of a heterogeneous job, a job that was
+    refused for asking too much, one that was cancelled while it waited, one that waits to run anew, no limit."""
+    header = "JobID|JobName|User|Partition|Submit|Start|End|ElapsedRaw|TimelimitRaw|AllocTRES|State\n"
+    lines = (
+        '3|odd|na"me|root|gpu|1795365615|1795365616|1795365619|3|5|billing=1,cpu=1,gres/gpu:h100=1,gres/gpu=1|COMPLETED\n'
+        "8|big|root|gpu|1795365616|1795365616|1795365616|0|10||FAILED\n"
+        "9+0|het|root|gpu|1795365616|1795365764|1795365771|7|10|billing=2,cpu=2,gres/gpu:h100=1,gres/gpu=1,mem=200M,node=1"
+        "|COMPLETED\n"
+        "9+1|het|root|gpu|1795365616|1795365764|1795365770|6|20|billing=1,cpu=1,mem=100M,node=1|COMPLETED\n"
+        "5|again|root|gpu|1795365615|1795365616|1795365622|6|10|billing=1,cpu=1,gres/gpu=1,mem=100M,node=1|REQUEUED\n"
+        "12|pend|root|gpu|1795365616|None|1795365730|0|1||CANCELLED by 0\n"
+        "6|free|root|urgent|1795365616|1795365616|1795365620|4|UNLIMITED|billing=2,cpu=2,mem=200M,node=1|TIMEOUT\n"
+    )
+    found = sacct.record((header + lines).splitlines(keepends=True), "jobs.txt")
+    odd, het, free = found.jobs
+    assert (odd.id, odd.name, odd.user, odd.gpus) == ("3", 'odd|na"me', "root", 1)
+    assert (het.id, het.gpus, het.cpu_milli, het.memory_bytes) == ("9", 1, 3000, 300 << 20)
+    assert (het.duration_seconds, het.requested_seconds) == (7.0, 1200.0)
+    assert (free.gpus, free.requested_seconds) == (0, None)
+    assert (found.waiting, found.running, found.never_ran) == (1, 0, 2)
+
+
+def test_what_a_name_cannot_explain_is_told() -> None:
+    with pytest.raises(TraceError, match="line 2: 9 cells, the header has 10"):
+        read(SACCT + "7|n|u|p|5|9|9||\n")
+    with pytest.raises(TraceError, match="12 cells, the header has 11"):
+        read(SACCT.replace("JobName", "Nodes|Account") + "7|n|u|a|p|x|5|9|9||cpu=1|C\n")
 
 
 def test_sacct_without_gpus_is_refused_and_elapsed_time_is_believed() -> None:
@@ -150,6 +180,15 @@ def test_a_dump_of_pods_tells_of_the_groups_that_have_ended() -> None:
         )
         assert (train.submit_seconds, train.duration_seconds, train.gpus) == (2.0, 30.0, 4)
         assert (train.cpu_milli, train.queue, train.name) == (8000, "research", "train")
+
+
+def test_a_pod_that_ended_without_a_container_neither_ran_nor_waits() -> None:
+    """As a node leaves it that refused it."""
+    refused = ended_pod("refused", "", 3, 4, None)
+    refused["status"] = {"phase": "Failed", "reason": "OutOfcpu", "startTime": "2026-01-01T00:00:04Z"}
+    found = kubernetes.record([refused, ended_pod("alone", "", 3, 4, 9)], "dump", expected=lambda _: 60.0)
+    assert [job.id for job in found.jobs] == ["default/alone"]
+    assert (found.never_ran, found.running, found.waiting, found.unfinished) == (1, 0, 0, 0)
 
 
 # ---------------------------------------------------------------------- the own format

@@ -104,7 +104,11 @@ def document(recording: Recording) -> dict[str, Any]:
     if recording.jobs:
         found["firstSubmission"] = rfc3339(recording.first)
     counts = ("unfinished", "running", "waiting", "earlier")
-    return {**found, **{name: getattr(recording, name) for name in counts}}
+    return {
+        **found,
+        **{name: getattr(recording, name) for name in counts},
+        "neverRan": recording.never_ran,
+    }
 
 
 def words(recording: Recording, unfinished: bool) -> list[str]:
@@ -118,6 +122,8 @@ def words(recording: Recording, unfinished: bool) -> list[str]:
     if left:
         why = "nobody knows how long they run" if unfinished else "they have not ended"
         said.append(f"left out: {' and '.join(left)}, since {why}")
+    if recording.never_ran:
+        said.append(f"left out: {recording.never_ran} that ended without having run")
     if recording.earlier:
         said.append(f"left out: {recording.earlier} that came earlier")
     return said

@@ -2,7 +2,7 @@
 
 Pods of one group (Volcano's, KAI's, Kubernetes' own; a pod without one is its own) are one job: submitted when
 the first was created, begun when the last started, ended when the last container ended. Groups of which a pod
-has not ended, or never started, are left out: nobody knows how long they run. :func:`record` may be told how long
+has not ended, or never ran, are left out: nobody knows how long they run. :func:`record` may be told how long
 that is expected to be, and says how many there were.
 """
 
@@ -50,7 +50,8 @@ def record(
     groups, tasks = _grouped(objects, file)
     ends = dict(_ends(objects, file))
     found: list[tuple[float, TraceJob]] = []
-    counts = {"unfinished": 0, "running": 0, "waiting": 0, "earlier": 0}
+    over = {key for key, _ in _over(objects)}
+    counts = {"unfinished": 0, "running": 0, "waiting": 0, "earlier": 0, "never_ran": 0}
     for key, group in groups.items():
         pods = list(tasks.get(key, {}).values())
         if not pods:
@@ -61,6 +62,9 @@ def record(
         seconds = max(ends[task.key] for task in pods) - begun if ended and begun is not None else None
         if submitted < since:
             counts["earlier"] += 1
+            continue
+        if seconds is None and over.issuperset(task.key for task in pods):
+            counts["never_ran"] += 1
             continue
         if seconds is None:
             seconds = expected(group)
@@ -113,22 +117,25 @@ def _objects(text: str, file: str) -> list[Mapping[str, Any]]:
     return objects
 
 
-def _ends(objects: Iterable[Mapping[str, Any]], file: str) -> Iterable[tuple[str, float]]:
-    """Key of a pod → when the last of its containers ended, for those of which all have."""
+def _over(objects: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Key and object of every pod that has ended."""
     for obj in objects:
-        if obj.get("kind") != "Pod":
-            continue
-        status = obj.get("status") or {}
-        if status.get("phase") not in ("Succeeded", "Failed"):
-            continue
+        if obj.get("kind") == "Pod" and (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            metadata = obj["metadata"]
+            yield f"{metadata.get('namespace') or 'default'}/{metadata['name']}", obj
+
+
+def _ends(objects: Iterable[Mapping[str, Any]], file: str) -> Iterable[tuple[str, float]]:
+    """Key of a pod → when the last of its containers ended, for those of which all have. A pod that its node refused
+    never had one."""
+    for key, obj in _over(objects):
         moments = [
-            _moment(ended, f"{obj['metadata']['name']}", file)
-            for container in status.get("containerStatuses") or ()
+            _moment(ended, key, file)
+            for container in obj["status"].get("containerStatuses") or ()
             if (ended := ((container.get("state") or {}).get("terminated") or {}).get("finishedAt"))
         ]
         if moments:
-            metadata = obj["metadata"]
-            yield f"{metadata.get('namespace') or 'default'}/{metadata['name']}", max(moments)
+            yield key, max(moments)
 
 
 def _moment(text: Any, pod: str, file: str) -> float:

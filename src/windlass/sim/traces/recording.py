@@ -12,7 +12,8 @@ from windlass.sim.jobs import TraceJob
 class Recording:
     """``jobs``: from the first submission on. ``first``: when that was, Unix seconds. ``unfinished``: how many of them
     still run or wait, with the run time that is expected. ``running``, ``waiting``: how many were left out because
-    nobody knows how long they run; ``earlier``: how many because they came too early."""
+    nobody knows how long they run; ``earlier``: how many because they came too early; ``never_ran``: how many because
+    they were over before they ran."""
 
     jobs: Sequence[TraceJob]
     first: float = 0.0
@@ -20,3 +21,4 @@ class Recording:
     running: int = 0
     waiting: int = 0
     earlier: int = 0
+    never_ran: int = 0

@@ -73,10 +73,13 @@ class Row:
         return value
 
 
-def rows(lines: Iterable[str], file: str, needed: Sequence[str], delimiter: str = ",") -> Iterator[Row]:
-    """The lines below the header. Raises :class:`TraceError` where a needed column is missing, or a line has
-    another number of cells than the header."""
-    reader = csv.reader(lines, delimiter=delimiter)
+def rows(
+    lines: Iterable[str], file: str, needed: Sequence[str], delimiter: str = ",", free: str = ""
+) -> Iterator[Row]:
+    """The lines below the header. ``free`` names a column of text in which nothing is quoted, not even the delimiter:
+    the cells that a line has too many are its. Raises :class:`TraceError` where a needed column is missing, or a line
+    has another number of cells than the header."""
+    reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE if free else csv.QUOTE_MINIMAL)
     try:
         header = next(reader, None)
     except csv.Error as error:
@@ -88,10 +91,14 @@ def rows(lines: Iterable[str], file: str, needed: Sequence[str], delimiter: str 
         if name not in names:
             raise TraceError(file, 1, name, f"there is no such column; there are {', '.join(names)}")
     count = len(names)
+    loose = names.index(free) if free in names else None
     try:
         for cells in reader:
             if not cells:
                 continue
+            if loose is not None and len(cells) > count:
+                end = loose + 1 + len(cells) - count
+                cells[loose:end] = [delimiter.join(cells[loose:end])]
             if len(cells) != count:
                 raise TraceError(file, reader.line_num, "", f"{len(cells)} cells, the header has {count}")
             yield Row(file, reader.line_num, dict(zip(names, cells, strict=True)))

@@ -4,13 +4,16 @@ The partition is the queue. GPUs, CPUs and memory are those of ``AllocTRES`` (``
 ``gres/gpu:MODEL=``), or of ``ReqTRES``: one of the two must be there. A job ran for ``ElapsedRaw`` seconds, in which it
 was not suspended; without that column from ``Start`` to ``End``. Times without a zone, as Slurm writes them, are taken
 as UTC: where clocks are changed they are an hour off, and not so with ``SLURM_TIME_FORMAT=%s``. Jobs that never
-started, and those that have not ended, are left out, as are steps (``7.batch``) where ``-X`` was forgotten.
+started, and those that have not ended (one that is requeued has a run behind it, and waits), are left out, as are
+steps (``7.batch``) where ``-X`` was forgotten. The parts of a heterogeneous job (``9+0``, ``9+1``) start together:
+they are one job. Slurm quotes nothing: a job's name may have ``|`` in it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 
 from windlass.sim.jobs import TraceJob
@@ -19,13 +22,15 @@ from windlass.sim.traces.rows import MOST, Row, TraceError, rows
 from windlass.sim.traces.times import moment
 
 COLUMNS = ("JobID", "Submit", "Start", "End", "Partition")
-RESOURCES = ("AllocTRES", "ReqTRES")
+ALLOCATED, REQUESTED = RESOURCES = ("AllocTRES", "ReqTRES")
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct -a -X -P -S 2026-01-01 -E now"
     " -o JobID,JobName,User,Partition,Submit,Start,End,ElapsedRaw,TimelimitRaw,AllocTRES,State > jobs.txt"
 )
 """What prints a cluster's history since a day in this form."""
 NEVER = ("", "Unknown", "None", "N/A")
+AGAIN = ("REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+"""States of jobs that have run and wait to run anew."""
 DIGITS = 6
 """No job has counts of more: of GPUs, or of CPUs."""
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
@@ -43,25 +48,56 @@ def record(lines: Iterable[str], file: str, since: float = -inf) -> Recording:
     """The same of those that came since a moment (Unix seconds), and what was left out. Raises
     :class:`~windlass.sim.traces.rows.TraceError`."""
     ran: list[Row] = []
-    running = waiting = earlier = 0
-    for row in rows(lines, file, COLUMNS, "|"):
+    counts = {"running": 0, "waiting": 0, "earlier": 0, "never_ran": 0}
+    for row in rows(lines, file, COLUMNS, "|", free="JobName"):
         if not any(name in row.cells for name in RESOURCES):
             raise TraceError(
                 file, 1, " or ".join(RESOURCES), "there is no such column: nothing tells of GPUs"
             )
         if "." in row.text("JobID"):
             continue
-        if moment(row, "Submit") < since:
-            earlier += 1
-        elif row.text("Start") not in NEVER and row.text("End") not in NEVER:
+        why = "earlier" if moment(row, "Submit") < since else _left_out(row)
+        if why:
+            counts[why] += 1
+        else:
             ran.append(row)
-        elif row.text("End") in NEVER:
-            running += row.text("Start") not in NEVER
-            waiting += row.text("Start") in NEVER
     submitted = [moment(row, "Submit") for row in ran]
     first = min(submitted, default=0.0)
-    jobs = [_job(row, at - first) for row, at in zip(ran, submitted, strict=True)]
-    return Recording(jobs, first, running=running, waiting=waiting, earlier=earlier)
+    jobs = _joined(_job(row, at - first) for row, at in zip(ran, submitted, strict=True))
+    return Recording(jobs, first, **counts)
+
+
+def _left_out(row: Row) -> str:
+    """As what a job is counted that did not run to an end; empty for one that did."""
+    started, ended = row.text("Start") not in NEVER, row.text("End") not in NEVER
+    if row.text("State").partition(" ")[0] in AGAIN:
+        return "waiting"
+    if not ended:
+        return "running" if started else "waiting"
+    unplaced = not row.cells.get(ALLOCATED, "-") and not _ran(row)
+    return "never_ran" if unplaced or not started else ""
+
+
+def _joined(jobs: Iterable[TraceJob]) -> list[TraceJob]:
+    """With the parts of each heterogeneous job as one, which lasts as long as its longest."""
+    found: dict[tuple[str, float] | int, TraceJob] = {}
+    for number, job in enumerate(jobs):
+        whole, of_several, _ = job.id.partition("+")
+        key = (whole, job.submit_seconds) if of_several else number
+        found[key] = _sum(found[key], job) if key in found else replace(job, id=whole)
+    return list(found.values())
+
+
+def _sum(one: TraceJob, other: TraceJob) -> TraceJob:
+    limits = [limit for job in (one, other) if (limit := job.requested_seconds) is not None]
+    return replace(
+        one,
+        duration_seconds=max(one.duration_seconds, other.duration_seconds),
+        gpus=one.gpus + other.gpus,
+        cpu_milli=one.cpu_milli + other.cpu_milli,
+        memory_bytes=one.memory_bytes + other.memory_bytes,
+        requested_seconds=max(limits, default=None),
+    )
 
 
 def _job(row: Row, submit: float) -> TraceJob:
@@ -93,7 +129,7 @@ def _ran(row: Row) -> float:
 
 def _resources(row: Row) -> tuple[int, int, int]:
     """GPUs, CPU in milli, memory in bytes."""
-    column = "AllocTRES" if row.text("AllocTRES") else "ReqTRES"
+    column = ALLOCATED if row.text(ALLOCATED) else REQUESTED
     parts: dict[str, str] = {}
     for part in row.text(column).split(","):
         name, _, amount = part.partition("=")
