@@ -304,7 +304,9 @@ def test_a_dump_in_which_an_end_is_no_time_is_refused_by_pod_and_field() -> None
             "containerStatuses": [{"name": "c", "state": {"terminated": {"finishedAt": "yesterday"}}}],
         },
     }
-    with pytest.raises(TraceError, match=r"t.csv, field status.*finishedAt: pod a: 'yesterday' is no time"):
+    with pytest.raises(
+        TraceError, match=r"t.csv, field status.*finishedAt: pod default/a: 'yesterday' is no time"
+    ):
         read(json.dumps(ended), "kubernetes")
 
 
