@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from faketransport import Answer, FakeTransport, ok
 
 from windlass.api.errors import already_exists, failure, not_found
@@ -268,6 +269,15 @@ async def test_vital_events_pass_the_spam_filter_and_a_full_queue() -> None:
         rig.server.hold.set()
         await rig.drain()
         assert sum(event["reason"] == "Scheduled" for event in rig.server.events.values()) == 1
+
+
+@pytest.mark.parametrize("code", [401, 409, 410, 502])
+async def test_a_stray_no_is_not_final(code: int) -> None:
+    async with Rig() as rig:
+        rig.server.troubles = [failure(code, "", "try again")] * 2
+        rig.recorder.event(REF, "Normal", "Scheduled", "m", vital=True)
+        await rig.drain(10)
+        assert (rig.recorder.written, rig.recorder.dropped) == (1, 0)
 
 
 async def test_a_refusal_is_final() -> None:

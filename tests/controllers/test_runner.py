@@ -355,6 +355,27 @@ async def test_what_is_gone_already_counts_as_deleted() -> None:
     assert len(api.objects(SECRETS)) == 1
 
 
+@pytest.mark.parametrize("code", [409, 410, 500, 502, 504])
+async def test_a_stray_no_is_no_deletion(code: int) -> None:
+    """The object is there still: whoever wanted it gone has to look again, without any event."""
+    api = FakeApi()
+    api.put(SECRETS, {"metadata": {"name": "guide", "uid": "u"}})
+    words = 'Operation cannot be fulfilled on secrets "guide": the object has been modified'
+    troubles = [errors.failure(code, "Conflict" if code == 409 else "", words)]
+    api.reject = lambda verb, *_: troubles.pop() if verb == "delete" and troubles else None
+    delete = Effects(stages=((Delete(SECRETS, "guide", "default", "u"),),))
+    async with running(api, Copier(api)) as runner:
+        reconciler: Any = runner._reconciler
+        reconciler.answer = lambda key: delete if key == "guide" and api.objects(SECRETS) else NOTHING
+        runner.queue.add("guide")
+        await settled(runner)
+        for _ in range(20):
+            await api.clock.advance(0.1)
+            await settled(runner)
+        assert not troubles
+        assert api.objects(SECRETS) == []
+
+
 async def test_a_patch_of_another_incarnation_is_a_conflict() -> None:
     api = FakeApi()
     api.put(SECRETS, {"metadata": {"name": "a", "uid": "new"}})

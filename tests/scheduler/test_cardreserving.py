@@ -162,6 +162,30 @@ async def test_the_last_sharer_lets_the_card_go_and_only_then_is_it_had_whole(ap
         assert kubelet.refused == []
 
 
+@pytest.mark.parametrize("code", [409, 410, 500, 502])
+async def test_a_stray_no_keeps_no_card(api: SchedulerApi, code: int) -> None:
+    """Neither one that is to be held, nor one that is to be let go."""
+    api.add(plugged("n1", 1), sharer("a"))
+    kubelet = kubelet_for(api)
+    nos = {verb: [errors.failure(code, "", "try again")] * 2 for verb in ("create", "delete")}
+
+    def reject(verb: str, resource: Any, *_: Any) -> errors.StatusError | None:
+        return nos[verb].pop() if resource == PODS and nos.get(verb) else None
+
+    api.reject = reject
+    async with Running(api, card_pods=OPTIONS) as running:
+        await running.settle(3.0)
+        await answered(running, api, kubelet)
+        assert not nos["create"]
+        assert api.node_of("a") == "n1"
+        api.end("a")
+        await running.settle(5.0)
+        play(api, kubelet)
+        await running.settle(1.0)
+        assert not nos["delete"]
+        assert held(api) == []
+
+
 async def test_a_finished_sharer_uses_nothing(api: SchedulerApi) -> None:
     api.add(plugged("n1", 1), sharer("a"))
     kubelet = kubelet_for(api)

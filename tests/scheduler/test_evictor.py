@@ -113,12 +113,62 @@ async def test_a_condition_that_cannot_be_written_keeps_nobody_from_going(fake_c
 async def test_a_refusal_for_good_is_told(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
+        desk.api.reject = lambda verb, *_: errors.failure(422, "Invalid", "no") if verb == "delete" else None
+        desk.evictor.submit(ORDER)
+        await desk.pass_time(1)
+        assert desk.results == [Result(ORDER, False, "no")]
+
+
+async def test_who_may_not_evict_is_told_after_a_while(fake_clock: FakeClock) -> None:
+    """A server that has just started forbids everything until it knows the cluster's rules."""
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
         desk.api.reject = lambda verb, *_: (
             errors.failure(403, "Forbidden", "no") if verb == "delete" else None
         )
         desk.evictor.submit(ORDER)
-        await desk.pass_time(1)
+        await desk.pass_time(3)
+        assert desk.results == []
+        await desk.pass_time(30)
         assert desk.results == [Result(ORDER, False, "no")]
+        desk.evictor.submit(ORDER)
+        await desk.pass_time(1)
+        desk.api.reject = lambda *_: None
+        await desk.pass_time(5)
+        assert desk.results[1:] == [Result(ORDER, True)]
+
+
+def stray(code: int) -> errors.StatusError:
+    """What a proxy or a server in trouble says, of no request in particular."""
+    return errors.failure(code, "", 'Operation cannot be fulfilled on pods "druid-0": try again')
+
+
+@pytest.mark.parametrize("code", [401, 408, 409, 410, 500, 502, 504])
+@pytest.mark.parametrize("guarded", [False, True])
+async def test_a_stray_no_ends_no_eviction(fake_clock: FakeClock, code: int, guarded: bool) -> None:
+    order = Order("default/druid-0", "u", "NodeOvercommitted", "one too many", guarded=guarded)
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("druid-0", uid="u", node="n"))
+        problems = [stray(code)] * 3
+        desk.api.reject = lambda verb, *_: problems.pop() if verb == "delete" and problems else None
+        desk.evictor.submit(order)
+        await desk.pass_time(10)
+        assert not problems
+        assert (desk.api.object(PODS, "default/druid-0") or {})["metadata"]["deletionTimestamp"]
+        assert desk.results == [Result(order, True)]
+
+
+async def test_who_has_to_go_goes_untold_where_telling_fails_for_long(fake_clock: FakeClock) -> None:
+    """A webhook on pods/status that nobody answers."""
+    broken = errors.failure(500, "InternalError", 'failed calling webhook "w": connection refused')
+    async with at_work(fake_clock) as desk:
+        desk.api.add(pod("a", uid="u", node="n"))
+        desk.api.reject = lambda verb, *_: broken if verb == "patch" else None
+        desk.evictor.submit(ORDER)
+        await desk.pass_time(2)
+        assert desk.results == []
+        await desk.pass_time(20)
+        assert desk.results == [Result(ORDER, True)]
 
 
 def test_the_claimer_is_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import ssl
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from schedapi import SchedulerApi
 from testpki import Authority
 
 from windlass.api.annotations import LEADS
-from windlass.api.errors import WindlassError
+from windlass.api.errors import WindlassError, failure
 from windlass.api.resources import PODS
 from windlass.kits.clock import FakeClock
 from windlass.scheduler.guardserver import Asked, GuardServer, Mark
@@ -86,10 +87,32 @@ async def test_without_a_certificate_it_says_what_is_missing(tmp_path: Path) -> 
 async def test_the_pod_that_leads_is_marked(fake_clock: FakeClock) -> None:
     api = SchedulerApi(fake_clock)
     api.add(pod("me"))
-    mark = Mark(api, "me", "default")  # type: ignore[arg-type]
+
+    def made(pod: str) -> Mark:
+        return Mark(api, pod, "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
+
+    mark = made("me")
     await mark.write(leads=True)
     assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADS] == "true"
     await mark.write(leads=False)
     assert LEADS not in api.stored[PODS]["default/me"]["metadata"]["labels"]
-    await Mark(api, "nobody", "default").write(leads=True)  # type: ignore[arg-type]
-    await Mark(api, "", "default").write(leads=True)  # type: ignore[arg-type]
+    await made("nobody").write(leads=True)
+    await made("").write(leads=True)
+
+
+async def test_a_mark_that_the_server_does_not_take_is_written_again(fake_clock: FakeClock) -> None:
+    """Else nobody would ask for as long as this pod leads."""
+    api = SchedulerApi(fake_clock)
+    api.add(pod("me"))
+    problems = [failure(500, "InternalError", "etcd"), failure(409, "Conflict", "x"), failure(403, "", "y")]
+    api.reject = lambda verb, *_: problems.pop() if problems else None
+    mark = Mark(api, "me", "default", clock=fake_clock, rng=random.Random(1))  # type: ignore[arg-type]
+    before = asyncio.create_task(mark.write(leads=False))
+    await fake_clock.advance(0)
+    after = asyncio.create_task(mark.write(leads=True))
+    for _ in range(20):
+        await fake_clock.advance(0.5)
+    assert before.done()
+    assert after.done()
+    assert not problems
+    assert api.stored[PODS]["default/me"]["metadata"]["labels"][LEADS] == "true"

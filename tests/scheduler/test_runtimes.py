@@ -9,7 +9,7 @@ import pytest
 from kubeobjects import group, node, pod, queue
 from schedapi import Running, SchedulerApi
 
-from windlass.api.errors import not_found
+from windlass.api.errors import failure, not_found
 from windlass.api.resources import CONFIG_MAPS, PODS
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
@@ -134,6 +134,32 @@ async def test_a_restart_remembers(api: SchedulerApi) -> None:
         await one_run(api, running, "train-3", 30)
         await running.settle(61)
         assert api.object(CONFIG_MAPS, KEPT) != kept
+    async with Running(api) as running:
+        api.add(group("train-9", 1))
+        await running.settle(1)
+        assert estimate(running, "train-9").learned.startswith("by 4 earlier runs")
+
+
+async def test_what_could_not_be_read_is_not_lost(api: SchedulerApi, monkeypatch: Any) -> None:
+    """A server that fails for a moment while the scheduler starts costs nothing of what was learned."""
+    async with Running(api) as running:
+        await running.settle(1)
+        for number in range(3):
+            await one_run(api, running, f"train-{number}", 30)
+        await running.settle(61)
+    find, troubles = api.find, [failure(500, "InternalError", "etcd")] * 2
+
+    async def fail(resource: Any, *rest: Any, **options: Any) -> Any:
+        if resource is CONFIG_MAPS and troubles:
+            raise troubles.pop()
+        return await find(resource, *rest, **options)
+
+    monkeypatch.setattr(api, "find", fail)
+    async with Running(api) as running:
+        await one_run(api, running, "train-3", 30)
+        await running.settle(185)
+        assert not troubles
+    monkeypatch.undo()
     async with Running(api) as running:
         api.add(group("train-9", 1))
         await running.settle(1)

@@ -12,7 +12,7 @@ import pytest
 from windlass.api.errors import failure
 from windlass.client.errors import UNREACHABLE, Unreachable
 from windlass.kits.clock import FakeClock
-from windlass.scheduler.writes import WriteQueue
+from windlass.scheduler.writes import FORBIDDEN_TRIES, WriteQueue
 
 
 class Desk:
@@ -98,6 +98,10 @@ async def test_at_most_so_many_at_once(fake_clock: FakeClock) -> None:
     ("problem", "again"),
     [
         (failure(409, "Conflict", "x"), True),
+        (failure(410, "Gone", "x"), True),
+        (failure(502, "", "x"), True),
+        (failure(403, "Forbidden", "x"), True),
+        (failure(409, "AlreadyExists", "x"), False),
         (failure(503, "ServiceUnavailable", "x"), True),
         (Unreachable(UNREACHABLE, "x"), True),
         (failure(404, "NotFound", "x"), False),
@@ -113,6 +117,17 @@ async def test_passing_problems_are_met_by_another_try(
         desk.queue.wish("a")
         await desk.pass_time(20)
     assert len(desk.times("a")) == (2 if again else 1)
+
+
+async def test_what_is_forbidden_for_long_is_not_written_for_ever(fake_clock: FakeClock) -> None:
+    desk = Desk(fake_clock)
+    desk.problems["a"] = [failure(403, "Forbidden", "x")] * 100
+    async with at_work(desk):
+        desk.queue.wish("a")
+        await desk.pass_time(100)
+        assert len(desk.times("a")) == FORBIDDEN_TRIES
+        assert 10.0 < desk.times("a")[-1] < 30.0
+        assert desk.queue._backoffs == {}
 
 
 async def test_retry_after_is_kept(fake_clock: FakeClock) -> None:

@@ -237,7 +237,10 @@ class FakeApi:
         metadata = patch.get("metadata") or {}
         for field in ("uid", "resourceVersion"):
             if metadata.get(field) and metadata[field] != present["metadata"][field]:
-                raise errors.conflict(resource, name)
+                why = (
+                    f"Precondition failed: UID in precondition: {metadata[field]}" if field == "uid" else None
+                )
+                raise errors.conflict(resource, name, why)
         updated = copy.deepcopy(present)
         merge(updated, patch)
         if subresource == "status":

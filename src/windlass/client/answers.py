@@ -158,6 +158,21 @@ def is_expired(problem: StatusError) -> bool:
     return problem.code == 410 or problem.reason in ("Expired", "Gone")
 
 
+_PASSING = frozenset({401, 408, 409, 410, 425, 429})
+
+
+def may_pass(problem: StatusError) -> bool:
+    """Whether the same request may be answered otherwise later: what was said is not of the request itself, but of a
+    server or proxy that is overloaded, failing or behind, or of somebody who was faster."""
+    return problem.code >= 500 or (problem.code in _PASSING and problem.reason != "AlreadyExists")
+
+
+def is_another(problem: StatusError) -> bool:
+    """Whether the object is there in another incarnation than the one that the request was for."""
+    named = "UID in" in problem.message or "metadata.uid" in problem.message
+    return problem.code in (409, 422) and named
+
+
 def is_too_large(problem: StatusError) -> bool:
     """The resourceVersion is newer than anything the server knows."""
     causes = problem.details.get("causes") or ()

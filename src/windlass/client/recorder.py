@@ -18,7 +18,7 @@ from zlib import crc32
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import EVENTS
-from windlass.client.answers import retry_after
+from windlass.client.answers import may_pass, retry_after
 from windlass.client.client import Client
 from windlass.client.correlator import EventCorrelator, ObjectRef
 from windlass.client.errors import Unreachable
@@ -31,9 +31,8 @@ QUEUE_LIMIT = 4096
 TRIES = 12
 RETRY_SECONDS = 10.0
 LEAST_PAUSE_SECONDS = 1.0
-PASSING = (429, 500, 502, 503, 504)
 SET_ASIDE_AFTER, MOST_ASIDE = 3, 64
-"""So many answers 5xx, and so many objects: if it is more, the server fails at everything, and is waited for."""
+"""So many failures, and so many objects: if it is more, the server fails at everything, and is waited for."""
 KEPT_SECONDS = 3600.0
 """So long are events kept by a server."""
 LANES = 4
@@ -42,7 +41,8 @@ LANES = 4
 
 @dataclass(slots=True)
 class _Pending:
-    """``about``: its object. ``failed``: how often the server has answered with a failure of its own."""
+    """``about``: its object. ``failed``: how often the server has answered with a failure that may pass, overload
+    apart."""
 
     event: dict[str, Any]
     repeat: bool
@@ -153,11 +153,11 @@ class EventRecorder:
             if isinstance(problem, StatusError) and problem.reason == "AlreadyExists":
                 self.written += 1  # its answer was lost
                 return True
-            code = problem.code if isinstance(problem, StatusError) else None
+            refused = isinstance(problem, StatusError)
             pending.tries += 1
-            pending.failed += code is not None and code >= 500
+            pending.failed += refused and problem.code != 429
             # a terminating namespace, no permission: trying again changes nothing
-            final = code is not None and code not in PASSING
+            final = refused and not may_pass(problem)
             late = pending.failed > 0 and self._clock.monotonic() - pending.since >= KEPT_SECONDS
             if final or late or (pending.tries >= TRIES and not pending.vital):
                 self.dropped += 1

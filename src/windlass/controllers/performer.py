@@ -13,6 +13,7 @@ from typing import Any
 
 from windlass.api.errors import StatusError
 from windlass.api.resources import Resource
+from windlass.client.answers import is_another
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.client.informers import key_of
@@ -139,8 +140,7 @@ class Performer:
                 uid=action.uid,
             )
         except StatusError as problem:
-            # 404: gone. A conflict over the uid: that incarnation is gone.
-            if problem.code == 404 or (problem.code == 409 and action.uid):
+            if problem.code == 404 or is_another(problem):
                 return gone if action.uid else None
             raise
         return gone if action.uid else None

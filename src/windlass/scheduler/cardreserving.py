@@ -19,6 +19,7 @@ from typing import Any
 from windlass.api import resources, views
 from windlass.api.errors import StatusError
 from windlass.api.reasons import Reason
+from windlass.client.answers import is_another, may_pass
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -33,7 +34,6 @@ from windlass.scheduler.evictor import Order
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 30.0, 480.0
 """So long is a node's next card not shared after one could not be held; twice as long each time."""
 _AGAIN_SECONDS = 0.5
-_WORTH_IT = (409, 429, 500, 503, 504)
 log = logs.get("scheduler")
 Start = Callable[[Coroutine[Any, Any, None], str], object]
 
@@ -150,7 +150,7 @@ class CardReservations:
         except Unreachable as error:
             log.warning("no card held", node=slot[0], card=slot[1], why=error.message)
         except StatusError as error:
-            if error.code not in _WORTH_IT:
+            if error.reason != "AlreadyExists" and not may_pass(error):
                 self._asked[slot] = f"{_said(slot)} cannot be held: {error.message}"
                 return
         await self._clock.sleep(_AGAIN_SECONDS)
@@ -200,7 +200,7 @@ class CardReservations:
             await self._client.delete(resources.PODS, pod.name, pod.namespace, uid=pod.uid)
             return
         except (StatusError, Unreachable) as error:
-            if isinstance(error, StatusError) and error.code in (404, 409):
+            if isinstance(error, StatusError) and (error.code == 404 or is_another(error)):
                 return
             log.warning("card not let go", node=slot[0], card=slot[1], why=error.message)
         await self._clock.sleep(_AGAIN_SECONDS)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from windlass.api import resources
 from windlass.api.errors import StatusError
+from windlass.client.answers import is_another, may_pass
 from windlass.client.client import Client
 from windlass.client.recorder import EventRecorder, ObjectRef
 from windlass.engine.decision import Eviction
@@ -38,12 +39,14 @@ COOLING_SECONDS = 60.0
 BROKEN_SECONDS = 60.0
 """An eviction for a claimer that fails inside the server for so long (a webhook that nobody answers) has failed: the
 claimer looks elsewhere, and its room is not kept for ever."""
+TELL_SECONDS = 5.0
+"""So long is tried to say why a pod goes, before it goes untold."""
 log = logs.get("scheduler")
 UNGUARDED = ("stale-gang",)
 """Actions that take away what is worth nothing as it is."""
 _BUDGET = "DisruptionBudget"
 _SEVERAL = "more than one PodDisruptionBudget"
-_AGAIN = (429, 500, 503, 504)
+_OVERLOADED = (429, 503, 504)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,11 @@ def _refused(error: StatusError) -> bool:
     return error.code == 429 and any(cause.get("reason") == _BUDGET for cause in causes)
 
 
+def _is_of_several(error: StatusError) -> bool:
+    """Whether a pod has more budgets than the Eviction API can judge."""
+    return error.code == 500 and _SEVERAL in error.message
+
+
 def _why(error: StatusError) -> str:
     causes = error.details.get("causes") or ()
     return next(
@@ -121,7 +129,7 @@ class Evictor:
         """Evicted, but not told yet."""
         self._refusals: dict[str, _Refusal] = {}
         self._broken: dict[str, float] = {}
-        """Since when evictions fail inside the server."""
+        """Since when evictions, or their conditions, fail inside the server."""
         self._queue = WriteQueue(self._write, clock=clock, rng=rng, concurrency=8)
 
     def submit(self, order: Order) -> None:
@@ -158,20 +166,10 @@ class Evictor:
         except StatusError as error:
             if self._orders.get(key) is not order:
                 return
-            if _refused(error) and not self._given_up(order, error):
+            gone = error.code == 404 or is_another(error)
+            if not gone and not self._is_final(order, error):
                 raise
-            several = error.code == 500 and _SEVERAL in error.message
-            if (
-                error.code in _AGAIN
-                and not _refused(error)
-                and not several
-                and not self._is_broken(order, error)
-            ):
-                raise
-            gone = error.code == 404 or (error.code in (409, 422) and "uid" in error.message.lower())
-            if order.guarded and error.code == 409 and not gone:
-                raise
-            refused = _refused(error) or several
+            refused = _refused(error) or _is_of_several(error)
             if refused:
                 self._cool(order)
             self._end(order, Result(order, gone, _why(error), refused))
@@ -186,6 +184,7 @@ class Evictor:
         if order.key not in self._going:
             await self._client.evict(namespace, name, uid=order.uid)
             self._going.add(order.key)
+            self._broken.pop(order.key, None)
         await self._say(order, namespace, name)
 
     async def _say(self, order: Order, namespace: str, name: str) -> None:
@@ -193,7 +192,7 @@ class Evictor:
         try:
             await self._tell(order, namespace, name)
         except StatusError as error:
-            if error.code in _AGAIN:
+            if may_pass(error) and not self._fails_for(order, TELL_SECONDS):
                 raise
             log.debug("condition not written", pod=order.key, why=error.message)
 
@@ -205,14 +204,26 @@ class Evictor:
             self._refusals.pop(order.key, None)
         self._done(result)
 
+    def _is_final(self, order: Order, error: StatusError) -> bool:
+        """Whether a no is the last word."""
+        if _refused(error):
+            return self._given_up(order, error)
+        if _is_of_several(error) or not self._queue.repeats(order.key, error):
+            return True
+        return self._is_broken(order, error)
+
     def _is_broken(self, order: Order, error: StatusError) -> bool:
         """The server failed once more to evict for a claimer; whether that is enough. (Who has to go in any case is
         asked to go for ever.)"""
-        if error.code != 500 or not order.guarded or order.key in self._going:
+        if error.code in _OVERLOADED or not order.guarded or order.key in self._going:
             return False
-        since = self._broken.setdefault(order.key, self._clock.monotonic())
         self._waits(order, error.message)
-        return self._clock.monotonic() - since >= BROKEN_SECONDS
+        return self._fails_for(order, BROKEN_SECONDS)
+
+    def _fails_for(self, order: Order, seconds: float) -> bool:
+        """Something failed once more. Whether it has for so long."""
+        now = self._clock.monotonic()
+        return now - self._broken.setdefault(order.key, now) >= seconds
 
     def _given_up(self, order: Order, error: StatusError) -> bool:
         """A budget said no once more; whether that is enough."""

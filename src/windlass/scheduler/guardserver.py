@@ -23,7 +23,9 @@ from windlass.api import resources, views
 from windlass.api.errors import StatusError, WindlassError
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
+from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
+from windlass.kits.rng import Random
 from windlass.observe import logs
 from windlass.scheduler.guard import BindGuard
 
@@ -143,22 +145,41 @@ class Questions:
 class Mark:
     """The label of the pod that leads, by which the API server's Service finds it. ``pod`` empty: there is none."""
 
-    def __init__(self, client: Client, pod: str, namespace: str) -> None:
+    def __init__(self, client: Client, pod: str, namespace: str, *, clock: Clock, rng: Random) -> None:
         self._client = client
         self._pod = pod
         self._namespace = namespace
+        self._clock = clock
+        self._rng = rng
+        self._writing = asyncio.Lock()
+        self._leads: bool | None = None
+        """What was asked for last."""
 
     async def write(self, *, leads: bool) -> None:
-        """Never raises: who is not found is not asked, and the cluster goes on without the guard."""
+        """Return once it is written, or something else is to be, or there is no such pod. Never raises: who is not
+        found is not asked, and until then the cluster goes on without the guard."""
+        self._leads = leads
         if not self._pod:
             return
+        backoff, said = Backoff(self._rng, 0.2, 2.0, 30.0, 0.5), ""
+        async with self._writing:  # one after the other, so that the last word stays
+            while self._leads is leads:
+                try:
+                    await self._patch(leads)
+                    return
+                except (StatusError, Unreachable) as error:
+                    if error.message != said:
+                        said = error.message
+                        log.warning(
+                            "this pod is not marked: the bind guard is not asked", pod=self._pod, why=said
+                        )
+                    if isinstance(error, StatusError) and error.code == 404:
+                        return
+                await self._clock.sleep(backoff.next())
+
+    async def _patch(self, leads: bool) -> None:
         patch = {"metadata": {"labels": {names.LEADS: "true" if leads else None}}}
-        try:
-            await self._client.patch(resources.PODS, self._pod, patch, self._namespace)
-        except (StatusError, Unreachable) as error:
-            log.warning(
-                "this pod is not marked: the bind guard is not asked", pod=self._pod, why=error.message
-            )
+        await self._client.patch(resources.PODS, self._pod, patch, self._namespace)
 
 
 class GuardServer:

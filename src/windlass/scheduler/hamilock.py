@@ -17,6 +17,7 @@ from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.deviceasks import GPU
 from windlass.api.errors import StatusError
+from windlass.client.answers import may_pass
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
@@ -115,7 +116,7 @@ class HamiLocks:
         except Unreachable:
             return None
         except StatusError as error:
-            if error.code in (409, 429, 500, 503, 504):
+            if may_pass(error):
                 return None
             log.warning("the lock of HAMi's device plug-in cannot be written", node=node, why=error.message)
             return f"node {node} is HAMi's, and its lock cannot be taken: {error.message}"

@@ -133,14 +133,13 @@ async def serve(options: ProcessOptions) -> None:
     )
     if options.metrics_bind:
         await endpoint.start(*parse_address(options.metrics_bind))
-    mark = Mark(client, options.own_pod, options.lease.namespace)
+    mark = Mark(client, options.own_pod, options.lease.namespace, clock=clock, rng=rng)
     guard = (
         GuardServer(service.questions().judge, Path(options.bind_guard_secret))
         if options.bind_guard
         else None
     )
     if guard is not None:
-        await mark.write(leads=False)
         await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
     garbage.expect_long_lives()
@@ -172,6 +171,7 @@ async def _lead(
             if file is not None:
                 group.create_task(file.run(service.use), name="configuration")
             if elect:
+                group.create_task(mark.write(leads=False), name="mark of a former life")
                 group.create_task(_elected(aboard, mark), name="lease")
             else:
                 aboard.leads.set()

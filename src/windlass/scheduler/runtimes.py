@@ -1,8 +1,10 @@
 """Learned run times: pods that end well teach them, groups whose owners say nothing are given them.
 
-What was learned is kept in the ConfigMap ``kube-system/windlass-run-times``, read once before anything is
+What was learned is kept in the ConfigMap ``kube-system/windlass-run-times``, read before anything is
 decided and written at most every minute. It is an aid, not a record: where it cannot be read or written the
 scheduler goes without.
+
+Invariant: what could not be read is not written over; it is read later, and what was learned meanwhile added to it.
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ class RunTimes:
         self._namespace = namespace
         self._ended = ended
         self._saved = 0
+        self._unread: list[Run] | None = None
+        """What was learned since the ConfigMap could not be read; ``None``: it was read."""
         self._complained = False
         self._shapeless: set[str] = set()
         """Groups of which the engine was told before any of their pods was known."""
@@ -81,7 +85,10 @@ class RunTimes:
         work, seconds = group.uid or group.key, end - new.started
         if self._ended is not None and not self.history.knows(work):
             self._ended(*self._judge(group, traits_of(group, shape_of(new)), seconds))
-        self.history.observe(Run(work, traits_of(group, shape_of(new)), seconds))
+        run = Run(work, traits_of(group, shape_of(new)), seconds)
+        self.history.observe(run)
+        if self._unread is not None:
+            self._unread.append(run)
 
     def _judge(self, group: Group, traits: Traits, seconds: float) -> tuple[str, str]:
         """What was expected, just before the first of its pods has ended: by whom, and ``within`` its bounds, ``early``
@@ -147,8 +154,11 @@ class RunTimes:
         try:
             found = await self._client.find(resources.CONFIG_MAPS, NAME, self._namespace)
         except (StatusError, Unreachable) as error:
-            log.warning("learned run times not read", why=error.message)
+            if self._unread is None:
+                log.warning("learned run times not read", why=error.message)
+                self._unread = []
             return
+        unread, self._unread = self._unread or [], None
         text = ((found or {}).get("data") or {}).get(KEY)
         if not text:
             return
@@ -156,12 +166,18 @@ class RunTimes:
             self.history = History.of_record(msgspec.json.decode(text, type=HistoryRecord))
         except msgspec.MsgspecError as error:
             log.warning("learned run times not understood", why=str(error))
+            return
+        self._saved = self.history.version
+        for run in unread:
+            self.history.observe(run)
 
     async def run(self) -> None:
         """Write down what is new, until cancelled."""
         while True:
             await self._clock.sleep(SAVE_SECONDS)
-            if self.enabled and self.history.version != self._saved:
+            if self._unread is not None:
+                await self.load()
+            if self._unread is None and self.enabled and self.history.version != self._saved:
                 await self._save()
 
     async def _save(self) -> None:

@@ -2,7 +2,8 @@
 
 A wish is a key and a moment. When the moment comes the writer of that key is called and looks at the
 state of that time, so ten changes in between are one write. A write that fails for a passing reason is
-repeated with back-off; one that the server refuses for good is dropped and told.
+repeated with back-off; one that the server refuses for good is dropped and told. (A server that has just started may
+forbid everything for a moment, until it knows the rules of its cluster.)
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 from windlass.api.errors import StatusError
-from windlass.client.answers import retry_after
+from windlass.client.answers import may_pass, retry_after
 from windlass.client.errors import Unreachable
 from windlass.kits.backoff import Backoff
 from windlass.kits.clock import Clock
@@ -22,8 +23,9 @@ from windlass.observe import logs
 from windlass.scheduler.waiting import wait_for
 
 Writer = Callable[[str], Awaitable[None]]
+FORBIDDEN_TRIES = 7
+"""So often is written what is forbidden: for about 15 seconds."""
 log = logs.get("scheduler")
-_TRANSIENT = (409, 429, 500, 503, 504)
 
 
 class WriteQueue:
@@ -56,6 +58,13 @@ class WriteQueue:
         """Forget what was wished."""
         self._due.pop(key, None)
         self._backoffs.pop(key, None)
+
+    def repeats(self, key: str, error: StatusError) -> bool:
+        """Whether a write that was refused so is tried again."""
+        if error.code != 403:
+            return may_pass(error)
+        backoff = self._backoffs.get(key)
+        return backoff is None or backoff.failures + 1 < FORBIDDEN_TRIES
 
     @property
     def idle(self) -> bool:
@@ -111,7 +120,7 @@ class WriteQueue:
         try:
             await self._writer(key)
         except StatusError as error:
-            if error.code in _TRANSIENT:
+            if self.repeats(key, error):
                 self._again(key, retry_after(error))
             else:
                 self._backoffs.pop(key, None)
