@@ -40,6 +40,30 @@ def test_a_gang_that_ran_is_not_judged_when_it_loses_a_member() -> None:
     assert watch.take_overdue(1000.0) == []
 
 
+def test_a_minimum_that_is_doubted_counts_without_those_who_leave() -> None:
+    """It was told to be running for the moment in which its evicted member still stood there."""
+    watch = GangWatch(30.0)
+    watch.doubt("g", 0.0)
+    watch.observe("g", True, 3, held(3), 0.0)
+    assert watch.next_deadline() is None
+    watch.observe("g", True, 3, Members(bound=2, releasing=1), 1.0)
+    watch.observe("g", True, 3, held(2), 29.0)
+    assert watch.take_overdue(30.9) == []
+    assert watch.take_overdue(31.0) == ["g"]
+    assert watch.take_overdue(61.0) == ["g"]
+    watch.observe("g", True, 3, Members(releasing=2), 62.0)
+    assert watch.next_deadline() is None
+
+
+def test_a_minimum_that_was_reached_again_is_not_doubted_any_more() -> None:
+    watch = GangWatch(30.0)
+    watch.doubt("g", 0.0)
+    watch.observe("g", True, 3, held(2), 1.0)
+    watch.observe("g", True, 3, held(3), 20.0)
+    watch.observe("g", True, 3, held(2), 30.0)
+    assert watch.take_overdue(1000.0) == []
+
+
 def test_a_gang_that_holds_nothing_is_not_watched() -> None:
     watch = GangWatch(30.0)
     watch.observe("g", False, 2, held(0, 1), 0.0)  # its one member has finished

@@ -1,8 +1,10 @@
 """Carries out binds: concurrently, as many at once as the server bears.
 
-Every bind ends in exactly one :class:`Outcome`. A conflict is looked into: a bind whose answer was lost
-is a success after all; a pod that another scheduler took is a loss, and the pod as it is now is handed
-back. What cannot be known (no answer) is asked again until ``give_up_seconds``.
+Every bind ends in exactly one :class:`Outcome`. What the server does not answer is asked again until
+``give_up_seconds``. A conflict, and a failure of which it is not certain that nothing was done, is looked into until
+there is an answer, for room that is given to another while the pod may stand there is given twice: a bind whose
+answer was lost is a success after all; a pod that another scheduler took is a loss, and the pod as it is now is
+handed back.
 
 Binds come in batches. What a batch writes first (a gang's reservation, what its volumes need) is written
 before the first of its binds, and its volumes are waited for: either all of a batch begins, or nothing. What has
@@ -33,6 +35,9 @@ from windlass.scheduler.waiting import Keeper
 VOLUME_SECONDS = 600.0
 """So long may volumes take to be made; kube-scheduler's ``bindTimeoutSeconds``."""
 OVERLOAD = (429, 503, 504)
+_UNCERTAIN = (500, 503, 504)
+"""The server failed, or did not wait for its store: what was asked may have been done, or be done yet."""
+_DENIED = (401, 403)
 log = logs.get("scheduler")
 
 
@@ -312,6 +317,7 @@ class Binder:
         annotations = dict(self._words(bind, self._clock.now())) or None
         backoff = None
         writes = list(self._before(bind))
+        uncertain = False
         while True:
             try:
                 if writes and (problem := await self._write(writes)):
@@ -319,7 +325,8 @@ class Binder:
                 sent = self._clock.monotonic()
                 await self._client.bind(namespace, name, bind.node, uid=bind.uid, annotations=annotations)
             except (StatusError, Unreachable) as error:
-                outcome = await self._judge(bind, error, started)
+                uncertain = uncertain or _uncertain(error)
+                outcome = await self._judge(bind, error, started, uncertain)
                 if outcome is not None:
                     return outcome
                 backoff = backoff or self._backoff()
@@ -342,27 +349,35 @@ class Binder:
         self.limit.overloaded(now, retry_after(error) if isinstance(error, StatusError) else None)
         return now - started > self._give_up_seconds
 
-    async def _judge(self, bind: Bind, error: StatusError | Unreachable, started: float) -> Outcome | None:
-        """What a failure means; None to try again."""
+    async def _judge(
+        self, bind: Bind, error: StatusError | Unreachable, started: float, uncertain: bool
+    ) -> Outcome | None:
+        """What a failure means; None to try again. ``uncertain``: this or an earlier try may have bound the pod."""
         if isinstance(error, Unreachable) or error.code in OVERLOAD:
-            return Outcome(bind, False, error.message) if self._overloaded(error, started) else None
-        if error.code == 404:
+            if not self._overloaded(error, started):
+                return None
+        elif error.code == 404:
             return Outcome(bind, False, error.message, gone=True)
-        if error.code in (409, 500):  # a store that did not answer in time may have taken it
-            return await self._look(bind, error, started)
-        return Outcome(bind, False, error.message)
+        elif error.code == 409:
+            uncertain = True
+        return await self._look(bind, error, started) if uncertain else Outcome(bind, False, error.message)
 
-    async def _look(self, bind: Bind, conflict: StatusError, started: float) -> Outcome:
-        """After a conflict, or a failure of the server's: whose is the pod now?"""
-        try:
-            pod = await self.look_up(bind.task)
-        except (StatusError, Unreachable):
-            return Outcome(bind, False, conflict.message)
+    async def _look(self, bind: Bind, error: StatusError | Unreachable, started: float) -> Outcome:
+        """Whose is the pod now? Asked until the server says so, unless it says that nobody tells us."""
+        backoff = self._backoff()
+        while True:
+            try:
+                pod = await self.look_up(bind.task)
+                break
+            except (StatusError, Unreachable) as silence:
+                if isinstance(silence, StatusError) and silence.code in _DENIED:
+                    return Outcome(bind, False, error.message)
+                await self._pause(silence, backoff)
         if pod is None or pod.uid != bind.uid:
-            return Outcome(bind, False, conflict.message, pod, gone=True)
+            return Outcome(bind, False, error.message, pod, gone=True)
         if pod.node_name == bind.node:
             return Outcome(bind, True, pod=pod, seconds=self._clock.monotonic() - started)
-        return Outcome(bind, False, conflict.message, pod)
+        return Outcome(bind, False, error.message, pod)
 
     async def look_up(self, key: str) -> views.Pod | None:
         """The pod as the server has it; None if there is none. Raises ``StatusError``, ``Unreachable``."""
@@ -374,3 +389,8 @@ class Binder:
                 return None
             raise
         return views.decode_pod(views.encode(found))
+
+
+def _uncertain(error: StatusError | Unreachable) -> bool:
+    """Whether what was asked may have been done all the same."""
+    return error.processed if isinstance(error, Unreachable) else error.code in _UNCERTAIN

@@ -84,7 +84,16 @@ class Returns:
             crew.metrics.conflicts.labels("overcommitted").inc()
             message = f"{overflow}: another scheduler's pod was bound there first"
             goes = instead(pod, crew.model, crew.ledger)
+            self._doubt_start(goes)
             crew.evictor.submit(Order(goes.key, goes.uid, evictions.OVERCOMMITTED, message))
+
+    def _doubt_start(self, goes: views.Pod) -> None:
+        """Whether its gang comes to its minimum again is watched, unless it was at work before."""
+        crew = self._crew
+        group = crew.model.group_of(goes.key)
+        since = crew.time() - crew.options().gang_seconds
+        if group is not None and not crew.model.started_before(group, since):
+            crew.gangs.doubt(group, crew.clock.monotonic())
 
     def bound(self, outcome: Outcome) -> None:
         crew = self._crew
@@ -198,15 +207,17 @@ class Returns:
 
     def _evict_incomplete(self, group: str) -> None:
         crew = self._crew
+        left = [p for p in crew.model.pods_of(group) if p.node_name and not p.finished and not p.deleted]
+        if not left:
+            return  # the last of it is on its way out
         shown = shown_key(group)
         patience = crew.options().gang_seconds
         message = f"gang {shown} did not reach its minimum within {patience:g} s of its last progress"
         log.warning("gang incomplete", group=shown)
         crew.publisher.gang_failed(group, message)
         crew.milestones.loses(group, NOT_READY, crew.time())
-        for pod in crew.model.pods_of(group):
-            if pod.node_name and not pod.finished and not pod.deleted:
-                crew.evictor.submit(Order(pod.key, pod.uid, evictions.GANG_BIND_FAILED, message))
+        for pod in left:
+            crew.evictor.submit(Order(pod.key, pod.uid, evictions.GANG_BIND_FAILED, message))
 
 
 def _parts(key: str) -> tuple[str, str]:
