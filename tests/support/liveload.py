@@ -128,7 +128,7 @@ class Load(threading.Thread):
 
 
 class Kubelet(threading.Thread):
-    """Ends gangs that have run for ``seconds``, and lets pods go that are being deleted."""
+    """Runs pods that are bound, ends gangs that have run for ``seconds``, and lets pods go that are being deleted."""
 
     def __init__(self, connection: Connection, log: PodLog, seconds: float = 2.0) -> None:
         super().__init__(name="kubelet", daemon=True)
@@ -140,31 +140,36 @@ class Kubelet(threading.Thread):
     def run(self) -> None:
         while not self._stopped.wait(0.2):
             with self._log.lock:
-                leaving, ended = self._look(self._log.books, time.monotonic())
+                leaving, begun, ended = self._look(self._log.books, time.monotonic())
             for key, uid in leaving:
                 namespace, name = key.split("/")
                 self._client.once("delete", PODS, name, namespace, grace_seconds=0, uid=uid)
-            for key in ended:
-                namespace, name = key.split("/")
-                body = {"status": {"phase": "Succeeded"}}
-                self._client.once("patch", PODS, name, body, namespace, subresource="status")
+            for phase, keys in (("Running", begun), ("Succeeded", ended)):
+                for key in keys:
+                    self._say(key, {"phase": phase})
         self._client.close()
+
+    def _say(self, key: str, status: Json) -> None:
+        namespace, name = key.split("/")
+        self._client.once("patch", PODS, name, {"status": status}, namespace, subresource="status")
 
     def stop(self) -> None:
         self._stopped.set()
         self.join(30)
 
-    def _look(self, books: Books, now: float) -> tuple[list[tuple[str, str]], list[str]]:
-        """What is to go, and what is to end: whole gangs."""
-        leaving, since, running = [], {}, {}
+    def _look(self, books: Books, now: float) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+        """What is to go, what is to run, and what is to end: whole gangs."""
+        leaving, begun, since, running = [], [], {}, {}
         for key, entry in books.pods.items():
             if entry.pod["metadata"].get("deletionTimestamp"):
                 leaving.append((key, entry.uid))
             elif entry.node and entry.phase not in ("Succeeded", "Failed"):
                 since[entry.gang] = max(since.get(entry.gang, 0.0), entry.at)
                 running.setdefault(entry.gang, []).append(key)
+                if entry.phase == "Pending":
+                    begun.append(key)
         ended = []
         for gang, at in since.items():
             if now - at > self._seconds and len(books.placed[gang]) >= books.minima.get(gang, 1):
                 ended += running[gang]
-        return leaving, ended
+        return leaving, begun, ended
