@@ -54,7 +54,7 @@ while :; do sleep 0.05; done
 """
 
 
-def wait(condition: Callable[[], Any], seconds: float = 45) -> Any:
+def wait(condition: Callable[[], Any], seconds: float = 120) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come about"
@@ -99,7 +99,7 @@ class Scene:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signum)
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.process.communicate(timeout=90)
         return self.process.returncode, out, err
 
 
@@ -227,7 +227,7 @@ def test_a_state_folder_removed_under_it_ends_everything_in_order(scene: Scene, 
         for path in (scene.state.lock, scene.state.supervisor, scene.state.socket):
             path.write_text("{}")
     assert scene.process is not None
-    out, err = scene.process.communicate(timeout=15)
+    out, err = scene.process.communicate(timeout=90)
     assert scene.process.returncode != 0
     assert "error[WL-STATE-410]" in err, out
     assert ("is another file now" if replaced else "is gone") in err

@@ -622,6 +622,19 @@ def test_events_that_come_twice_or_out_of_order_do_not_bring_the_past_back(
     assert {f"ns/{name}" for name in heard.state} == set(pods.items)
 
 
+def test_a_first_state_that_is_told_twice_is_the_newest() -> None:
+    """Of each object, whatever comes late within the events that a WatchList begins with."""
+    informers = Rig().informers
+    maps = informers.informer(CONFIG_MAPS)
+    (stream,) = informers._streams
+    stream.begin()
+    for version in (1, 3, 2):
+        metadata = {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": str(version)}
+        stream.stage(msgspec.Raw(msgspec.json.encode({"metadata": metadata, "spec": {"n": version}})))
+    stream.swap("3")
+    assert [item["spec"] for item in maps.items.values()] == [{"n": 3}]
+
+
 def test_where_nobody_listens_the_log_tells_once(caplog: pytest.LogCaptureFixture) -> None:
     """A bound pod that is left out without a word would have its room given away."""
     rig = Rig()

@@ -30,7 +30,7 @@ async def client(api: Cluster) -> AsyncIterator[Client]:
         yield made
 
 
-async def until(check: Callable[[], Any], seconds: float = 20) -> None:
+async def until(check: Callable[[], Any], seconds: float = 90) -> None:
     async with asyncio.timeout(seconds):
         while not check():
             await asyncio.sleep(0.02)

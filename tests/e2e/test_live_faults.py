@@ -8,7 +8,7 @@ import pytest
 from livefaults import FAULTS, World, run_round
 from realkube import REQUIRED, need
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ class Scheduler:
 
     def get(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -174,7 +174,7 @@ def test_who_is_asked_to_end_tells_of_every_bind_first(api: Cluster, tmp_path: P
 def test_a_wrong_kubeconfig_and_address_are_told(tmp_path: Path) -> None:
     def run(*options: str) -> tuple[int, str]:
         command = [sys.executable, "-m", "windlass.app", "scheduler", *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stderr
 
     code, said = run("--kubeconfig", str(tmp_path / "none"))

@@ -14,7 +14,7 @@ import pytest
 from windlass.kits import processes
 
 
-def wait(condition, seconds: float = 10) -> None:
+def wait(condition, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"

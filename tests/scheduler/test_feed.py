@@ -61,6 +61,24 @@ async def test_a_kind_of_which_the_server_never_says_anything_holds_nobody_up_fo
     assert "does not say whether it has these kinds" in caplog.text
 
 
+async def test_what_a_server_forbids_that_has_just_started_is_asked_for_again(api: SchedulerApi) -> None:
+    """It does not know the cluster's rules yet. Else claims, budgets and quotas would not count for a minute."""
+    forbidden = StatusError({"code": 403, "message": 'RBAC: clusterrole "windlass-scheduler" not found'})
+    known, asked = api.list, set()
+
+    async def listed(resource: Resource, *args: Any, **options: Any) -> Any:
+        if resource not in asked:
+            asked.add(resource)
+            raise forbidden
+        return await known(resource, *args, **options)
+
+    api.list = listed  # type: ignore[method-assign]
+    async with Running(api) as running:
+        await running.settle(5.0)
+        assert PERSISTENT_VOLUME_CLAIMS in asked
+        assert api.bound() == ["plain"]
+
+
 async def test_a_kind_that_is_looked_for_twice_at_once_is_followed_once(api: SchedulerApi) -> None:
     """At the start, and by who looks every minute, while the server takes its time."""
     silent(api, None, 35.0, Unreachable(UNREACHABLE, "it starts"))

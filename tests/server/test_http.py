@@ -210,7 +210,7 @@ class TestBodies:
         await http.close()
 
 
-async def _until(condition, seconds: float = 5.0) -> None:  # type: ignore[no-untyped-def]
+async def _until(condition, seconds: float = 60.0) -> None:  # type: ignore[no-untyped-def]
     for _ in range(int(seconds / 0.01)):
         if condition():
             return
@@ -345,7 +345,7 @@ class TestEnd:
         status, data = await http.request("POST", MAPS, json.dumps({"metadata": {"name": "m"}}).encode())
         assert (status, store_errors.FAILED.encode() in data) == (500, True)
         with pytest.raises(WindlassError) as told:
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 60)
         assert told.value.code == store_errors.FAILED
         await http.close()
 

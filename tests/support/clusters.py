@@ -130,8 +130,8 @@ class Cluster:
     ) -> list[tuple[str, Any]]:
         """The first ``count`` events besides bookmarks, and whatever comes within a moment after them."""
         events: list[tuple[str, Any]] = []
-        deadline = time.monotonic() + 10
-        for event in self.watching(path, query, accept=accept, seconds=10, silence_seconds=_MOMENT):
+        deadline = time.monotonic() + 60
+        for event in self.watching(path, query, accept=accept, seconds=60, silence_seconds=_MOMENT):
             if event is not None:
                 events.append(event)
             elif sum(kind != "BOOKMARK" for kind, _ in events) >= count or time.monotonic() > deadline:

@@ -34,7 +34,7 @@ class EmbeddedKube:
         self._process = spawn(
             [sys.executable, "-X", "faulthandler", str(program), str(self.state.path), *extra], self.log
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (self.state.path / "ready").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
@@ -79,7 +79,7 @@ class EmbeddedKube:
         mark.unlink(missing_ok=True)
         assert self._process is not None
         self._process.send_signal(signal.SIGUSR1)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not mark.exists():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"history was not forgotten\n{self.tail()}")

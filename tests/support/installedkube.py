@@ -106,7 +106,7 @@ class InstalledProcess:
         """Status of the probe; 0 while nothing listens."""
         self._keep_up()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status
         except urllib.error.HTTPError as error:
             with error:
@@ -118,7 +118,7 @@ class InstalledProcess:
         """A metric; -1 while nothing listens, or there is none."""
         self._keep_up()
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
                 lines = answer.read().decode().splitlines()
         except OSError:
             return -1.0

@@ -44,7 +44,7 @@ class Snapshot:
             frozenset(threading.enumerate()), frozenset(_children()), frozenset(_descriptors().items())
         )
 
-    def leaked(self, patience_seconds: float = 2.0) -> list[str]:
+    def leaked(self, patience_seconds: float = 30.0) -> list[str]:
         """What is there now and was not then; waits a moment for what is about to end."""
         deadline = time.monotonic() + patience_seconds
         while True:

@@ -54,7 +54,7 @@ class Part:
     def ask(self, path: str) -> tuple[int, str]:
         """Status and body; 0 while nothing listens."""
         try:
-            with urllib.request.urlopen(f"{self.scheme}://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.scheme}://127.0.0.1:{self.port}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -48,7 +48,7 @@ def command() -> list[str]:
     pytest.skip(f"no {version} that an ordinary user may run")
 
 
-def run(module: str, folder: Path, *arguments: str, timeout: float = 50) -> subprocess.CompletedProcess[str]:
+def run(module: str, folder: Path, *arguments: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
     """``python -m module folder …`` as an ordinary user, who owns ``folder``."""
     argv = [*command(), "-m", module, str(folder), *arguments]
     if os.geteuid() == 0:

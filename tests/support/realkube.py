@@ -248,7 +248,7 @@ class RealKube:
             time.sleep(0.1)
 
     def _wait_namespaces(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         with BlockingClient(self.connection) as client:
             while True:
                 try:
@@ -273,7 +273,7 @@ class RealKube:
                     names.append(document["metadata"]["name"])
                     body = json.dumps(document).encode()
                     client.call(Request("POST", path, "", {"content-type": "application/json"}, body))
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             for name in names:
                 while True:
                     crd = json.loads(client.call(Request("GET", f"{path}/{name}")))

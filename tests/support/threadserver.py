@@ -92,5 +92,5 @@ def serving(
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        thread.join(5)
+        thread.join(60)
         assert not problems, problems

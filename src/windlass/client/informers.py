@@ -168,7 +168,10 @@ class _Stream:
         if metadata is None:
             return
         key = key_of(metadata.namespace, metadata.name)
-        stamp = self._staged_stamps[key] = _stamp(metadata)
+        stamp, known = _stamp(metadata), self._staged_stamps.get(key)
+        if known is not None and _older(stamp, known):
+            return
+        self._staged_stamps[key] = stamp
         if self._early:
             self._show(key, stamp, obj)
             return

@@ -62,9 +62,11 @@ class Feed:
 
     async def known(self) -> None:
         """Return when all kinds but pods are known completely, and which of the optional ones the server has: whose
-        claims, budgets or quotas are taken for absent is placed and evicted as if there were none."""
-        unanswered = await self._open_served()
+        claims, budgets or quotas are taken for absent is placed and evicted as if there were none. (A server that has
+        just started may forbid everything for a moment: it is asked again once it shows the other kinds.)"""
+        await self._open_served()
         await self._wait_known()
+        unanswered = await self._open_served()
         until = self._clock.monotonic() + ANSWER_SECONDS
         while unanswered and self._clock.monotonic() < until:
             await self._clock.sleep(ASK_SECONDS)
