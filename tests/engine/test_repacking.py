@@ -18,9 +18,6 @@ class Kind:
     def __init__(self, units: int) -> None:
         self.vector = np.array([units])
 
-    def fit_vector(self) -> None:
-        """There are no other resources."""
-
 
 def task(row: int, units: int) -> Any:
     return SimpleNamespace(row=row, cls=Kind(units))

@@ -129,6 +129,5 @@ def by_row(placements: Iterable[tuple[TaskEntry, int]]) -> dict[int, NDArray[np.
     """What tasks hold together by the row on which they are placed, or would be."""
     found: dict[int, NDArray[np.int64]] = {}
     for entry, row in placements:
-        entry.cls.fit_vector()
         found[row] = found.get(row, 0) + entry.cls.vector
     return found

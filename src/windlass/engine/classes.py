@@ -181,10 +181,6 @@ class TaskClass:
         """For tasks that need parts of cards: who knows of cards."""
         return self.fit.seats
 
-    def fit_vector(self) -> None:
-        """Widen ``vector`` after new resources have appeared."""
-        self.fit.fit_vector()
-
     def refresh(self) -> None:
         """Take in what has changed since the last time."""
         self.fit.refresh()

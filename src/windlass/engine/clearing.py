@@ -133,7 +133,6 @@ class Clearing:
         return found
 
     def _amounts(self, cls: TaskClass) -> list[int]:
-        cls.fit_vector()
         found = self._parts[cls] = [int(cls.vector[column]) for column in self._columns]
         return found
 

@@ -151,10 +151,6 @@ class NodeFit:
         """Up to this change the rows that have some left of the rarest resource have been judged."""
         self._seen_statics = 0
 
-    def fit_vector(self) -> None:
-        """Widen the request after new resources have appeared."""
-        self.judge.fit_vector()
-
     @property
     def total(self) -> int:
         """The sum of ``count``: how many such tasks the cluster takes now, on their own."""
@@ -192,7 +188,6 @@ class NodeFit:
         if self.judge.heard != table.epoch:
             self.judge.hear()
         self._most_open = _CARDS_OPEN if self.judge.by_cards or self.judge.at_once else _PLAIN_OPEN
-        self.judge.fit_vector()
         old = self.count
         self.static = np.zeros(table.capacity, dtype=np.bool_)
         self.count = np.zeros(table.capacity, dtype=np.int64)

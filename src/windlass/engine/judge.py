@@ -32,6 +32,7 @@ class Judge:
     """Valid after :meth:`hear`, until the table's ``epoch`` moves."""
 
     __slots__ = (
+        "__weakref__",
         "_asked",
         "_cells",
         "_count_cards",
@@ -71,9 +72,11 @@ class Judge:
         self._seats = seats
         self._cells = cells
         self.vector = table.request_vector(request)
-        """The request as a row of the table."""
+        """The request as a row of the table, always as wide."""
         self._note_asked()
         self.hear()
+        self.widen()  # whoever was asked may have named a resource
+        table.kept_wide.add(self)
 
     def hear(self) -> None:
         """Which scores there are, and how they may be asked."""
@@ -98,8 +101,8 @@ class Judge:
         self.one = self._one()
         """:meth:`counts` and :meth:`score` of one row, only where :attr:`plain`; 0 points where it takes none."""
 
-    def fit_vector(self) -> None:
-        """Widen ``vector`` after new resources have appeared."""
+    def widen(self) -> None:
+        """Rows of the table may have become wider."""
         if len(self.vector) != self._table.width:
             self.vector = self._table.request_vector(self._request)
             self._note_asked()

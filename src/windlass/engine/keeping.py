@@ -174,7 +174,6 @@ def _most(row: int, here: Iterable[Reservation], ending: Iterable[_End], now: fl
             events.append((end, -1, r.asked[row]))
     for end, entry in ending:
         if end <= last:
-            entry.cls.fit_vector()
             events.append((end, -1, enumerate(entry.cls.vector.tolist())))
     events.sort(key=_moment)
     need: Units = {}
@@ -191,6 +190,5 @@ def _held(entries: Iterable[TaskEntry], width: int) -> Amounts:
     """What tasks hold of a node together, but for parts of cards."""
     sums = np.zeros(width, dtype=np.int64)
     for entry in entries:
-        entry.cls.fit_vector()
         sums += entry.cls.vector[:width]
     return sums

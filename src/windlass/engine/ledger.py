@@ -169,7 +169,6 @@ class Ledger:
             if not there:
                 return False
         allocatable, used, releasing, promised = self.table.planes[row]
-        cls.fit_vector()
         return bool((used - releasing + promised <= allocatable)[cls.vector > 0].all())
 
     def _count_promise(self, entry: TaskEntry, row: int, sign: int) -> None:
@@ -180,7 +179,6 @@ class Ledger:
 
     def count_promise(self, group: GroupEntry | None, cls: TaskClass, row: int, sign: int) -> None:
         """Enter a promise to a task of the group in the books (1), or take it out (-1)."""
-        cls.fit_vector()
         self.table.planes[row, PROMISED] += sign * cls.vector
         self.table.touch(row)
         _count(cls.placed, row, sign)
@@ -203,7 +201,6 @@ class Ledger:
         """A task is on a node, whether it fits or not. ``cuts``: what it has of cards, where that is known
         here; else ``indices``, and what is reported of slices, say it. ``zones`` likewise."""
         table, cls = self.table, entry.cls
-        cls.fit_vector()
         table.planes[row, USED] += cls.vector
         if state is TERMINATING:
             table.planes[row, RELEASING] += cls.vector

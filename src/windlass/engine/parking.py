@@ -305,8 +305,6 @@ class ParkingLot:
             return self._candidates_of(rows.tolist())
         if self._matrix is None or self._matrix.shape[1] != self._table.width:
             self._matrix_classes = list(self.by_class)
-            for cls in self._matrix_classes:
-                cls.fit_vector()
             self._matrix = np.stack([cls.vector for cls in self._matrix_classes])
         planes = self._table.planes[rows]
         staying = planes[:, USED] - planes[:, RELEASING] + planes[:, PROMISED]
@@ -327,7 +325,6 @@ class ParkingLot:
         for cls in self.by_class:
             amounts = asked.get(cls)
             if amounts is None:
-                cls.fit_vector()
                 units = cls.vector.tolist()
                 amounts = asked[cls] = [(at, units[at]) for at in range(len(units)) if units[at] > 0]
             for at, amount in amounts:

@@ -70,7 +70,6 @@ def _amounts(entries: Iterable[TaskEntry], column: int) -> list[tuple[int, int]]
         cls = entry.cls
         units = known.get(cls)
         if units is None:
-            cls.fit_vector()
             units = known[cls] = int(cls.vector[column])
         found.append((entry.row, units))
     return found

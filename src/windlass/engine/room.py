@@ -188,8 +188,6 @@ class Room:
         for entry in entries:
             rows.append(entry.row)
             kinds.append(numbers.setdefault(entry.cls, len(numbers)))
-        for cls in numbers:
-            cls.fit_vector()
         block = np.array([cls.vector[self._columns] for cls in numbers], dtype=np.int64)
         block = block.reshape(len(numbers), len(self._columns))
         return np.array(rows, dtype=np.int64), block[np.array(kinds, dtype=np.int64)]
@@ -199,7 +197,6 @@ class Room:
         free, asked, columns = self._free, self._asked, self._columns
         touched: set[int] = set()
         for entry in entries:
-            entry.cls.fit_vector()
             free[entry.row] += sign * entry.cls.vector[columns]
             if entry.cuts or self.cls.needs.devices:
                 self._change_cards(entry, sign)

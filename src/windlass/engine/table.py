@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,14 @@ PLANES = 4
 CELL_LIMIT = 1 << 52
 NO_POD_LIMIT = 1 << 31
 PODS = "pods"
+
+
+class Wide(Protocol):
+    """Keeps a row of the block, or what is as wide."""
+
+    def widen(self) -> None:
+        """The block may have become wider."""
+        ...
 
 
 def _nobody(row: int) -> None:
@@ -82,6 +91,8 @@ class NodeTable:
         """Rows on which something became possible since the engine last looked."""
         self.epoch = 0
         """Counts the events after which every cached array is void."""
+        self.kept_wide: WeakSet[Wide] = WeakSet()
+        """Told when the block has become wider, as soon as it has."""
         self._asked_carried: set[str] = set()
         self.relabelled: set[int] = set()
         self.version = 0
@@ -98,6 +109,8 @@ class NodeTable:
             grown[:, :, : self.planes.shape[2]] = self.planes
             self.planes = grown
             self.epoch += 1
+            for one in self.kept_wide:
+                one.widen()
         return column
 
     def columns(self, resources: tuple[str, ...]) -> NDArray[np.int64] | None:

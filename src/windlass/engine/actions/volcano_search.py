@@ -68,7 +68,6 @@ class NodeSearch:
         """What each of these rows would have free if all candidates on it went."""
         vacated, codes = Vacated(machinery.world.table), machinery.world.table.resources.codes
         for victim in candidates:
-            victim.cls.fit_vector()
             self._room[self._at[victim.row]] += victim.cls.vector
             for name, units in vacated.change(victim, 1).items():
                 self._room[self._at[victim.row], codes[name]] += units
@@ -175,7 +174,6 @@ class NodeSearch:
         """At most so many pods of the class find room, whoever goes."""
         table = self._m.world.table
         cls.refresh()
-        cls.fit_vector()
         free = self._ahead(np.arange(table.height, dtype=np.int64))
         free[self._rows] = self._room
         asked = cls.vector > 0
@@ -230,7 +228,6 @@ class NodeSearch:
             order = np.lexsort((-tie, -self._scores(cls, rows))) if self._hunt.scored else np.argsort(-tie)
             self._orders[cls.number] = order
         cls.refresh()
-        cls.fit_vector()
         asked = cls.vector > 0
         enough = (self._room[:, asked] >= cls.vector[asked]).all(axis=1) & cls.static[rows]
         return order[enough[order]]
