@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from kubeobjects import pod
 from schedapi import Recorder, SchedulerApi
 
-from windlass.api import errors
+from windlass.api import errors, views
 from windlass.api.resources import PODS
 from windlass.engine.decision import Eviction
 from windlass.kits.clock import FakeClock
@@ -22,11 +23,13 @@ from windlass.scheduler.evictor import Evictor, Order, Result, order_for
 class Desk:
     def __init__(self, clock: FakeClock) -> None:
         self.api = SchedulerApi(clock)
+        self.pods: dict[str, views.Pod] = {}
         self.recorder = Recorder()
         self.results: list[Result] = []
         self.waits: list[tuple[Order, str]] = []
         self.evictor = Evictor(
             self.api,  # type: ignore[arg-type]
+            self.pods,
             self.recorder,  # type: ignore[arg-type]
             self.results.append,
             waits=lambda order, why: self.waits.append((order, why)),
@@ -57,12 +60,17 @@ ORDER = Order("default/a", "u", "GangBindFailed", "the gang is not whole")
 async def test_the_reason_stands_on_the_pod_before_it_goes(fake_clock: FakeClock) -> None:
     async with at_work(fake_clock) as desk:
         desk.api.add(pod("a", uid="u", node="n"))
+        obj = pod("a", uid="u", node="n")
+        obj["metadata"]["generation"] = 4
+        desk.pods["default/a"] = views.decode_pod(msgspec.json.encode(obj))
         desk.evictor.submit(ORDER)
         desk.evictor.submit(ORDER)  # once is enough
         await desk.pass_time(1)
         assert desk.api.log == [("patch", "pods", "default/a"), ("delete", "pods", "default/a")]
         condition = desk.api.conditions(PODS, "default/a")["DisruptionTarget"]
         assert (condition["reason"], condition["message"]) == ("GangBindFailed", "the gang is not whole")
+        assert condition["observedGeneration"] == 4
+        assert condition["lastTransitionTime"]
         assert desk.results == [Result(ORDER, True)]
         assert desk.recorder.said == [("a", "GangBindFailed", "the gang is not whole")]
 

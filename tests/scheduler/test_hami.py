@@ -14,6 +14,7 @@ from kubeobjects import node, pod, queue
 from schedapi import Running, SchedulerApi
 
 from windlass.api import errors
+from windlass.api.reasons import Reason
 from windlass.api.resources import NODES, PODS
 from windlass.kits.clock import FakeClock
 from windlass.kits.timestamps import rfc3339
@@ -135,6 +136,9 @@ async def test_pods_come_one_by_one_and_elsewhere_nobody_waits(api: SchedulerApi
             await running.settle(1.0)
             assert [name for name in api.bound() if name.startswith("p")] == ["p0", "p1", "p2"]
             assert len([name for name in api.bound() if name.startswith("h")]) == step
+            waiting = [f"h{i}" for i in range(3) if not api.node_of(f"h{i}")]
+            told = [running.service.explain(f"default/pod:{name}") for name in waiting]
+            assert {one and one.code for one in told} <= {Reason.AWAITING_NODE_LOCK}
             plug_in(api)
         assert not lock(api)
 
@@ -146,9 +150,17 @@ async def test_the_lock_of_another_schedulers_pod_is_waited_for(api: SchedulerAp
         api.add(asks("ours", mib=100))
         await running.settle(5.0)
         assert api.node_of("ours") == ""
+        told = running.service.explain("default/pod:ours")
+        assert told is not None
+        assert (told.code, told.blockers[0].detail) == (Reason.AWAITING_NODE_LOCK, "node n1, default/theirs")
+        status = (api.object(PODS, "default/ours") or {})["status"]
+        assert status["conditions"][0]["message"] == told.message
+        assert status["nominatedNodeName"] == "n1"
+        assert "FailedScheduling" not in running.reasons("ours")
         set_lock(api, None)
         await running.settle(1.0)
         assert api.node_of("ours") == "n1"
+        assert running.service.explain("default/pod:ours") is None
 
 
 async def test_a_lock_that_stays_is_told_and_expires(api: SchedulerApi) -> None:

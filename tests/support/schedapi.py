@@ -92,7 +92,7 @@ class SchedulerApi(FakeApi):
         if kind == "strategic" and "conditions" in patch.get("status", {}):
             present = self.object(resource, f"{namespace}/{name}") or {}
             kept = {c["type"]: c for c in present.get("status", {}).get("conditions", [])}
-            kept.update({c["type"]: c for c in patch["status"]["conditions"]})
+            kept.update({c["type"]: {**kept.get(c["type"], {}), **c} for c in patch["status"]["conditions"]})
             patch = copy.deepcopy(patch)
             patch["status"]["conditions"] = list(kept.values())
         return await super().patch(resource, name, patch, namespace, **rest)

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     DISRUPTION_BUDGETS = "DisruptionBudgets"
     RESERVING_CARD = "ReservingCard"
     AWAITING_VOLUME = "AwaitingVolume"
+    AWAITING_NODE_LOCK = "AwaitingNodeLock"
     BIND_FAILED = "BindFailed"
     PENDING_EVALUATION = "PendingEvaluation"
     # What a single node lacks (blockers):
@@ -258,6 +259,14 @@ FACTS: Mapping[Reason, Facts] = {
         "PendingEvaluation",
         "Resources",
         "Its place is found; a volume is being made for it there.",
+    ),
+    Reason.AWAITING_NODE_LOCK: _facts(
+        4,
+        "yes",
+        "NotEnoughResources",
+        "PendingEvaluation",
+        "Resources",
+        "Its place is found; HAMi's device plug-in there hands out cards to one pod after the other.",
     ),
     Reason.BIND_FAILED: _facts(
         4,

@@ -43,7 +43,7 @@ _MORE_NODES_HELP = frozenset(
 )
 
 
-PLACED = frozenset((Reason.RESERVING_CARD, Reason.AWAITING_VOLUME))
+PLACED = frozenset((Reason.RESERVING_CARD, Reason.AWAITING_VOLUME, Reason.AWAITING_NODE_LOCK))
 """Who waits for one of these has his node: it is no failure to schedule him."""
 
 

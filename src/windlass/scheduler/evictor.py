@@ -12,10 +12,10 @@ follows it, and a deletion follows ours.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from windlass.api import resources
+from windlass.api import resources, views
 from windlass.api.errors import StatusError
 from windlass.client.answers import is_another, may_pass
 from windlass.client.client import Client
@@ -26,6 +26,7 @@ from windlass.kits.rng import Random
 from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import shown_key
 from windlass.observe import logs
+from windlass.scheduler.podconditions import condition
 from windlass.scheduler.writes import WriteQueue
 
 GANG_BIND_FAILED = "GangBindFailed"
@@ -107,11 +108,13 @@ def _why(error: StatusError) -> str:
 
 
 class Evictor:
-    """``done`` is called once per order, ``waits`` whenever a budget refuses one for now."""
+    """``pods`` as the watch shows them. ``done`` is called once per order, ``waits`` whenever a budget refuses one for
+    now."""
 
     def __init__(
         self,
         client: Client,
+        pods: Mapping[str, views.Pod],
         recorder: EventRecorder,
         done: Callable[[Result], None],
         *,
@@ -120,6 +123,7 @@ class Evictor:
         rng: Random,
     ) -> None:
         self._client = client
+        self._pods = pods
         self._recorder = recorder
         self._done = done
         self._waits = waits
@@ -240,14 +244,9 @@ class Evictor:
         self._refusals[order.key] = _Refusal(order.uid, now, now + COOLING_SECONDS)
 
     async def _tell(self, order: Order, namespace: str, name: str) -> None:
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": order.reason,
-            "message": order.message,
-            "lastTransitionTime": rfc3339(self._clock.now()),
-        }
-        patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [condition]}}
+        target = condition(self._pods.get(order.key), "DisruptionTarget", "True", order.reason, order.message)
+        target["lastTransitionTime"] = rfc3339(self._clock.now())
+        patch = {"metadata": {"uid": order.uid}, "status": {"conditions": [target]}}
         await self._client.patch(
             resources.PODS, name, patch, namespace, kind="strategic", subresource="status"
         )

@@ -17,12 +17,14 @@ from windlass.api import annotations as names
 from windlass.api import resources, views
 from windlass.api.deviceasks import GPU
 from windlass.api.errors import StatusError
+from windlass.api.reasons import Reason
 from windlass.client.answers import may_pass
 from windlass.client.client import Client
 from windlass.client.errors import Unreachable
 from windlass.engine.decision import Bind
 from windlass.kits.clock import Clock
 from windlass.kits.timestamps import parse_rfc3339, rfc3339
+from windlass.model.cluster import ClusterModel
 from windlass.observe import logs
 
 EXPIRED_SECONDS = 300.0
@@ -35,14 +37,13 @@ log = logs.get("scheduler")
 
 
 class HamiLocks:
-    """``nodes`` and ``pods`` as the watch shows them, by name and by key."""
+    """``model`` has nodes and pods as the watch shows them, and is told who waits."""
 
-    def __init__(
-        self, client: Client, nodes: Mapping[str, views.Node], pods: Mapping[str, views.Pod], *, clock: Clock
-    ) -> None:
+    def __init__(self, client: Client, model: ClusterModel, *, clock: Clock) -> None:
         self._client = client
-        self._nodes = nodes
-        self._pods = pods
+        self._model = model
+        self._nodes: Mapping[str, views.Node] = model.nodes
+        self._pods: Mapping[str, views.Pod] = model.pods
         self._clock = clock
         self._queues: dict[str, asyncio.Lock] = {}
         """Of this process, those who wait for a node, in their order."""
@@ -62,21 +63,39 @@ class HamiLocks:
             self._queues = {
                 name: it for name, it in self._queues.items() if name in self._nodes or it.locked()
             }
-        async with self._queues.setdefault(bind.node, asyncio.Lock()):
-            until = self._clock.monotonic() + PATIENCE_SECONDS
-            while (node := self._nodes.get(bind.node)) is not None:
-                holder = self._holder(node, bind.task)
-                if holder == bind.task:
-                    return ""
-                if not holder:
-                    text = f"{rfc3339(self._clock.now())},{bind.task.replace('/', ',')}"
-                    problem = await self._write(node.name, node.resource_version, text, bind.task)
-                    if problem is not None:
-                        return problem
-                if self._clock.monotonic() >= until:
-                    return f"HAMi's device plug-in still hands cards of node {bind.node} to another pod ({holder})"
-                await self._clock.sleep(_POLL_SECONDS)
-            return f"node {bind.node} is gone"
+        queue = self._queues.setdefault(bind.node, asyncio.Lock())
+        if queue.locked():
+            self._waits(bind, "others, who came first")
+        try:
+            async with queue:
+                return await self._take(bind)
+        finally:
+            self._waits(bind, "")
+
+    async def _take(self, bind: Bind) -> str:
+        until = self._clock.monotonic() + PATIENCE_SECONDS
+        while (node := self._nodes.get(bind.node)) is not None:
+            holder = self._holder(node, bind.task)
+            if holder == bind.task:
+                return ""
+            if not holder:
+                text = f"{rfc3339(self._clock.now())},{bind.task.replace('/', ',')}"
+                problem = await self._write(node.name, node.resource_version, text, bind.task)
+                if problem is not None:
+                    return problem
+            else:
+                self._waits(bind, holder)
+            if self._clock.monotonic() >= until:
+                return (
+                    f"HAMi's device plug-in still hands cards of node {bind.node} to another pod ({holder})"
+                )
+            await self._clock.sleep(_POLL_SECONDS)
+        return f"node {bind.node} is gone"
+
+    def _waits(self, bind: Bind, holder: str) -> None:
+        """Who gets cards of the node before this pod; ``""``: nobody any more."""
+        what = f"node {bind.node}, {holder}" if holder else ""
+        self._model.awaits(bind.task, Reason.AWAITING_NODE_LOCK, what)
 
     async def give_back(self, bind: Bind) -> None:
         version = self._taken.pop(bind.task, "")

@@ -14,6 +14,7 @@ from windlass.kits.timestamps import rfc3339
 from windlass.model.groups import is_implicit
 from windlass.model.kubewords import PLACED, pod_reason, with_summary
 from windlass.scheduler.desk import ECHO_SECONDS, Desk, record
+from windlass.scheduler.podconditions import condition
 from windlass.scheduler.waits import Wait, Waits
 
 NOMINATE_SECONDS = 0.25
@@ -128,14 +129,10 @@ class PodWords:
         reason = pod_reason(told) if told is not None else ""
         says = told is not None and not pod.shape.gates
         if says and (pod.waiting_reason, pod.waiting_message) != (reason, message):
-            condition = {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": reason,
-                "message": message,
-                "lastTransitionTime": rfc3339(self._desk.clock.now()),
-            }
-            status["conditions"] = [condition]
+            scheduled = condition(pod, "PodScheduled", "False", reason, message)
+            if not pod.waiting_reason:
+                scheduled["lastTransitionTime"] = rfc3339(self._desk.clock.now())
+            status["conditions"] = [scheduled]
         if nominated != pod.nominated_node:
             status["nominatedNodeName"] = nominated or None
         if not status:

@@ -182,10 +182,11 @@ class SchedulerService:
             before=self._reserver.claim_writes,
             objection=self._objection,
             alone=self._alone,
-            turns=HamiLocks(client, model.nodes, model.pods, clock=clock),
+            turns=HamiLocks(client, model, clock=clock),
         )
         self._evictor = Evictor(
             client,
+            model.pods,
             self.recorder,
             lambda result: self._returns.evicted(result),
             waits=lambda order, why: self._returns.eviction_waits(order, why),

@@ -115,6 +115,8 @@ class Pod(msgspec.Struct, gc=False):
     """Its containers whose environment refers to the annotation ``windlass.dev/visible-devices``."""
     report: CardReport | None = None
     """Only of a pod that holds a card for others."""
+    generation: int = 0
+    """Counts the versions of its spec; 0 where the server does not."""
 
     @property
     def controller(self) -> Owner | None:
@@ -270,6 +272,7 @@ def decode_pod(raw: bytes | msgspec.Raw) -> Pod:
         images=_images(spec),
         told_cards=_told_cards(raw) if notes or shape.devices else (),
         report=_report(status.init_container_statuses or ()) if RESERVES in notes else None,
+        generation=meta.generation,
     )
 
 

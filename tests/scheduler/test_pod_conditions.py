@@ -1,0 +1,50 @@
+"""``PodScheduled=False`` by Kubernetes' conventions: since when it is so, and of which version of the pod."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from kubeobjects import node, pod, queue
+from schedapi import Running, SchedulerApi
+
+from windlass.api import views
+from windlass.api.resources import PODS
+from windlass.kits.clock import FakeClock
+from windlass.scheduler.podconditions import condition
+
+
+@pytest.fixture
+def api(fake_clock: FakeClock) -> SchedulerApi:
+    made = SchedulerApi(fake_clock)
+    made.add(queue("root"), queue("default"), node("n1", gpus=1))
+    return made
+
+
+async def test_it_tells_since_when_and_of_which_version(api: SchedulerApi) -> None:
+    big = pod("a", requests={"nvidia.com/gpu": "4"})
+    big["metadata"]["generation"] = 2
+    api.add(big)
+    async with Running(api) as running:
+        await running.settle(5.0)
+        first = api.conditions(PODS, "default/a")["PodScheduled"]
+        assert first["status"] == "False"
+        assert first["observedGeneration"] == 2
+        assert first["lastTransitionTime"]
+        api.change(PODS, "default/a", metadata={"generation": 3}, spec={"nodeSelector": {"zone": "b"}})
+        for _ in range(10):
+            await running.settle(30.0)
+        then = api.conditions(PODS, "default/a")["PodScheduled"]
+        assert then["message"] != first["message"]
+        assert then["observedGeneration"] == 3
+        assert then["lastTransitionTime"] == first["lastTransitionTime"]  # it has waited all the time
+
+
+def test_where_the_server_does_not_count_versions_none_is_told() -> None:
+    old = views.decode_pod(msgspec.json.encode(pod("a")))
+    assert old.generation == 0
+    assert condition(old, "PodScheduled", "False", "Unschedulable", "why") == {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "why",
+    }
