@@ -148,7 +148,7 @@ def test_the_scheduler_on_a_cluster():
 @pytest.mark.parametrize(
     ("words", "code", "exit_status"),
     [(("--bogus",), "WL-USE-400", 2), (("--leader-elect=perhaps",), "WL-USE-400", 2),
-     (("--kubeconfig", "{none}"), "WL-KUBECONFIG-404", 3)],
+     (("--kubeconfig", "{none}"), "WL-KUBECONFIG-404", 3), (("--settings", "{bad}"), "WL-CONFIG-465", 65)],
 )  # fmt: skip
 def test_the_processes_on_a_cluster_tell_errors_as_words_and_as_json(
     role: str,
@@ -160,7 +160,9 @@ def test_the_processes_on_a_cluster_tell_errors_as_words_and_as_json(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("windlass.observe.logs.configure", lambda **_: None)  # the logging of all later tests
-    given = [role, *(word.format(none=tmp_path / "none") for word in words)]
+    bad = tmp_path / "settings.yaml"
+    bad.write_text("scheduler: {cyclSeconds: 3}\n")
+    given = [role, *(word.format(none=tmp_path / "none", bad=bad) for word in words)]
     assert main(given) == exit_status
     said = capsys.readouterr()
     assert said.out == ""

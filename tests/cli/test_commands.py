@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -348,6 +349,15 @@ def test_a_mistyped_setting_of_a_queue_is_answered_with_the_nearest(windlass):
         "try: did you mean capability.RESOURCE?\n"
         in windlass("queue", "set", "research", "capablity.cpu=3").err
     )
+
+
+@pytest.mark.parametrize("name", ["capability", "deserved", "guarantee"])
+def test_an_amount_below_nothing_is_refused(windlass, cluster, name):
+    before = copy.deepcopy(cluster.objects[(QUEUES, "", "research")])
+    said = windlass("queue", "set", "research", f"{name}.nvidia.com/gpu=-1")
+    assert said.code == 2
+    assert f"an amount is at least 0; {name}.nvidia.com/gpu= takes it away" in said.err
+    assert cluster.objects[(QUEUES, "", "research")] == before
 
 
 def test_queues_are_closed_by_a_command(windlass, cluster):

@@ -16,6 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     try:
         parsed = parser().parse_args(given)
+        remote = remote_options(parsed) if parsed.role in ("scheduler", "controller") else None
     except WindlassError as error:
         from windlass.cli.main import wants_json
 
@@ -24,10 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     os.umask(0o077)
     if parsed.role == "up":
         return _up(parsed)
-    if parsed.role in ("scheduler", "controller"):
+    if remote is not None:
         from windlass.app.remote import run_remote
 
-        return run_remote(remote_options(parsed))
+        return run_remote(remote)
     from windlass.app.children import run_child
 
     return run_child(child_options(parsed))

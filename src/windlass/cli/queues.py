@@ -405,9 +405,11 @@ def _amount(text: str, resource: str, value: str) -> str | None:
     if value == "":
         return None
     try:
-        quantities.to_units(resource, value)
+        units = quantities.to_units(resource, value)
     except quantities.QuantityError as error:
         raise _bad(text, str(error)) from error
+    if units < 0:
+        raise _bad(text, f"an amount is at least 0; {text.partition('=')[0]}= takes it away")
     return value
 
 

@@ -126,7 +126,6 @@ async def serve(options: ProcessOptions) -> None:
     aboard = Aboard(
         connection, client, informers, clock, rng, registry, service, election, asyncio.Event(), exporter
     )
-    beside = [companion(aboard) for companion in options.companions]
     FieldMetrics(registry, service.sources(options.metrics_details))
     endpoint = Endpoint(
         registry, lambda: not_ready(service.ready.is_set() or election.standing_by, informers.unsynced())
@@ -143,6 +142,7 @@ async def serve(options: ProcessOptions) -> None:
         await guard.start(*parse_address(options.bind_guard))
     stopped = _stop_signal()
     garbage.expect_long_lives()
+    beside = [companion(aboard) for companion in options.companions]
     try:
         await _until(stopped, service, _lead(aboard, options.leader_elect, mark, file, beside))
     finally:
