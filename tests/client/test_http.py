@@ -18,11 +18,12 @@ from windlass.api.errors import WindlassError
 from windlass.client import errors, kubeconfig
 from windlass.client.connection import Connection, over_socket
 from windlass.client.errors import Unreachable
-from windlass.client.http import HttpOptions, HttpTransport
+from windlass.client.http import FEW_PIECES, HttpOptions, HttpTransport
 from windlass.client.transport import Request, Response
 from windlass.kits.clock import FakeClock
 
 GET = Request("GET", "/api/v1/pods")
+WATCH = Request("GET", "/api/v1/pods", "watch=true")
 POST = Request("POST", "/api/v1/pods", body=b"{}")
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -116,7 +117,8 @@ async def test_a_stream_read_to_its_end_gives_its_connection_back() -> None:
         await using(server, test)
 
 
-async def test_a_reader_that_does_not_read_holds_the_sender_back() -> None:
+@pytest.mark.parametrize("request_", [GET, WATCH])
+async def test_a_reader_that_does_not_read_holds_the_sender_back(request_: Request) -> None:
     sent = 0
     total = 64 << 20
 
@@ -131,14 +133,14 @@ async def test_a_reader_that_does_not_read_holds_the_sender_back() -> None:
         await peer.until_gone()
 
     async def test(transport: HttpTransport) -> None:
-        response = await transport.request(GET)
+        response = await transport.request(request_)
         for _ in range(20):
             await asyncio.sleep(0.01)
         assert sent < 32 << 20  # socket buffers and the high-water mark, not all of it
         assert len(await read_all(response)) == total
 
     async with RawServer(behaviour) as server:
-        await using(server, test)
+        await using(server, test, HttpOptions(breath_seconds=0.001))
 
 
 async def test_a_cancelled_request_closes_its_connection() -> None:
@@ -340,6 +342,50 @@ async def test_no_answer_in_time() -> None:
         await using(server, test, HttpOptions(response_seconds=0.1, sweep_seconds=0.02))
 
 
+PIECES = 300
+
+
+async def pieces_of(connection: Connection, breath_seconds: float, pieces: int) -> list[bytes]:
+    """What a reader of :func:`telling` gets at a time, until it has all of them."""
+    transport = HttpTransport(connection, options=HttpOptions(breath_seconds=breath_seconds))
+    try:
+        response = await transport.request(WATCH)
+        assert response.stream is not None
+        found: list[bytes] = []
+        while sum(map(len, found)) < 5 * pieces:
+            found.append(await anext(response.stream))
+        await response.stream.aclose()
+    finally:
+        await transport.close()
+    assert b"".join(found) == b"".join(b"%04d\n" % number for number in range(pieces))
+    return found
+
+
+def telling(pieces: int) -> Callable[[Peer], Awaitable[None]]:
+    """A server whose watch tells so many pieces, one by one."""
+
+    async def behaviour(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(CHUNKED_HEAD)
+        for number in range(pieces):
+            await peer.chunk(b"%04d\n" % number)
+            await asyncio.sleep(0.001)
+        await peer.until_gone()
+
+    return behaviour
+
+
+async def test_a_watch_whose_news_come_thick_is_read_many_at_a_time() -> None:
+    async with RawServer(telling(PIECES)) as server:
+        assert len(await pieces_of(Connection(server.url), 0.5, PIECES)) < PIECES / 3
+
+
+async def test_a_few_pieces_of_a_watch_are_read_at_once_however_long_a_breath_is() -> None:
+    async with RawServer(telling(FEW_PIECES)) as server:
+        async with asyncio.timeout(50):
+            await pieces_of(Connection(server.url), 100.0, FEW_PIECES)
+
+
 async def test_a_slow_answer_that_keeps_coming_is_not_cut() -> None:
     async def behaviour(peer: Peer) -> None:
         await peer.request()
@@ -464,6 +510,12 @@ class TestTls:
         async with RawServer(serve_forever, tls=tls) as server:
             assert (await self.ask(Connection(server.url, ca_data=authority.pem))).status == 200
             assert (await self.ask(Connection(server.url, insecure=True))).status == 200
+
+    async def test_a_watch_whose_news_come_thick(self, authority: Authority, tmp_path: Path) -> None:
+        tls = self.context(authority, tmp_path, "127.0.0.1")
+        async with RawServer(telling(PIECES), tls=tls) as server:
+            connection = Connection(server.url, ca_data=authority.pem)
+            assert len(await pieces_of(connection, 0.5, PIECES)) < PIECES / 3
 
     async def test_client_certificate(self, authority: Authority, tmp_path: Path) -> None:
         tls = self.context(authority, tmp_path, "127.0.0.1", client=True)

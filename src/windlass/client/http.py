@@ -7,6 +7,8 @@ Invariants:
 - a connection is idle, or serves exactly one exchange; one whose exchange was cancelled, broke or was not
   read to its end is closed, never reused;
 - at most ``limit`` exchanges run at once (watches and followed logs do not count once their head is there);
+- who watches reads news that come thick many at a time: after each piece nothing is read for a moment. What comes
+  alone, or among a few, is read at once;
 - a request is sent a second time only when nothing of it can have been processed, or when its method is
   idempotent and a reused connection broke before the first byte of the answer.
 """
@@ -28,6 +30,8 @@ from windlass.kits.clock import Clock, SystemClock
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _HIGH_WATER = 1 << 20
+FEW_PIECES = 8
+"""So many pieces of a watch are read at once however fast they come: of what somebody waits for there are not more."""
 _SURELY_OPEN_SECONDS = 0.01
 """A connection idle for longer is looked at before it is used: the loop may have been busy elsewhere (a
 scheduling cycle) while the server restarted, and a POST that meets a closed connection is not repeated."""
@@ -43,6 +47,9 @@ class HttpOptions:
     idle_seconds: float = 50.0
     sweep_seconds: float = 1.0
     """How often the times above are looked at."""
+    breath_seconds: float = 0.05
+    """So long a watch is not read after each piece where they come thick: more than :data:`FEW_PIECES`, none later
+    than twice this after the one before. 0: it always is."""
 
 
 class _Dropped(Exception):
@@ -127,7 +134,11 @@ class _HttpConnection(asyncio.Protocol):
         self._status = 0
         self._headers: Mapping[str, str] = {}
         self._answering = False
-        self._held = False
+        self._held = self._paused = False
+        self._breath: asyncio.TimerHandle | None = None
+        self._pieces = 0
+        """That came shortly after one another."""
+        self._heard_at = 0.0
         self.closed = False
         self.progress = True
         self.patient = False
@@ -188,6 +199,7 @@ class _HttpConnection(asyncio.Protocol):
         if self._stream is not None:
             stream, self._stream = self._stream, None
             stream.finish()
+            self._end_breath()
             self.resume()
         elif self._future is not None and not self._future.done():
             future, self._future = self._future, None
@@ -225,6 +237,9 @@ class _HttpConnection(asyncio.Protocol):
             sock = transport.get_extra_info("socket")
             for level, name, value in KEEP_ALIVE:
                 sock.setsockopt(level, name, value)
+        if isinstance(transport, asyncio.Transport) and transport.get_extra_info("ssl_object") is not None:
+            # While reading is paused, nothing is read from the socket either.
+            transport.set_read_buffer_limits(high=1, low=0)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         if self._future is None and self._stream is None:
@@ -236,6 +251,9 @@ class _HttpConnection(asyncio.Protocol):
             self._parser.feed(data)
         except wire.ProtocolError as error:
             self.fail(errors.garbled(self._owner.where, str(error)))
+            return
+        if self.patient and self._stream is not None:
+            self._breathe()
 
     def eof_received(self) -> bool:
         return False
@@ -259,18 +277,44 @@ class _HttpConnection(asyncio.Protocol):
 
     def hold(self) -> None:
         """Stop reading: the peer's window fills and it has to wait."""
-        if self._transport is not None and not self._held and not self._transport.is_closing():
-            self._held = True
-            self._transport.pause_reading()
+        self._held = True
+        self._read_or_not()
 
     def resume(self) -> None:
-        if self._transport is not None and self._held:
-            self._held = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+        self._held = False
+        self._read_or_not()
+
+    def _breathe(self) -> None:
+        """Where news come thick, read no more for a moment: each piece wakes two processes, however small it is."""
+        seconds = self._owner.options.breath_seconds
+        loop = asyncio.get_running_loop()
+        before, self._heard_at = self._heard_at, loop.time()
+        self._pieces = self._pieces + 1 if self._heard_at - before < 2 * seconds else 0
+        if self._pieces > FEW_PIECES and self._breath is None:
+            self._breath = loop.call_later(seconds, self._end_breath)
+            self._read_or_not()
+
+    def _end_breath(self) -> None:
+        if self._breath is not None:
+            self._breath.cancel()
+            self._breath = None
+            self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        transport, pause = self._transport, self._held or self._breath is not None
+        if transport is None or pause == self._paused or transport.is_closing():
+            return
+        self._paused = pause
+        if pause:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def abort(self) -> None:
         self.closed = True
+        if self._breath is not None:
+            self._breath.cancel()
+            self._breath = None
         self._owner.gone(self)
         if self._transport is not None:
             self._transport.abort()
@@ -284,7 +328,7 @@ class HttpTransport:
     ) -> None:
         self.connection = connection
         self.where = connection.where
-        self._options = options or HttpOptions()
+        self.options = options or HttpOptions()
         self._fixed = wire.fixed_headers(connection.host_header, connection.impersonate)
         self._prefix = connection.path_prefix
         self._credentials = Credentials(connection, clock or SystemClock())
@@ -292,7 +336,7 @@ class HttpTransport:
         self._tls: ssl.SSLContext | None = None
         self._idle: list[_HttpConnection] = []
         self._open: set[_HttpConnection] = set()
-        self._free = self._options.limit
+        self._free = self.options.limit
         self._queue: deque[asyncio.Future[None]] = deque()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
@@ -368,7 +412,7 @@ class HttpTransport:
             idle = now - connection.idle_since
             if idle < _SURELY_OPEN_SECONDS:
                 return connection
-            if idle < self._options.idle_seconds and not connection.stale():
+            if idle < self.options.idle_seconds and not connection.stale():
                 return connection
             connection.abort()
         return None
@@ -400,7 +444,7 @@ class HttpTransport:
 
     async def _connect(self) -> _HttpConnection:
         loop = asyncio.get_running_loop()
-        options, connection = self._options, self.connection
+        options, connection = self.options, self.connection
         try:
             async with asyncio.timeout(options.connect_seconds):
                 if connection.unix_socket:
@@ -457,14 +501,14 @@ class HttpTransport:
 
     def _watch_over(self, connection: _HttpConnection) -> None:
         loop = asyncio.get_running_loop()
-        connection.deadline = loop.time() + self._options.response_seconds
+        connection.deadline = loop.time() + self.options.response_seconds
         connection.progress = False
         if self._sweeper is None and not self._closed:
-            self._sweeper = loop.call_later(self._options.sweep_seconds, self._sweep)
+            self._sweeper = loop.call_later(self.options.sweep_seconds, self._sweep)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        now, seconds = loop.time(), self._options.response_seconds
+        now, seconds = loop.time(), self.options.response_seconds
         for connection in list(self._open):
             if connection.hurried:
                 if connection.progress:
@@ -472,7 +516,7 @@ class HttpTransport:
                     connection.deadline = now + seconds
                 elif now >= connection.deadline:
                     connection.fail(errors.timed_out(self.where, "an answer", seconds, processed=True))
-            elif not connection.streaming and now - connection.idle_since >= self._options.idle_seconds:
+            elif not connection.streaming and now - connection.idle_since >= self.options.idle_seconds:
                 connection.abort()
         self._idle = [connection for connection in self._idle if not connection.closed]
-        self._sweeper = loop.call_later(self._options.sweep_seconds, self._sweep) if self._open else None
+        self._sweeper = loop.call_later(self.options.sweep_seconds, self._sweep) if self._open else None

@@ -40,7 +40,8 @@ _log = logging.getLogger("windlass.client")
 _MOST_TOLD = 1000
 MANY = frozenset({PODS})
 """Kinds of which a cluster may have a hundred thousand: listed in pages that come in piece by piece, and then watched.
-A WatchList of 150 000 pods costs the API server 1.5 times as much, and the client 1.5 times."""
+A WatchList of 150 000 pods costs the API server twice as much (median 9.2 s of its CPU against 4.6 s), and the client
+1.5 times."""
 INACTIVITY_SECONDS = 70.0
 """A watch with bookmarks (one a minute) that is silent for so long is taken for dead."""
 
