@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
 import json
+import lzma
 import os
 import sys
+import tarfile
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -117,6 +121,23 @@ def test_a_trace_that_is_wrong_is_refused_with_65_and_its_place(
     assert done.code == 65
     assert str(path) in done.err
     assert place in done.err
+
+
+def test_an_archive_is_said_to_be_one_with_what_unpacks_it(windlass: Run, tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(TRACE)
+    archives = {name: tmp_path / name for name in ("a.zip", "a.tar", "a.tar.gz", "a.csv.xz", "a.csv.bz2")}
+    with zipfile.ZipFile(archives["a.zip"], "w") as packed:
+        packed.write(trace, "jobs.csv")
+    for name, mode in (("a.tar", "w"), ("a.tar.gz", "w:gz")):
+        with tarfile.open(archives[name], mode) as packed:
+            packed.add(trace, "jobs.csv")
+    archives["a.csv.xz"].write_bytes(lzma.compress(TRACE.encode()))
+    archives["a.csv.bz2"].write_bytes(bz2.compress(TRACE.encode()))
+    unpack = ("unzip ", "tar -xf ", "tar -xf ", "unxz -k ", "bunzip2 -k ")
+    for path, remedy in zip(archives.values(), unpack, strict=True):
+        done = windlass("sim", "run", "--trace", str(path), "--nodes", "1x8", "--policy", "fifo")
+        assert (done.code, f"try: {remedy}{path}" in done.err) == (65, True), done.err
 
 
 def test_a_packed_file_that_is_cut_short_or_damaged_is_said_to_be_that(windlass: Run, tmp_path: Path) -> None:

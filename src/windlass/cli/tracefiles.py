@@ -10,7 +10,7 @@ import gzip
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,14 @@ STDIN, STDIN_WORDS = "-", "standard input"
 SHOWN = 100
 """Cells of a wrong line that are shown."""
 _GZIP = b"\x1f\x8b"
+_OTHERWISE: Mapping[bytes, tuple[str, str]] = {
+    b"PK\x03\x04": ("a zip archive", "unzip {name}"),
+    b"BZh": ("packed by bzip2", "bunzip2 -k {name}"),
+    b"\xfd7zXZ\x00": ("packed by xz", "unxz -k {name}"),
+    b"\x28\xb5\x2f\xfd": ("packed by zstd", "unzstd {name}"),
+}
+"""How files begin that are packed in a way which is not read → what such a file is, and what unpacks it."""
+_TAR, _TAR_AT = b"ustar", 257
 _LIKE_A_FILE = re.compile(r"/|\.csv|\.gz")
 _Found = TypeVar("_Found")
 
@@ -37,6 +45,7 @@ def read_lines(name: str) -> list[str]:
     raw = _raw(name)
     try:
         text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+        _refuse_archives(name, text)
         return text.decode("utf-8").splitlines(keepends=True)
     except EOFError as error:
         raise WindlassError(
@@ -56,6 +65,20 @@ def read_lines(name: str) -> list[str]:
             evidence=str(error),
             remedies=(f"file {name}", f"iconv -f latin1 -t utf-8 {name}"),
         ) from error
+
+
+def _refuse_archives(name: str, text: bytes) -> None:
+    """Raises :class:`WindlassError` for what has to be unpacked first."""
+    kind, unpack = next((found for begin, found in _OTHERWISE.items() if text.startswith(begin)), ("", ""))
+    if text.startswith(_TAR, _TAR_AT):
+        kind, unpack = "a tar archive", "tar -xf {name}"
+    if kind:
+        said = STDIN_WORDS if name == STDIN else name
+        raise WindlassError(
+            INPUT_ERROR,
+            f"{said} is {kind}: a trace is one file of text, packed by gzip or not",
+            remedies=(unpack.format(name=name),),
+        )
 
 
 def _raw(name: str) -> bytes:
