@@ -99,12 +99,28 @@ def test_of_what_nobody_knows_an_end_there_is_none() -> None:
     assert play(found)["b"].started is None
 
 
-def test_a_run_limit_is_an_end() -> None:
+def test_a_run_limit_is_the_latest_end() -> None:
     found = state("1x8")
     work(found, "a", 8, None, node="node-0000", began=NOW - 10)
     found.tasks["ns/a-0"] = altered(found.tasks["ns/a-0"], run_limit=60.0)
     work(found, "b", 8, 10.0)
-    assert play(found)["b"].started == NOW + 50
+    group, run_times = found.groups["ns/a"], RunTimes(History())
+    drawn = sorted(run_times.draw(group, str(seed), 10.0, 60.0) or 0.0 for seed in range(200))
+    assert play(found)["b"].started == NOW - 10 + (run_times.draw(group, "s", 10.0, 60.0) or 0.0)
+    assert drawn[0] >= 10
+    assert drawn[-1] <= 60
+    for tenth in range(1, 10):
+        assert drawn[20 * tenth] == pytest.approx(10 + 5 * tenth, abs=5)
+
+
+def test_a_word_or_earlier_runs_end_before_a_limit_and_a_limit_before_them() -> None:
+    found = state("1x8")
+    work(found, "a", 8, 40.0)
+    stated, run_times = found.groups["ns/a"], RunTimes(History())
+    assert run_times.draw(stated, "s", 10.0, 60.0) == 40
+    assert run_times.draw(stated, "s", 10.0, 30.0) == 30
+    assert RunTimes(History(), unknown=20.0).draw(altered(stated, run_estimate=None), "s", 0.0, 60.0) == 20
+    assert run_times.draw(altered(stated, run_estimate=None), "s", 90.0, 60.0) == 90
 
 
 def test_who_is_evicted_begins_anew_and_one_that_shares_time_goes_on() -> None:

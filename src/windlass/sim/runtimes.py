@@ -2,7 +2,10 @@
 
 What its owner says of it is taken at his word. Else a run is drawn from the earlier runs that
 :class:`~windlass.predict.history.History` goes by, of those that are longer than it has run already. What has
-outlived all of that is taken to run on for as long again, and again. Of what is known by neither nobody knows an end.
+outlived all of that is taken to run on for as long again, and again. Of what is known by neither a limit after which it
+is ended by force says how long it runs at most: its end is drawn from all that is left until then, each moment as
+likely as the next, since of the time that jobs may run they use any part (A. Mu'alem and D. Feitelson, *Utilization,
+Predictability, Workloads, and User Runtime Estimates*, TPDS 2001). Of what has no limit either nobody knows an end.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ class RunTimes:
         seconds = self._drawn(group, seed, elapsed)
         if limit is None:
             return seconds
-        return max(elapsed, limit) if seconds is None else max(elapsed, min(seconds, limit))
+        if seconds is None:
+            return elapsed + max(0.0, limit - elapsed) * _chance(group, seed)
+        return max(elapsed, min(seconds, limit))
 
     def _drawn(self, group: Group, seed: str, elapsed: float) -> float | None:
         if group.run_estimate is not None and not group.learned:
@@ -57,8 +62,13 @@ class RunTimes:
             longer = [seconds for seconds in runs if seconds > elapsed]
             if not longer:
                 return _outlive(runs, elapsed)
-            return longer[int(seeded(f"{seed} {group.key}").random() * len(longer))]
+            return longer[int(_chance(group, seed) * len(longer))]
         return None if self.unknown is None else _outlive([self.unknown], elapsed)
+
+
+def _chance(group: Group, seed: str) -> float:
+    """From 0 to below 1."""
+    return seeded(f"{seed} {group.key}").random()
 
 
 def _outlive(runs: Sequence[float], elapsed: float) -> float:
