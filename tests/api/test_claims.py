@@ -131,8 +131,8 @@ def test_the_scheduler_reads_a_claim() -> None:
     found = views.decode_device_claim(views.encode(obj))
     first, second = found.requests
     assert (first.options[0].count, first.options[0].selectors) == (2, (SELECTOR["cel"]["expression"],))
-    assert (second.options[0].name, second.options[0].unserved) == ("any/a", ("adminAccess",))
-    assert found.constraints == ("matchAttribute",)
+    assert (second.options[0].name, second.options[0].admin) == ("any/a", True)
+    assert found.constraints == (views.DeviceConstraint("x.com/y"),)
     assert (found.allocated, found.nodes, found.reserved) == (True, ("n",), ("u9",))
     assert found.results[0].device == "gpu-3"
 
@@ -169,4 +169,5 @@ def test_the_scheduler_reads_a_slice() -> None:
         "cudaComputeCapability": "9.0.0",
     }
     assert (device.versions, device.capacity) == (("cudaComputeCapability",), (("memory", "80Gi"),))
-    assert (device.tainted, device.partitioned) == (True, True)
+    assert [taint.effect for taint in device.taints] == ["NoSchedule"]
+    assert device.draws == ()

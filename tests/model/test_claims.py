@@ -12,7 +12,7 @@ from windlass.api import views
 from windlass.engine import deltas
 from windlass.engine.decision import Bind, DeviceShare
 from windlass.model.cluster import ClusterModel
-from windlass.spi.devices import DeviceNeed
+from windlass.spi.devices import CardMode, DeviceNeed, DeviceOption
 from windlass.spi.objects import Needs, Task
 
 NOW = 1_767_268_800.0  # 2026-01-01T12:00:00Z
@@ -139,7 +139,9 @@ def test_all_of_a_nodes_devices_where_every_node_has_the_same_number() -> None:
     )
     assert world.needs().devices == (DeviceNeed(GPU, 8, milli=1000),)
     world.add("node", gpu_node("odd", 2))
-    assert "(here 2, 8): ask for a count" in world.told()
+    (need,) = world.needs().devices
+    assert need.joint is not None
+    assert need.joint.claims == (((DeviceOption(DeviceNeed(GPU, 1, milli=1000), every=True),),),)
 
 
 def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
@@ -164,9 +166,13 @@ def test_the_first_alternative_that_the_cluster_can_ever_serve() -> None:
     ("request_", "spec", "words"),
     [
         (exactly(device_class="none"), {}, "DeviceClass none does not exist"),
-        (exactly(adminAccess=True), {}, "adminAccess is not served"),
         (exactly(capacity={"requests": {"memory": "1Gi"}}), {}, "capacity is not served"),
-        (exactly(), {"constraints": [{"matchAttribute": "x.com/y"}]}, "matchAttribute) are not served"),
+        (
+            exactly(),
+            {"constraints": [{"matchAttribute": "x.com/y"}]},
+            "matchAttribute: no device that could serve it has x.com/y",
+        ),
+        (exactly(allocationMode="ExactCount", count=33), {}, "no node has 33 such devices"),
         (exactly(selectors=selector("cel.bind(a, b, c)")), {}, "not served at character 1"),
         (exactly(selectors=selector("device.attributes['x.com'].y == 1")), {}, "has no value for a device"),
         (exactly(selectors=selector("false")), {}, "no device of the cluster"),
@@ -387,16 +393,19 @@ def test_of_a_pool_the_newest_generation_counts_and_what_cannot_be_given_is_left
                 "n",
                 listed("a"),
                 listed("mig", consumesCounters=[{"counterSet": "x"}]),
+                listed("many", allowMultipleAllocations=True),
                 listed("bad", taints=[{"key": "k", "effect": "NoExecute"}]),
                 generation=2,
             ),
         ),
     )
     (found,) = [d.node for d in world.model.take() if isinstance(d, deltas.NodeUpserted)]
-    assert [(card.uuid, card.healthy) for card in found.devices] == [
-        ("gpu.nvidia.com/n/a", True),
-        ("gpu.nvidia.com/n/bad", False),
+    assert [(card.uuid, card.mode) for card in found.devices] == [
+        ("gpu.nvidia.com/n/a", CardMode.PLAIN),
+        ("gpu.nvidia.com/n/mig", CardMode.PLAIN),
+        ("gpu.nvidia.com/n/bad", CardMode.NAMED),
     ]
+    assert found.allocatable["gpu.nvidia.com/accelerator"] == 2000
 
 
 def test_devices_go_with_their_slice() -> None:

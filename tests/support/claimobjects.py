@@ -61,3 +61,38 @@ def claimer(name: str = "a", *, claim: str = "", template: str = "", **fields: A
     obj["spec"]["resourceClaims"] = [entry]
     obj["spec"]["containers"][0]["resources"]["claims"] = [{"name": "g"}]
     return obj
+
+
+def resource_claim(name: str, *requests: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A claim as an object of its own in a file."""
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", **claim(name, *requests, **spec)}
+
+
+def device(name: str, attributes: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    """``attributes``: by name, plain values."""
+    kinds = {str: "string", int: "int", bool: "bool"}
+    told = {key: {kinds[type(value)]: value} for key, value in (attributes or {}).items()}
+    return {"name": name, "attributes": told, **fields}
+
+
+def devices_of(
+    node: str, driver: str, *devices: dict[str, Any], part: str = "", **spec: Any
+) -> dict[str, Any]:
+    """A ResourceSlice of a node. ``part``: which of its pool, in its name."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1, **spec.pop("pool", {})}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{driver}{part}"},
+        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": list(devices), **spec},
+    }
+
+
+def device_class(name: str, driver: str, **spec: Any) -> dict[str, Any]:
+    rule = selector(f"device.driver == '{driver}'")
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": rule, **spec},
+    }

@@ -21,6 +21,7 @@ from windlass.model.cards import cards_of
 from windlass.model.claims import ClaimBook
 from windlass.model.holdings import UUID_WORDS, parts_held, slot_resource
 from windlass.node.handout import resource_of, wanted_slices, whole_cards
+from windlass.spi.devices import CardMode
 from windlass.spi.objects import Device
 
 Object = Mapping[str, Any]
@@ -110,7 +111,7 @@ def _room(card: Card, taken: Sequence[tuple[str, int, int]]) -> dict[str, int]:
 
 def rows_of(nodes: Iterable[Object], pods: Iterable[Object], claims: ClaimBook | None = None) -> list[Row]:
     """All cards of these nodes, in their order; ``pods``: those that occupy a node; ``claims``: what drivers list, and
-    who was given it."""
+    who was given it. Of the parts that a driver could make of a card those are shown that somebody has."""
     on: dict[str, list[Object]] = {}
     for pod in pods:
         if amounts.holds_resources(pod):
@@ -118,12 +119,16 @@ def rows_of(nodes: Iterable[Object], pods: Iterable[Object], claims: ClaimBook |
     found: list[Row] = []
     for node in nodes:
         view = views.decode_node(views.encode(node))
-        rows = _cards_of(node, view, claims.cards_of(view.name) if claims is not None else ())
+        listed = claims.cards_of(view.name) if claims is not None else ()
+        rows = _cards_of(node, view, listed)
         here = on.get(view.name, ())
         silent = [pod for pod in here if not (_hold_named(rows, pod, view, claims) or _hold(rows, pod))]
         for pod in silent:
             _hold_some(rows, pod)
-        found += rows
+        parts = {
+            (slot_resource(one), one.index) for one in listed if one.mode is CardMode.NAMED and one.draws
+        }
+        found += [row for row in rows if row.holdings or (row.card.resource, row.card.index) not in parts]
     return found
 
 
@@ -144,7 +149,7 @@ def _cards_of(node: Object, view: views.Node, listed: Sequence[Device]) -> list[
             memory_mib=device.memory_mib,
             numa=device.numa,
             link_group=device.link_group,
-            healthy=device.healthy,
+            healthy=device.healthy and (device.mode is not CardMode.NAMED or bool(device.draws)),
         )
         rows.append(Row(metadata["name"], card, known=False))
     return rows

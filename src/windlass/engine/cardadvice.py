@@ -26,7 +26,7 @@ def advice_on_cards(verdict: NodesVerdict, world: World) -> list[str]:
     kits = [cards.kits[code] for code in codes]
     found: list[str] = []
     for need in needs:
-        if not need.uuids and not any(_serves(need, kit) for kit in kits):
+        if not need.by_name and not any(_serves(need, kit) for kit in kits):
             found += _instead(need, [card for kit in kits for card in kit.cards if card.usable])
             found.append(f"Add a node with {wish(need)}.")
     return found

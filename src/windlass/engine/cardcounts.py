@@ -27,7 +27,7 @@ NO_SHARE, SLICED = -1, -2
 
 def is_plain(need: DeviceNeed) -> bool:
     """Whether such a need may be counted here at all."""
-    named = need.resource and not (need.uuids or need.uuids_not or need.carries or need.avoids)
+    named = need.resource and not (need.by_name or need.carries or need.avoids)
     return bool(named) and need.count == 1 and not need.profile and not need.listed
 
 

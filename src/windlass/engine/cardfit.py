@@ -17,7 +17,8 @@ from windlass.engine.cards import HELD, KEPT, LEAVING, Cut, Cuts, RowCards
 from windlass.engine.cardseat import PLENTY, Seat, capacity_of, cut_of, opening_of, rank_of
 from windlass.engine.cardwish import Wish
 from windlass.engine.devices import WHOLE
-from windlass.spi.devices import CardState, DeviceNeed
+from windlass.engine.joint import Offer, allocate, draws_fit
+from windlass.spi.devices import CardState, DeviceNeed, Joint
 from windlass.spi.quantities import scale
 
 __all__ = ["PLENTY", "Budgets", "Choose", "Glance", "Seating"]
@@ -45,7 +46,7 @@ class Glance:
     @property
     def lacking(self) -> float:
         """The part of the cards that is missing."""
-        return max(0, self.need.count - self.taking) / self.need.count
+        return max(0, self.need.count - self.taking) / max(1, self.need.count)
 
 
 class Seating:
@@ -81,12 +82,15 @@ class Seating:
 
     def count(self, needs: Sequence[DeviceNeed], plans: Sequence[Sequence[Wish]], most: int) -> int:
         """How many pods of these needs could be seated one after the other, up to ``most``."""
-        if len(needs) == 1 and needs[0].count == 1 and needs[0].listed not in self._listed:
+        alone = len(needs) == 1 and needs[0].count == 1 and needs[0].joint is None
+        if alone and needs[0].listed not in self._listed:
             total = self._summed(needs[0], plans[0], most)
             if total is not None:
                 return total
         done = 0
-        while done < most and self.seat(needs, plans) is not None:
+        while done < most and (cuts := self.seat(needs, plans)) is not None:
+            if not cuts:
+                return most
             done += 1
         return done
 
@@ -128,7 +132,55 @@ class Seating:
             found[at] = cuts
         return tuple(cut for at in sorted(found) for cut in found[at])
 
+    def _seat_joint(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]) -> Cuts | None:
+        """All that claims hold, in the order of their requests."""
+        slots = self._joint_slots(need, joint, plan)
+        if slots is None:
+            return None
+        saved = self._save() if len(slots) > 1 else None
+        wishes = {wish.slot: wish for wish in plan}
+        cuts: list[Cut] = []
+        for slot in slots:
+            cut = self._cut(need, wishes[slot])
+            if cut is None or not self._pay(self.seats[slot]):
+                if saved is not None:
+                    self._restore(saved)
+                return None
+            self._seat_cut(slot, cut)
+            cuts.append(cut)
+        return tuple(cuts)
+
+    def _joint_slots(self, need: DeviceNeed, joint: Joint, plan: Sequence[Wish]) -> list[int] | None:
+        """The cards that claims would hold; nothing is taken yet."""
+        free = {wish.slot for wish in plan if self._cut(need, wish) is not None}
+        known = [slot for slot, seat in enumerate(self.seats) if seat.card.known]
+        offers = [Offer(self.seats[slot].card.device, self.found.uuids[slot], slot in free) for slot in known]
+        picks = allocate(joint, offers, self._drawn())
+        return None if picks is None else [known[pick.at] for pick in picks if not pick.admin]
+
+    def _drawn(self) -> dict[str, int]:
+        """What those who have devices take of each counter."""
+        used: dict[str, int] = {}
+        for seat in self.seats:
+            if seat.card.device.draws and (seat.shares or seat.taken):
+                for name, units, _ in seat.card.device.draws:
+                    used[name] = used.get(name, 0) + units
+        return used
+
+    def draws_hold(self) -> bool:
+        """Whether those who have devices take no more of any counter than there is."""
+        used = self._drawn()
+        totals = {name: total for seat in self.seats for name, _, total in seat.card.device.draws}
+        return all(units <= totals[name] for name, units in used.items())
+
+    def _seat_cut(self, slot: int, cut: Cut) -> None:
+        self.seats[slot].take(cut, later=self.later)
+        if cut.carries or cut.avoids:
+            self._tokens.setdefault(slot, []).append(cut)
+
     def _seat_need(self, need: DeviceNeed, plan: Sequence[Wish]) -> Cuts | None:
+        if need.joint is not None:
+            return self._seat_joint(need, need.joint, plan)
         if need.listed in self._listed:
             return self._seat_listed(need, need.listed)
         options = [(wish, cut) for wish in plan if (cut := self._cut(need, wish)) is not None]
@@ -140,9 +192,7 @@ class Seating:
             seat = self.seats[wish.slot]
             if not self._pay(seat):
                 continue
-            seat.take(cut, later=self.later)
-            if cut.carries or cut.avoids:
-                self._tokens.setdefault(wish.slot, []).append(cut)
+            self._seat_cut(wish.slot, cut)
             cuts.append(cut)
             if len(cuts) == need.count:
                 return tuple(cuts)
@@ -185,6 +235,8 @@ class Seating:
                 return False
         elif not seat.takes_share((cut.milli, cut.mib)):
             return False
+        if seat.card.device.draws and not draws_fit(seat.card.device, self._drawn()):
+            return False
         if not self._pay(seat):
             return False
         seat.take(cut, later=self.later)
@@ -197,6 +249,9 @@ class Seating:
             free = max(0, self._free(self._budgets[need.listed])) // scale(need.listed)
             return Glance(need, need.count, min(free, need.count), 0, 0, listed=True)
         taking = sum(self._cut(need, wish) is not None for wish in plan)
+        if need.joint is not None:
+            served = self._joint_slots(need, need.joint, plan) is not None
+            taking = need.count if served else min(taking, need.count - 1)
         open_to = [self.seats[w.slot] for w in plan if not self.seats[w.slot].taken]
         shared = [seat for seat in open_to if not seat.slices and not seat.crowded]
         return Glance(

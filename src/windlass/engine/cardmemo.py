@@ -73,7 +73,7 @@ class NeedMemo:
     @staticmethod
     def serves(need: DeviceNeed) -> bool:
         """Whether this way may be gone for the need."""
-        return need.count == 1 and not (need.carries or need.avoids or need.uuids or need.uuids_not)
+        return need.count == 1 and not (need.carries or need.avoids or need.by_name)
 
     def place(self, found: RowCards, slot: int, cells: NDArray[np.int64], known: dict[int, Place]) -> Place:
         """Look at one card, and remember. ``cells``: of the row."""

@@ -41,7 +41,7 @@ class CardRows:
         """The state of the row's cards as far as it matters for such needs."""
         key = self._cards.key(row)
         found = self._cards.row(row)
-        if any(need.uuids or need.uuids_not for need in needs):
+        if any(need.by_name for need in needs):
             key += repr(found.uuids).encode()
         if found.tokens and any(need.carries or need.avoids for need in needs):
             tokens = {token for need in needs for token in (*need.carries, *need.avoids)}
@@ -71,7 +71,7 @@ class CardRows:
         if columns:
             planes = self._table.planes[at][:, : 1 if empty else None, columns]
             amounts = [part.tobytes() for part in np.ascontiguousarray(planes)]
-        uuids = any(need.uuids or need.uuids_not for need in devices)
+        uuids = any(need.by_name for need in devices)
         if not empty and (uuids or any(need.carries or need.avoids for need in devices)):
             return [(self.key(row, devices), part) for row, part in zip(rows, amounts, strict=True)]
         found: list[tuple[object, ...]] = []
@@ -140,7 +140,7 @@ class CardRows:
         found = self._cards.row(row)
         plans = []
         for need in devices:
-            if need.uuids or need.uuids_not:
+            if need.by_name:
                 plans.append(wishes(need, found.kit, found.uuids))
                 continue
             plan = self._plans.get((found.kit.code, need))

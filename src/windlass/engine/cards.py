@@ -9,7 +9,7 @@ taking a cut back is exact.
 A card that anything is held of is *open*: it counts as a whole one in the planes (used; releasing if all
 that is held of it terminates; promised if it would be open only by promises), and as taken in the bit sets.
 So nobody who counts or picks whole cards can collide with a share. Cards that are always sliced
-(:attr:`~windlass.spi.devices.CardMode.SLICED`) are counted nowhere else.
+(:attr:`~windlass.spi.devices.CardMode.SLICED`), or given by name alone, are counted nowhere else.
 
 Cards of a row are made at the first question about them; a cluster without parts of cards pays nothing.
 """
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.engine.devices import WHOLE, bits
+from windlass.engine.devices import UNCOUNTED, WHOLE, bits
 from windlass.engine.mig import Geometry, geometry_of
 from windlass.spi.devices import CardMode
 from windlass.spi.objects import Device
@@ -92,7 +92,7 @@ class Card:
         """``known``: the node has it; else it is only spoken of by tasks."""
         self.device = device
         self.known = known
-        self.counted = device.mode is not CardMode.SLICED
+        self.counted = device.mode not in UNCOUNTED
         sliceable = device.mode in (CardMode.SLICED, CardMode.EITHER)
         found = geometry_of(device) if sliceable else None
         self.geometry: Geometry | None = found if found is not None and found.size <= ROOMIEST else None

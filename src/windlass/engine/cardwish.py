@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from windlass.engine.cards import Card, Kit
 from windlass.engine.devices import WHOLE
-from windlass.spi.devices import CardMode, DeviceNeed
+from windlass.spi.devices import CardMode, DeviceNeed, Joint
+from windlass.spi.objects import Device
+
+_FEW = 8
+_MOST_SETS = 1_000
+_SETS: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
+"""By the identity of a tuple: to tell equal ones costs more than a look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +28,25 @@ class Wish:
 def wishes(need: DeviceNeed, kit: Kit, uuids: Sequence[str]) -> tuple[Wish, ...]:
     """The cards of a node that could serve a need if nobody had any of them."""
     found = []
+    kinds = [need] if need.joint is None else _options(need.joint)
     for slot, card in enumerate(kit.cards):
-        if card.usable and _suits(need, card, uuids[slot]):
+        if card.usable and any(suits(kind, card.device, uuids[slot]) for kind in kinds):
             share, profile = kind_of(need, card)
             if share is not None or profile >= 0:
                 found.append(Wish(slot, share, profile))
     return tuple(found)
+
+
+def _options(joint: Joint) -> list[DeviceNeed]:
+    """The kinds of cards that claims would hold."""
+    every = [
+        option.need
+        for requests in joint.claims
+        for options in requests
+        for option in options
+        if not option.admin
+    ]
+    return list(dict.fromkeys(every))
 
 
 def kind_of(need: DeviceNeed, card: Card) -> tuple[tuple[int, int] | None, int]:
@@ -36,12 +55,13 @@ def kind_of(need: DeviceNeed, card: Card) -> tuple[tuple[int, int] | None, int]:
     return _share(need, card), _profile(need, card)
 
 
-def _suits(need: DeviceNeed, card: Card, uuid: str) -> bool:
+def suits(need: DeviceNeed, device: Device, uuid: str) -> bool:
     """Whether it is a card of the kind that is asked for."""
-    device = card.device
     if need.resource and device.resource != need.resource:
         return False
-    if uuid in need.uuids_not or (need.uuids and uuid not in need.uuids):
+    if uuid in need.uuids_not or (need.uuids and uuid not in _named(need.uuids)):
+        return False
+    if device.mode is CardMode.NAMED and not need.uuids:
         return False
     model = device.model.casefold()
     if need.models and not any(word.casefold() in model for word in need.models):
@@ -49,6 +69,18 @@ def _suits(need: DeviceNeed, card: Card, uuid: str) -> bool:
     if any(word.casefold() in model for word in need.models_not):
         return False
     return device.memory_mib >= need.min_memory_mib and device.compute >= need.min_compute
+
+
+def _named(uuids: tuple[str, ...]) -> Collection[str]:
+    """To look names up in: the devices of a whole cluster may be named, by one tuple that all who ask share."""
+    if len(uuids) <= _FEW:
+        return uuids
+    known = _SETS.get(id(uuids))
+    if known is None or known[0] is not uuids:
+        if len(_SETS) > _MOST_SETS:
+            _SETS.clear()
+        known = _SETS[id(uuids)] = uuids, frozenset(uuids)
+    return known[1]
 
 
 def memory_of(need: DeviceNeed, card: Card) -> int:
@@ -62,7 +94,7 @@ def _share(need: DeviceNeed, card: Card) -> tuple[int, int] | None:
     device = card.device
     if device.mode is CardMode.SLICED or need.profile or not (need.shares or need.whole):
         return None
-    if device.mode is CardMode.WHOLE and not need.whole:
+    if device.mode in (CardMode.WHOLE, CardMode.NAMED) and not need.whole:
         return None
     mib = memory_of(need, card)
     if mib > device.memory_mib or need.milli > WHOLE:

@@ -9,9 +9,12 @@ from windlass.api.reasons import Reason
 from windlass.engine.cardfit import Glance
 from windlass.engine.classes import TaskClass
 from windlass.engine.devices import WHOLE
-from windlass.spi.devices import DeviceNeed
+from windlass.spi.devices import DeviceNeed, DeviceOption, Joint
 from windlass.spi.plugins import Finding
 from windlass.spi.quantities import from_units
+
+_NAMED = 4
+"""So many devices are named one by one."""
 
 
 def card_findings(cls: TaskClass, rows: NDArray[np.int64], *, lasting: bool) -> list[Finding]:
@@ -69,6 +72,9 @@ def _mask(size: int, at: list[int]) -> NDArray[np.bool_]:
 def _left(glances: list[Glance]) -> str:
     """What is left on the freest card of these nodes."""
     need = glances[0].need
+    if need.joint is not None:
+        cards = max(glance.cards for glance in glances)
+        return f"not all of it at once is free beside what others have of the {cards} devices that could serve it"
     if need.count > 1:
         most = max(glance.taking for glance in glances)
         return f"at most {most} of {need.count} cards have that"
@@ -90,6 +96,8 @@ def _left(glances: list[Glance]) -> str:
 
 def wish(need: DeviceNeed) -> str:
     """``0.5 of an H100 card, 9000 MiB of its memory``: what a need asks for."""
+    if need.joint is not None:
+        return _joined(need.joint)
     kind = "/".join(need.models) or (need.resource.rpartition("/")[2] if need.resource else "accelerator")
     if need.profile:
         text = f"a {need.profile} slice of a {kind} card"
@@ -107,6 +115,26 @@ def wish(need: DeviceNeed) -> str:
         text += f" of at least {need.min_memory_mib} MiB"
     if need.min_compute > (0, 0):
         text += f" of compute capability {need.min_compute[0]}.{need.min_compute[1]} or more"
-    if need.uuids:
+    if len(need.uuids) > _NAMED:
+        text += f" ({len(need.uuids)} of the cluster's)"
+    elif need.uuids:
         text += f" ({', '.join(need.uuids)})"
     return f"{need.count} times {text}" if need.count > 1 else text
+
+
+def _joined(joint: Joint) -> str:
+    """What claims ask for together."""
+    asked = [
+        " or else ".join(_option(option) for option in options)
+        for requests in joint.claims
+        for options in requests
+    ]
+    tied = [f"that {'differ' if rule.distinct else 'agree'} in {rule.attribute}" for rule in joint.rules]
+    return ", ".join([" and ".join(asked), *dict.fromkeys(tied)])
+
+
+def _option(option: DeviceOption) -> str:
+    text = wish(option.need)
+    if option.every:
+        text = f"every device of a node like {text}"
+    return f"a look at {text}" if option.admin else text

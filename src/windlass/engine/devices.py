@@ -17,6 +17,8 @@ from windlass.spi.objects import Node
 from windlass.spi.quantities import is_device
 
 WHOLE = 1000
+UNCOUNTED = (CardMode.SLICED, CardMode.NAMED)
+"""Cards of these modes count for nothing in their resource."""
 
 
 @dataclass(slots=True)
@@ -101,7 +103,7 @@ def slots_of(node: Node) -> dict[str, Slots]:
     found: dict[str, Slots] = {}
     for device in node.devices:
         slots = found.setdefault(device.resource, Slots())
-        if device.mode is CardMode.SLICED:
+        if device.mode in UNCOUNTED:
             continue
         slots.known |= 1 << device.index
         if device.healthy:

@@ -266,7 +266,8 @@ class Seats:
             cells = self._cards.cells[row, slot].tolist()
             if not together(card, cells, whole=bool(cells[TAKEN]) and slot not in vacated):
                 return False
-        return True
+        drawing = any(card.device.draws for card in found.kit.cards)
+        return not drawing or self.rows.open(row, {}, None, later=True).draws_hold()
 
     def pick(self, row: int, needs: Needs, *, later: bool = False, heard: bool = True) -> Cuts | None:
         """The parts that one task gets on the row; ``None`` if the cards do not hold it. ``heard``: policies

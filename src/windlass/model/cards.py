@@ -97,6 +97,9 @@ def whole(devices: Iterable[Device]) -> dict[str, int]:
     """So many cards of each resource, as amounts."""
     found: dict[str, int] = {}
     for device in devices:
+        if device.mode is CardMode.NAMED:
+            found.setdefault(device.resource, 0)
+            continue
         found[device.resource] = found.get(device.resource, 0) + WHOLE
     return found
 
@@ -104,7 +107,7 @@ def whole(devices: Iterable[Device]) -> dict[str, int]:
 def quota_of(view: views.Node, listed: tuple[Device, ...] = ()) -> dict[str, int]:
     """What queues that count GPUs alone divide beside the node's amounts, as thousandths of GPUs.
     ``listed``: devices that ResourceSlices list for it."""
-    gpus = sum(device.resource.startswith(DRIVER) for device in listed)
+    gpus = sum(one.resource.startswith(DRIVER) and one.mode is not CardMode.NAMED for one in listed)
     total = (len(registered(view)) + gpus) * WHOLE
     for resource, units in view.allocatable.items():
         if profile := profile_of(resource):

@@ -9,16 +9,13 @@ from typing import Any, NamedTuple
 
 from windlass.api import cel, views
 from windlass.api.deviceasks import GPU, MIB, WHOLE
-from windlass.api.quantities import QuantityError, parse
-from windlass.spi.devices import DeviceNeed
+from windlass.api.views.claims import DeviceTaint
+from windlass.model.listeddevices import DeviceName, Listed, Pool, listed_of
+from windlass.spi.devices import CardMode, DeviceNeed
 from windlass.spi.objects import Device
 
 DRIVER = "gpu.nvidia.com"
 """The driver, and the device class, of NVIDIA's GPUs."""
-
-
-DeviceName = tuple[str, str, str]
-"""Driver, pool and name."""
 
 
 class Kind(NamedTuple):
@@ -28,32 +25,6 @@ class Kind(NamedTuple):
     model: str
     memory_mib: int
     compute: tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One device of a slice. ``index`` counts the devices of a driver on its node."""
-
-    node: str
-    driver: str
-    pool: str
-    name: str
-    index: int
-    subject: cel.Subject
-    healthy: bool
-
-    @property
-    def resource(self) -> str:
-        return resource_of(self.driver)
-
-    @property
-    def model(self) -> str:
-        return str(self.subject.attributes.get(self.driver, {}).get("productName", ""))
-
-    @property
-    def uuid(self) -> str:
-        """What tells it from all others, whatever its driver says of it."""
-        return f"{self.driver}/{self.pool}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +38,11 @@ class Matched:
     def __bool__(self) -> bool:
         return bool(self.kinds or self.listed)
 
-
-def resource_of(driver: str) -> str:
-    """Under which name the engine counts a driver's devices."""
-    return f"{driver}/accelerator"
+    def meets(self, other: Matched) -> bool:
+        """Whether some device is in both."""
+        return not set(self.kinds).isdisjoint(other.kinds) or not {
+            one.uuid for one in self.listed
+        }.isdisjoint(one.uuid for one in other.listed)
 
 
 def kinds_of(devices: Iterable[Device]) -> tuple[Kind, ...]:
@@ -84,8 +56,14 @@ class Shelf:
     def __init__(self) -> None:
         self._slices: dict[str, views.ResourceSlice] = {}
         self._of_node: dict[str, dict[str, views.ResourceSlice]] = {}
-        self._listed: dict[str, tuple[Listed, ...]] = {}
+        self._listings: dict[str, tuple[Listed, ...]] = {}
+        self._stale: set[str] = set()
+        """Nodes whose devices are to be put together anew."""
+        self._pools: dict[tuple[str, str], dict[str, views.ResourceSlice]] = {}
+        """Driver and pool → its slices, whatever their nodes."""
         self._told: dict[str, tuple[Kind, ...]] = {}
+        self._own: dict[str, tuple[Device, ...]] = {}
+        """The cards that nodes tell of themselves."""
 
     # ------------------------------------------------------------------ what there is
 
@@ -94,32 +72,46 @@ class Shelf:
         if before == item:
             return False
         if before is not None:
-            self._of_node.get(before.node, {}).pop(item.name, None)
+            self._drop(before)
         self._slices[item.name] = item
         self._of_node.setdefault(item.node, {})[item.name] = item
-        self._relist({item.node, before.node if before is not None else item.node})
+        self._pools.setdefault((item.driver, item.pool), {})[item.name] = item
+        self._stale |= self.nodes_of(item)
         return True
 
     def remove(self, name: str) -> bool:
         before = self._slices.pop(name, None)
         if before is not None:
-            self._of_node[before.node].pop(name, None)
-            self._relist({before.node})
+            self._drop(before)
         return before is not None
 
-    def _relist(self, nodes: Iterable[str]) -> None:
-        for node in nodes:
-            of_node = list(self._of_node.get(node, {}).values()) if node else []
-            newest: dict[tuple[str, str], int] = {}
-            for one in of_node:
-                pool = (one.driver, one.pool)
-                newest[pool] = max(newest.get(pool, 0), one.generation)
-            current = [one for one in of_node if one.generation == newest[(one.driver, one.pool)]]
-            listed = tuple(_listed(sorted(current, key=lambda one: (one.driver, one.pool, one.name))))
+    def _drop(self, item: views.ResourceSlice) -> None:
+        self._stale |= self.nodes_of(item)
+        self._of_node[item.node].pop(item.name, None)
+        self._pools[item.driver, item.pool].pop(item.name, None)
+
+    def nodes_of(self, item: views.ResourceSlice) -> set[str]:
+        """The nodes that have devices of the slice's pool."""
+        pool = self._pools.get((item.driver, item.pool), {})
+        return {one.node for one in (item, *pool.values()) if one.node}
+
+    @property
+    def _listed(self) -> dict[str, tuple[Listed, ...]]:
+        """By node, its devices as they are now."""
+        pools: dict[tuple[str, str], Pool] = {}
+        for node in self._stale:
+            of_node = list(self._of_node.get(node, {}).values())
+            for key in {(one.driver, one.pool) for one in of_node}:
+                if key not in pools:
+                    pools[key] = Pool.of(self._pools[key].values())
+            current = [one for one in of_node if one.generation == pools[one.driver, one.pool].generation]
+            listed = listed_of(sorted(current, key=lambda one: (one.driver, one.pool, one.name)), pools)
             if listed:
-                self._listed[node] = listed
+                self._listings[node] = listed
             else:
-                self._listed.pop(node, None)
+                self._listings.pop(node, None)
+        self._stale.clear()
+        return self._listings
 
     def nodes(self) -> set[str]:
         """Those for which slices list devices."""
@@ -134,12 +126,24 @@ class Shelf:
                 model=one.model,
                 memory_mib=int(one.subject.capacity.get(one.driver, {}).get("memory", 0) // MIB),
                 uuid=one.uuid,
-                healthy=one.healthy and (one.driver, one.pool, one.name) not in apart,
+                healthy=one.known and (one.driver, one.pool, one.name) not in apart,
+                mode=CardMode.NAMED if one.named else CardMode.PLAIN,
+                draws=one.draws,
             )
             for one in self._listed.get(node, ())
         )
 
-    def learn(self, node: str, kinds: tuple[Kind, ...]) -> bool:
+    def own_cards(self, node: str) -> tuple[Device, ...]:
+        """Those that the node tells of itself."""
+        return self._own.get(node, ())
+
+    def learn(self, node: str, cards: tuple[Device, ...]) -> bool:
+        """Whether there is news of what kinds of cards there are."""
+        kinds = kinds_of(cards)
+        if cards:
+            self._own[node] = cards
+        else:
+            self._own.pop(node, None)
         if self._told.get(node, ()) == kinds:
             return False
         if kinds:
@@ -150,17 +154,20 @@ class Shelf:
 
     # ------------------------------------------------------------------ what is meant
 
-    def matching(self, selectors: Sequence[str], device_class: str) -> tuple[Matched, str]:
-        """The devices for which all selectors hold, or why that cannot be said."""
+    def matching(
+        self, selectors: Sequence[str], option: views.DeviceRequest
+    ) -> tuple[Matched, tuple[DeviceTaint, ...], str]:
+        """The devices for which all selectors hold and of which all taints are tolerated; taints of others for which
+        the selectors hold; or why that cannot be said."""
         try:
             tests = [cel.compiled(selector) for selector in selectors]
         except cel.CelError as error:
-            return Matched(), f"a selector of class {device_class} or of the request {error}"
+            return Matched(), (), f"a selector of class {option.device_class} or of the request {error}"
         try:
             kinds = tuple(
                 kind
                 for kind in sorted({kind for told in self._told.values() for kind in told})
-                if kind.resource == GPU and all(test(_subject(kind)) for test in tests)
+                if kind.resource == GPU and all(test(subject_of(kind)) for test in tests)
             )
             listed = tuple(
                 one
@@ -169,8 +176,16 @@ class Shelf:
                 if all(test(one.subject) for test in tests)
             )
         except cel.CelFailure as error:
-            return Matched(), f"a selector has no value for a device of the cluster: {error}"
-        return Matched(kinds, listed), ""
+            return Matched(), (), f"a selector has no value for a device of the cluster: {error}"
+        borne = tuple(one for one in listed if one.borne(option.tolerations))
+        if len(borne) == len(listed):
+            return Matched(kinds, listed), (), ""
+        taints = {taint for one in listed if not one.borne(option.tolerations) for taint in one.taints}
+        return (
+            Matched(kinds, borne),
+            tuple(sorted(taints, key=lambda one: (one.key, one.value, one.effect))),
+            "",
+        )
 
     def per_node(self, matched: Matched) -> set[int]:
         """How many of the devices nodes have, nodes without any left out."""
@@ -201,8 +216,10 @@ class Shelf:
             one
             for devices in self._listed.values()
             for one in devices
-            if one.resource in resources and one.uuid not in meant
+            if one.resource in resources and one.uuid not in meant and not one.named
         ]
+        if any(one.named for one in matched.listed):
+            return DeviceNeed(resource, count, milli=WHOLE, uuids=tuple(sorted(meant)))
         if not others:
             return DeviceNeed(resource, count, milli=WHOLE)
         models, strangers = {one.model for one in matched.listed}, {one.model for one in others}
@@ -230,6 +247,11 @@ class Shelf:
                 return one.driver, one.pool, one.name
         return DRIVER, node, f"gpu-{index}"
 
+    def milli_of(self, node: str, resource: str, index: int) -> int:
+        """The part of a card that a device of a node is, in thousandths."""
+        here = self._listed.get(node, ())
+        return next((one.milli for one in here if (one.resource, one.index) == (resource, index)), WHOLE)
+
     def place_of(self, node: str, driver: str, pool: str, name: str) -> tuple[str, int] | None:
         """Resource and index of a card of a node by the driver's name for it; the inverse of :meth:`name_of`."""
         for one in self._listed.get(node, ()):
@@ -253,45 +275,7 @@ def _by_model(resource: str, count: int, models: set[str], others: set[str]) -> 
     )
 
 
-def _listed(slices: Iterable[views.ResourceSlice]) -> Iterable[Listed]:
-    counts: dict[str, int] = {}
-    for one in slices:
-        for device in one.devices:
-            if device.partitioned:
-                continue
-            index = counts.get(one.driver, 0)
-            counts[one.driver] = index + 1
-            subject = _listed_subject(one.driver, device)
-            yield Listed(one.node, one.driver, one.pool, device.name, index, subject, not device.tainted)
-
-
-def _listed_subject(driver: str, device: views.SliceDevice) -> cel.Subject:
-    attributes: dict[str, dict[str, Any]] = {}
-    for name, value in device.attributes:
-        domain, plain = _domain(name, driver)
-        shown: Any = value
-        if name in device.versions:
-            try:
-                shown = cel.semver(str(value))
-            except cel.CelFailure:
-                continue
-        attributes.setdefault(domain, {})[plain] = shown
-    capacity: dict[str, dict[str, Fraction]] = {}
-    for name, text in device.capacity:
-        domain, plain = _domain(name, driver)
-        try:
-            capacity.setdefault(domain, {})[plain] = parse(text)
-        except QuantityError:
-            continue
-    return cel.Subject(driver, attributes, capacity)
-
-
-def _domain(name: str, driver: str) -> tuple[str, str]:
-    domain, slash, plain = name.rpartition("/")
-    return (domain, plain) if slash else (driver, name)
-
-
-def _subject(kind: Kind) -> cel.Subject:
+def subject_of(kind: Kind) -> cel.Subject:
     """A card that a node tells of itself, with the names of NVIDIA's driver."""
     attributes: dict[str, Any] = {"type": "gpu", "productName": kind.model.replace("-", " ")}
     if kind.compute != (0, 0):

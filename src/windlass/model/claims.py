@@ -2,10 +2,9 @@
 
 Devices are those that ResourceSlices list; where a node has none, its cards as the node itself tells them, under
 driver ``gpu.nvidia.com`` and with that driver's names of attributes. Selectors are evaluated once per kind of
-device (:mod:`windlass.api.cel`). What is served: an exact count, all of a node's devices where every node has
-the same number of them, and of ``firstAvailable`` the first alternative of which some node has enough in all.
-What is not (constraints between devices, administrative access, capacity requests, devices that share counters)
-is told at its field, never ignored.
+device (:mod:`windlass.api.cel`). What requests come to says :mod:`windlass.model.claimneeds`; what is not served
+(capacity requests, devices that may be allocated more than once or have binding conditions) is told at its field,
+never ignored.
 
 A claim of a template is its pod's own. One that several pods name is carried by the oldest of them: it alone
 needs the devices, the others need its node. They wait until it is bound, but for those of its own gang: these
@@ -22,21 +21,22 @@ from typing import Any, TypeVar
 import msgspec
 
 from windlass.api import views
-from windlass.api.deviceasks import GPU, WHOLE
+from windlass.api.deviceasks import WHOLE
 from windlass.api.deviceparts import DEVICES
 from windlass.api.errors import FieldError
-from windlass.api.views.claims import ALL, FINALIZER
+from windlass.api.views.claims import FINALIZER
 from windlass.api.views.podshape import ClaimReference
 from windlass.engine.decision import Bind
 from windlass.kits.timestamps import rfc3339
-from windlass.model.claimdevices import DRIVER, DeviceName, Kind, Shelf
+from windlass.model.claimdevices import Shelf
+from windlass.model.claimneeds import ClaimNeeds, Source, charged_in
 from windlass.model.devices import Claims
+from windlass.model.listeddevices import DeviceName
 from windlass.spi.devices import DeviceNeed
 from windlass.spi.objects import Device
 
 MOST_CONSUMERS = 256
 """So many pods ``status.reservedFor`` of a claim takes (``ResourceClaimReservedForMaxSize`` of Kubernetes)."""
-Requests = tuple[views.ClaimRequest, ...]
 Json = dict[str, Any]
 Value = TypeVar("Value")
 Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.ResourceSlice
@@ -46,10 +46,14 @@ Item = views.DeviceClaim | views.ClaimTemplate | views.DeviceClass | views.Resou
 class _Found:
     """What a pod's references come to, as it is put together."""
 
-    needs: list[DeviceNeed] = field(default_factory=list)
-    charges: dict[str, int] = field(default_factory=dict)
+    sources: list[tuple[str, Source]] = field(default_factory=list)
+    """Where the pod names a claim that it carries, and what that says."""
     problems: list[FieldError] = field(default_factory=list)
     pinned: str = ""
+
+
+class ClaimsChanged(Exception):
+    """What was chosen for a pod's claims cannot be written."""
 
 
 class ClaimBook:
@@ -61,8 +65,7 @@ class ClaimBook:
         self.templates: dict[str, views.ClaimTemplate] = {}
         self.classes: dict[str, views.DeviceClass] = {}
         self.shelf = Shelf()
-        self._served: dict[views.DeviceRequest, tuple[DeviceNeed | None, str]] = {}
-        """What requests come to, as long as neither classes nor devices change."""
+        self._needs = ClaimNeeds(self.shelf, self.classes)
         self.users: dict[str, dict[str, None]] = {}
         """Claim (by key) → the pods that name it."""
         self._owners: dict[str, dict[str, None]] = {}
@@ -90,7 +93,7 @@ class ClaimBook:
 
     def _forget(self, item: Item) -> None:
         if isinstance(item, views.ResourceSlice | views.DeviceClass):
-            self._served.clear()
+            self._needs.forget()
 
     def remove(self, item: Item) -> bool:
         self._forget(item)
@@ -156,8 +159,8 @@ class ClaimBook:
         pod that is bound: what they hold, whoever allocated it and however it was asked for. ``mates``: with these
         pods it starts, on one node."""
         held = self.held(pod, pods) if pod.node_name else ()
-        if held:
-            return _held(held), ""
+        if held or (pod.node_name and self._looks_on(pod)):
+            return self._held(pod, held), ""
         found = _Found()
         for position, reference in enumerate(pod.shape.claims):
             place = f"spec.resourceClaims[{position}]"
@@ -171,11 +174,14 @@ class ClaimBook:
                     )
                     found.problems.append(FieldError.forbidden(place, words))
                 continue
-            requests = self._requests(found, place, pod, reference)
-            for request in requests:
-                self._request(found, place, request)
-        charges = tuple(sorted(found.charges.items()))
-        return Claims(tuple(found.needs), charges, tuple(found.problems)), found.pinned
+            source = self._source(found, place, pod, reference)
+            if source is not None:
+                found.sources.append((place, source))
+        plan = self._needs.plan(tuple(source for _, source in found.sources))
+        for claim, request, why in plan.problems:
+            place = found.sources[claim][0] + (f" (request {request})" if request else "")
+            found.problems.append(FieldError.forbidden(place, why))
+        return Claims(plan.needs, plan.charges, tuple(found.problems)), found.pinned
 
     def allotted(self, pod: views.Pod) -> Iterator[tuple[str, str, int]]:
         """The devices that the pod's claims hold, whoever allocated them: claim, resource and index on its node.
@@ -197,6 +203,21 @@ class ClaimBook:
         return tuple(
             (resource, index) for claim, resource, index in self.allotted(pod) if claim not in shared
         )
+
+    def _looks_on(self, pod: views.Pod) -> bool:
+        """Whether its claims are allocated, and hold nothing: it looks after devices that others have."""
+        claims = [self._own_claim(pod, reference) for reference in pod.shape.claims]
+        return bool(claims) and all(one is not None and one.allocated and not one.results for one in claims)
+
+    def _held(self, pod: views.Pod, cards: Sequence[tuple[str, int]]) -> Claims:
+        """Whole cards, so many of each resource; parts of cards are charged as what they are."""
+        counts = Counter(resource for resource, _ in cards)
+        charges: dict[str, int] = {}
+        for resource, index in cards:
+            charge = charged_in(resource)
+            charges[charge] = charges.get(charge, 0) + self.shelf.milli_of(pod.node_name, resource, index)
+        needs = tuple(DeviceNeed(resource, count, milli=WHOLE) for resource, count in sorted(counts.items()))
+        return Claims(needs, tuple(sorted(charges.items())))
 
     def carried_words(
         self, key: str, pods: Mapping[str, views.Pod], decided: Callable[[str], dict[str, str]]
@@ -261,13 +282,12 @@ class ClaimBook:
             )
         )
 
-    def _requests(self, found: _Found, place: str, pod: views.Pod, reference: ClaimReference) -> Requests:
+    def _source(self, found: _Found, place: str, pod: views.Pod, reference: ClaimReference) -> Source | None:
+        """What a claim of the pod says; nothing where it is not known."""
         if reference.device_class:
-            option = views.DeviceRequest(reference.name, reference.device_class)
-            requests: Requests = (views.ClaimRequest(reference.name, (option,)),)
             if self.generated and self._own_claim(pod, reference) is None:
                 self._missing(found, place, f"the claim of {reference.name} is being made")
-            return requests
+            return _of_class(reference), ()
         if reference.template:
             claim = self._own_claim(pod, reference)
             template = self.templates.get(f"{pod.namespace}/{reference.template}")
@@ -283,15 +303,9 @@ class ClaimBook:
             if source is None:
                 self._missing(found, place, f"ResourceClaim {pod.namespace}/{reference.claim} does not exist")
         if source is None:
-            return ()
-        if source.constraints:
-            found.problems.append(
-                FieldError.forbidden(
-                    place, f"constraints between devices ({', '.join(source.constraints)}) are not served"
-                )
-            )
+            return None
         found.problems.extend(source.problems)
-        return source.requests
+        return source.requests, source.constraints
 
     def _missing(self, found: _Found, place: str, why: str) -> None:
         found.problems.append(FieldError(place, why, "FieldValueNotFound"))
@@ -300,58 +314,6 @@ class ClaimBook:
         """The claim that was made for a pod of a template (or of a class alone)."""
         name = dict(pod.claim_names).get(reference.name) or reference.claim
         return self.claims.get(f"{pod.namespace}/{name}") if name else None
-
-    def _request(self, found: _Found, place: str, request: views.ClaimRequest) -> None:
-        refusals: list[str] = []
-        for option in request.options:
-            need, why = self._option(option)
-            if need is not None:
-                found.needs.append(need)
-                charge = _charged(need.resource)
-                found.charges[charge] = found.charges.get(charge, 0) + need.count * WHOLE
-                return
-            refusals.append(why)
-        found.problems.append(
-            FieldError.forbidden(f"{place} (request {request.name})", "; ".join(dict.fromkeys(refusals)))
-        )
-
-    def _option(self, option: views.DeviceRequest) -> tuple[DeviceNeed | None, str]:
-        """What one way to serve a request needs, or why it cannot be."""
-        key = msgspec.structs.replace(option, name="", tolerations=())
-        found = self._served.get(key)
-        if found is None:
-            found = self._served[key] = self._serve(option)
-        return found
-
-    def _serve(self, option: views.DeviceRequest) -> tuple[DeviceNeed | None, str]:
-        known = self.classes.get(option.device_class)
-        if known is None and option.device_class != DRIVER:
-            return None, f"DeviceClass {option.device_class} does not exist: create it, or name another"
-        if option.unserved:
-            return None, f"{', '.join(option.unserved)} is not served"
-        own = known.selectors if known is not None else (f"device.driver == '{DRIVER}'",)
-        selectors = (*own, *option.selectors)
-        matched, why = self.shelf.matching(selectors, option.device_class)
-        if why:
-            return None, why
-        if not matched:
-            return None, (
-                f"no device of the cluster is of class {option.device_class} and meets the selectors (kubelets give "
-                "devices that a driver lists in ResourceSlices)"
-            )
-        count = option.count
-        if option.mode == ALL:
-            numbers = self.shelf.per_node(matched)
-            if len(numbers) > 1:
-                shown = ", ".join(str(number) for number in sorted(numbers))
-                return None, (
-                    "allocationMode All is served where every node has the same number of such devices "
-                    f"(here {shown}): ask for a count"
-                )
-            count = next(iter(numbers))
-        elif count > max(self.shelf.per_node(matched)):
-            return None, f"no node has {count} such devices"
-        return self.shelf.need(matched, count)
 
     # ------------------------------------------------------------------ what is written
 
@@ -363,8 +325,9 @@ class ClaimBook:
         pods: Mapping[str, views.Pod],
     ) -> Iterator[tuple[views.DeviceClaim, Json]]:
         """The claims of a pod that is about to be bound, and ``allocation.devices`` of each (empty for one that
-        another pod carries). ``devices``: resource and index of its cards, in the order of :meth:`asked`."""
-        left = list(devices)
+        another pod carries). ``devices``: resource and index of its cards, in the order of :meth:`asked`.
+        Raises :class:`ClaimsChanged` where these are not what the claims ask for any more."""
+        own: list[views.DeviceClaim] = []
         for reference in pod.shape.claims:
             claim = self._own_claim(pod, reference)
             if claim is None:
@@ -372,27 +335,28 @@ class ClaimBook:
             carrier = self._carrier(pod, reference, pods)
             if carrier is not None and carrier.key != pod.key:
                 yield claim, {}
-                continue
-            served = [self._chosen(request) for request in claim.requests]
-            results: list[Json] = []
-            for option, count in served:
-                own, left = left[:count], left[count:]
-                results += [self._result(option, node, *card) for card in own]
-            config = self._config(claim, [option for option, _ in served])
-            yield claim, {"results": results, **({"config": config} if config else {})}
-
-    def _chosen(self, request: views.ClaimRequest) -> tuple[views.DeviceRequest, int]:
-        """The alternative of a request that was served, and how many devices."""
-        for option in request.options:
-            need, _ = self._option(option)
-            if need is not None:
-                return option, need.count
-        return views.DeviceRequest(request.name, ""), 0
+            else:
+                own.append(claim)
+        plan = self._needs.plan(tuple((claim.requests, claim.constraints) for claim in own))
+        there = self.shelf.cards_of(node) or self.shelf.own_cards(node)
+        resources = {one.resource for one in there}
+        cards = [card for card in devices if card[0] in resources] if there else list(devices)
+        results = self._needs.results(plan, cards, there)
+        if results is None:
+            raise ClaimsChanged(f"the devices that were chosen on {node} serve its claims no longer")
+        for number, claim in enumerate(own):
+            mine = [one for one in results if one.claim == number]
+            config = self._config(claim, list(dict.fromkeys(one.option for one in mine)))
+            written = [self._result(one.option, node, *one.card) for one in mine]
+            yield claim, {"results": written, **({"config": config} if config else {})}
 
     def _result(self, option: views.DeviceRequest, node: str, resource: str, index: int) -> Json:
         driver, pool, device = self.shelf.name_of(node, resource, index)
         result: Json = {"request": option.name, "driver": driver, "pool": pool, "device": device}
-        return result | ({"tolerations": [*option.tolerations]} if option.tolerations else {})
+        if option.admin:
+            result["adminAccess"] = True
+        borne = msgspec.to_builtins(option.tolerations)
+        return result | ({"tolerations": [*borne]} if borne else {})
 
     def _config(self, claim: views.DeviceClaim, served: Sequence[views.DeviceRequest]) -> list[Json]:
         """What the drivers are told, as kube-scheduler copies it: of each class once, with the requests that it
@@ -417,11 +381,11 @@ class ClaimBook:
         """The devices that slices list for a node; ``apart`` (:meth:`apart`) are not to be had."""
         return self.shelf.cards_of(node, apart)
 
-    def learn(self, node: str, kinds: Iterable[Kind]) -> bool:
-        """The kinds of cards that a node tells of itself; whether that is news."""
-        news = self.shelf.learn(node, tuple(kinds))
+    def learn(self, node: str, cards: Iterable[Device]) -> bool:
+        """The cards that a node tells of itself; whether there is news of their kinds."""
+        news = self.shelf.learn(node, tuple(cards))
         if news:
-            self._served.clear()
+            self._needs.forget()
         return news
 
 
@@ -488,20 +452,10 @@ def _consumer(pod: views.Pod) -> Json:
     return {"resource": "pods", "name": pod.name, "uid": pod.uid}
 
 
-def _held(cards: Sequence[tuple[str, int]]) -> Claims:
-    """Whole cards, so many of each resource."""
-    counts = Counter(resource for resource, _ in cards)
-    charges: dict[str, int] = {}
-    for resource, count in counts.items():
-        charge = _charged(resource)
-        charges[charge] = charges.get(charge, 0) + count * WHOLE
-    needs = tuple(DeviceNeed(resource, count, milli=WHOLE) for resource, count in sorted(counts.items()))
-    return Claims(needs, tuple(sorted(charges.items())))
-
-
-def _charged(resource: str) -> str:
-    """What a queue is charged in for devices of a resource (empty: of several)."""
-    return GPU if resource in ("", GPU) or resource.startswith(DRIVER) else resource
+def _of_class(reference: ClaimReference) -> tuple[views.ClaimRequest, ...]:
+    """One device of a class."""
+    option = views.DeviceRequest(reference.name, reference.device_class)
+    return (views.ClaimRequest(reference.name, (option,)),)
 
 
 def _without(book: dict[str, dict[str, None]], claim: str, pod: str) -> None:

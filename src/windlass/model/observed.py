@@ -168,9 +168,7 @@ class Observed:
 
     def _touch_claims(self, item: Item) -> None:
         if isinstance(item, views.ResourceSlice):
-            self._dirty_nodes.update(
-                (node, None) for node in self.nodes if not item.node or node == item.node
-            )
+            self._dirty_nodes.update(dict.fromkeys(self.claims.shelf.nodes_of(item)))
         if isinstance(item, views.DeviceClaim):  # it says nothing about others' claims
             self._dirty_pods.update(dict.fromkeys(self.claims.users_of(item.key)))
             self._dirty_nodes.update(dict.fromkeys(item.nodes))

@@ -13,7 +13,9 @@ from msgspec.structs import replace as altered
 
 from windlass.api import annotations as names
 from windlass.api import views
+from windlass.api.deviceasks import WHOLE
 from windlass.api.errors import FieldError
+from windlass.api.quantities import is_device
 from windlass.api.reasons import Explanation
 from windlass.api.zones import POLICY_VOLCANO
 from windlass.engine import deltas
@@ -35,7 +37,6 @@ from windlass.model import (
 from windlass.model.adoption import Fence, Peer
 from windlass.model.budgets import BudgetBook
 from windlass.model.cardbook import CardBook
-from windlass.model.claimdevices import kinds_of
 from windlass.model.grouping import Grouping, dialect_of
 from windlass.model.needs import Extras, NeedsTable, scoring_of
 from windlass.model.observed import IMPLIED, Assumed, kai_key
@@ -366,10 +367,17 @@ class Translation(Grouping):
         elif self.reserved.rides(pod):
             needs = reservedcards.riding(needs)
         task = tasks.task_of(pod, tasks.FOREIGN, needs, self.classes, now=self._now, node=node)
-        if pod.shape.claims and not task.devices:
-            indices = {index for _, index in self.claims.held(pod, self.pods)}
-            return altered(task, devices=tuple(sorted(indices)))
-        return task
+        return self._as_claimed(pod, task)
+
+    def _as_claimed(self, pod: views.Pod, task: Task) -> Task:
+        """With its devices in the order of its needs, where claims alone say what it has: an index may be that of
+        devices of several drivers."""
+        if not pod.node_name or not pod.shape.claims or pod.shape.devices:
+            return task
+        held = sorted(self.claims.held(pod, self.pods))
+        plain = sum(units >= WHOLE and is_device(name) for name, units in pod.shape.request.items())
+        told = bool(held) and not (plain and task.devices)
+        return altered(task, devices=tuple(index for _, index in held)) if told else task
 
     def _lent_to(self, pod: views.Pod) -> str:
         """The queue that a pod of another scheduler counts in, so that it may have to make room for work of higher
@@ -445,7 +453,7 @@ class Translation(Grouping):
         assumed = self.assumed.get(pod.key)
         if assumed is not None and waiting and assumed.uid == pod.uid:
             return as_assumed(task, assumed, self._sent_tasks.get(pod.key))
-        return task
+        return self._as_claimed(pod, task)
 
     def _part_of(self, pod: views.Pod, group: str) -> str:
         """The part of a gang without sub-groups of its own that a pod is in; ``""`` for none."""
@@ -505,7 +513,7 @@ class Translation(Grouping):
             driven = (view is not None and view.kubelet) or self.claims.cards_of(name)
             told = () if node is None or driven else node.devices
             plain = (one for one in told if one.mode is not CardMode.SLICED)
-            changed = self.claims.learn(name, kinds_of(plain)) or changed
+            changed = self.claims.learn(name, plain) or changed
         if changed:
             self._dirty_pods.update(self._claim_pods)
 

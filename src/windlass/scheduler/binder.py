@@ -57,6 +57,10 @@ class Outcome:
     seconds: float = 0.0
 
 
+class Withdrawn(Exception):
+    """Why a bind is not to be sent any more, found as what goes before it is put together."""
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """A merge patch that goes before a bind. ``vital``: without it nothing may be bound, else only where the
@@ -316,8 +320,11 @@ class Binder:
         namespace, _, name = bind.task.partition("/")
         annotations = dict(self._words(bind, self._clock.now())) or None
         backoff = None
-        writes = list(self._before(bind))
         uncertain = False
+        try:
+            writes = list(self._before(bind))
+        except Withdrawn as error:
+            return Outcome(bind, False, str(error), recalled=True)
         while True:
             try:
                 if writes and (problem := await self._write(writes)):

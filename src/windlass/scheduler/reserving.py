@@ -20,7 +20,7 @@ from windlass.api.reasons import Reason
 from windlass.engine.decision import Bind
 from windlass.kits.clock import Clock
 from windlass.model import reservation
-from windlass.model.claims import ClaimWrite
+from windlass.model.claims import ClaimsChanged, ClaimWrite
 from windlass.model.cluster import ClusterModel
 from windlass.model.groups import KAI, kind_prefix, shown_key
 from windlass.model.ledger import Ledger
@@ -28,7 +28,7 @@ from windlass.model.observed import kai_key
 from windlass.model.podgroups import was_whole
 from windlass.model.reservation import Seat
 from windlass.observe import logs
-from windlass.scheduler.binder import Batch, Write
+from windlass.scheduler.binder import Batch, Withdrawn, Write
 from windlass.scheduler.courtesy import Courtesy
 from windlass.scheduler.nodechecks import takes
 
@@ -83,8 +83,12 @@ class Reserver:
             if storage:
                 waiting.append(bind)
                 writes += [_storage(each.namespace, each.name, each.body) for each in storage]
-        writes += self._shared_claims(binds, now)
         conditions: list[Callable[[], str | None]] = []
+        try:
+            writes += self._shared_claims(binds, now)
+        except ClaimsChanged as error:
+            problem = str(error)
+            conditions.append(lambda: problem)
         if waiting and self._await_volumes:
             conditions.append(VolumesAwaited(self._model, waiting))
         if (cards := self._cards(binds)) is not None:
@@ -134,10 +138,13 @@ class Reserver:
         return [_claim(write) for bind in mine for write in self._model.claim_writes(bind, now, together)]
 
     def claim_writes(self, bind: Bind) -> Sequence[Write]:
-        """What is written about a pod's claims for devices just before it is bound."""
+        """What is written about a pod's claims for devices just before it is bound. Raises :class:`Withdrawn`."""
         if self._claimed.pop(bind.task, "") == bind.uid:
             return []
-        return [_claim(write) for write in self._model.claim_writes(bind, self._clock.now())]
+        try:
+            return [_claim(write) for write in self._model.claim_writes(bind, self._clock.now())]
+        except ClaimsChanged as error:
+            raise Withdrawn(str(error)) from error
 
     # ------------------------------------------------------------------ taking over
 

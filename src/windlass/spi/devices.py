@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
@@ -36,12 +37,15 @@ class CardMode(StrEnum):
     * ``WHOLE``: whole only: a device plug-in has made it of a part of a card (time-sliced, by MPS, a MIG slice).
     * ``SLICED``: it is in MIG mode and stays so: only in slices. It counts for nothing in its resource.
     * ``EITHER``: whole, in shares or in slices; whoever runs the node switches MIG mode while it is free.
+    * ``NAMED``: whole, and only to who names it (:class:`Joint`, or by UUID): a part of a device that the node
+      lists, too, or one that is tainted. It counts for nothing in its resource.
     """
 
     PLAIN = ""
     WHOLE = "whole"
     SLICED = "sliced"
     EITHER = "either"
+    NAMED = "named"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class DeviceNeed:
       amounts (``nvidia.com/mig-1g.10gb`` under static partitioning): there it is counted like any amount,
       and no card is chosen.
     * ``pack``: among cards that do, the fullest (True), the emptiest (False), as policies say (None).
+    * ``joint``: the cards are what claims ask for together; then ``count`` is the least number of them, and nothing
+      else is set.
     """
 
     resource: str
@@ -82,11 +88,66 @@ class DeviceNeed:
     avoids: tuple[str, ...] = ()
     pack: bool | None = None
     listed: str = ""
+    joint: Joint | None = None
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it depends on more of a card than its kind says."""
+        return bool(self.uuids or self.uuids_not or self.joint)
 
     @property
     def whole(self) -> bool:
         """Whether it is whole cards that are asked for."""
         return self.milli >= 1000 and not self.profile
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOption:
+    """One way to serve a request of a claim: ``need.count`` whole cards of that kind, or (``every``) all of them that
+    the node has, at least one. ``admin``: to look after them, whoever has them, without having them."""
+
+    need: DeviceNeed
+    every: bool = False
+    admin: bool = False
+
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """Whole cards of one claim agree on ``attribute`` or (``distinct``) differ in it; who lacks it is not among them.
+
+    ``options``: request and option of those that it holds for. ``values``: by UUID, or by :func:`kind_key`, in the
+    order of these names."""
+
+    claim: int
+    options: tuple[tuple[int, int], ...]
+    distinct: bool
+    attribute: str
+    values: tuple[tuple[str, str], ...]
+
+    @cached_property
+    def by_card(self) -> dict[str, str]:
+        return dict(self.values)
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What the claims of a pod ask of one node: by claim, by request, the options in order of preference, and the
+    rules that tie devices of a claim together (:mod:`windlass.engine.joint`)."""
+
+    claims: tuple[tuple[tuple[DeviceOption, ...], ...], ...]
+    rules: tuple[DeviceRule, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.claims, self.rules))
+
+
+def kind_key(resource: str, model: str, memory_mib: int, compute: tuple[int, int]) -> str:
+    """What cards of one kind are called in the rules of claims, where nobody lists them one by one."""
+    return f"{resource}|{model}|{memory_mib}|{compute[0]}.{compute[1]}"
 
 
 class CardView(Protocol):

@@ -181,7 +181,8 @@ class Device:
     ``slots``: how many may share it at most, where a device plug-in has its own limit; 0: it has none.
     ``compute``: its CUDA compute capability, (0, 0) where it is not known. ``geometry``: the profiles that it
     can be sliced into, as the node says; without them those of its model count (by name, or by model and
-    memory; :mod:`windlass.engine.mig`).
+    memory; :mod:`windlass.engine.mig`). ``draws``: the counters of its node that it takes from while somebody has it
+    (several devices may be carved of one): name, units, how many there are.
     """
 
     index: int
@@ -196,6 +197,7 @@ class Device:
     compute: tuple[int, int] = (0, 0)
     geometry: tuple[SliceProfile, ...] = ()
     slots: int = 0
+    draws: tuple[tuple[str, int, int], ...] = ()
 
 
 class HeldSlice(NamedTuple):
@@ -419,7 +421,7 @@ class Needs:
         """``request`` without what is counted card by card."""
         if not self.devices and not self.by_card:
             return self.request
-        skipped = {need.resource for need in self.devices}.union(self.by_card)
+        skipped = {need.resource for need in self.devices if need.joint is None}.union(self.by_card)
         every = "" in skipped
         return tuple(
             (name, units)

@@ -13,6 +13,32 @@ from windlass.api.views.wire import intern, metadata, moment, part, split
 EXACT, ALL = "ExactCount", "All"
 
 
+class DeviceToleration(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """Which taints of devices a request bears; written into the allocation as it is, for whoever evicts by it."""
+
+    operator: str
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: DeviceTaint) -> bool:
+        """As ``ToleratesTaint`` of Kubernetes."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+class DeviceTaint(msgspec.Struct, frozen=True, gc=False):
+    """``effect`` None, NoSchedule or NoExecute; others are none."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
 class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     """One way to serve a request. ``selectors`` are CEL expressions that all hold. ``mode`` ExactCount or All."""
 
@@ -23,8 +49,9 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     count: int = 1
     unserved: tuple[str, ...] = ()
     """Fields that say something nobody here carries out, by name."""
-    tolerations: tuple[dict[str, Any], ...] = ()
-    """As written: whoever evicts from tainted devices goes by those of the allocation."""
+    tolerations: tuple[DeviceToleration, ...] = ()
+    admin: bool = False
+    """The devices are looked after, whoever has them; the allocation holds none of them."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True, gc=False):
@@ -32,6 +59,15 @@ class ClaimRequest(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     options: tuple[DeviceRequest, ...]
+
+
+class DeviceConstraint(msgspec.Struct, frozen=True, gc=False):
+    """The devices of ``requests`` (empty: of all; a request, or ``request/alternative``) have the same value of an
+    attribute or, ``distinct``, different ones."""
+
+    attribute: str
+    distinct: bool = False
+    requests: tuple[str, ...] = ()
 
 
 class DeviceConfig(msgspec.Struct, frozen=True, gc=False):
@@ -67,8 +103,7 @@ class DeviceClaim(msgspec.Struct, gc=False):
     deleted: float
     owner: str
     requests: tuple[ClaimRequest, ...]
-    constraints: tuple[str, ...] = ()
-    """What ties its devices together, as written; nobody here carries it out."""
+    constraints: tuple[DeviceConstraint, ...] = ()
     allocated: bool = False
     nodes: tuple[str, ...] = ()
     results: tuple[DeviceResult, ...] = ()
@@ -90,7 +125,7 @@ class ClaimTemplate(msgspec.Struct, gc=False):
     namespace: str
     name: str
     requests: tuple[ClaimRequest, ...]
-    constraints: tuple[str, ...]
+    constraints: tuple[DeviceConstraint, ...]
     problems: tuple[FieldError, ...]
 
     @property
@@ -111,17 +146,19 @@ class DeviceClass(msgspec.Struct, gc=False):
 
 class SliceDevice(msgspec.Struct, frozen=True, gc=False):
     """``attributes``: name (without its domain where that is the driver's) → string, int, bool or version text;
-    ``capacity``: name → quantity as text. ``tainted``: it must not be handed out."""
+    ``capacity``: name → quantity as text. ``draws``: counter set, counter, quantity as text: what it takes of counters
+    of its pool while it is allocated."""
 
     name: str
     attributes: tuple[tuple[str, str | int | bool], ...] = ()
     versions: tuple[str, ...] = ()
     """Which of the attributes are semantic versions."""
     capacity: tuple[tuple[str, str], ...] = ()
-    tainted: bool = False
-    partitioned: bool = False
-    """It takes counters that other devices take too, may be allocated more than once, or is there only after its
-    driver has attached it to a node that was chosen: not served."""
+    taints: tuple[DeviceTaint, ...] = ()
+    draws: tuple[tuple[str, str, str], ...] = ()
+    unserved: bool = False
+    """It may be allocated more than once, or is there only after its driver has attached it to a node that was
+    chosen: not served."""
 
 
 class ResourceSlice(msgspec.Struct, gc=False):
@@ -135,6 +172,8 @@ class ResourceSlice(msgspec.Struct, gc=False):
     node: str
     devices: tuple[SliceDevice, ...]
     problems: tuple[FieldError, ...]
+    counters: tuple[tuple[str, str, str], ...] = ()
+    """Counter set, counter, quantity as text: what the devices of its pool share."""
 
     @property
     def key(self) -> str:
@@ -149,6 +188,20 @@ class _SelectorWire(msgspec.Struct, gc=False):
     cel: _CelWire | None = None
 
 
+class _TolerationWire(msgspec.Struct, gc=False, rename="camel"):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    toleration_seconds: int | None = None
+
+
+class _ConstraintWire(msgspec.Struct, gc=False, rename="camel"):
+    requests: tuple[str, ...] | None = None
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
 class _RequestWire(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     device_class_name: str = ""
@@ -157,7 +210,7 @@ class _RequestWire(msgspec.Struct, gc=False, rename="camel"):
     count: int | None = None
     admin_access: bool | None = None
     capacity: dict[str, Any] | None = None
-    tolerations: tuple[dict[str, Any], ...] | None = None
+    tolerations: tuple[_TolerationWire, ...] | None = None
 
 
 class _WholeRequestWire(msgspec.Struct, gc=False, rename="camel"):
@@ -168,7 +221,7 @@ class _WholeRequestWire(msgspec.Struct, gc=False, rename="camel"):
 
 class _DevicesWire(msgspec.Struct, gc=False):
     requests: tuple[_WholeRequestWire, ...] | None = None
-    constraints: tuple[dict[str, Any], ...] | None = None
+    constraints: tuple[_ConstraintWire, ...] | None = None
     config: tuple[dict[str, Any], ...] | None = None
 
 
@@ -232,7 +285,19 @@ class _CapacityWire(msgspec.Struct, gc=False):
 
 
 class _TaintWire(msgspec.Struct, gc=False):
+    key: str = ""
+    value: str | None = None
     effect: str = ""
+
+
+class _DrawsWire(msgspec.Struct, gc=False, rename="camel"):
+    counter_set: str = ""
+    counters: dict[str, _CapacityWire] | None = None
+
+
+class _CountersWire(msgspec.Struct, gc=False):
+    name: str = ""
+    counters: dict[str, _CapacityWire] | None = None
 
 
 class _DeviceWire(msgspec.Struct, gc=False, rename="camel"):
@@ -240,7 +305,7 @@ class _DeviceWire(msgspec.Struct, gc=False, rename="camel"):
     attributes: dict[str, _AttributeWire] | None = None
     capacity: dict[str, _CapacityWire] | None = None
     taints: tuple[_TaintWire, ...] | None = None
-    consumes_counters: tuple[dict[str, Any], ...] | None = None
+    consumes_counters: tuple[_DrawsWire, ...] | None = None
     allow_multiple_allocations: bool | None = None
     binding_conditions: tuple[str, ...] | None = None
 
@@ -256,6 +321,7 @@ class _SliceSpecWire(msgspec.Struct, gc=False, rename="camel"):
     pool: _PoolWire = msgspec.field(default_factory=_PoolWire)
     node_name: str | None = None
     devices: tuple[_DeviceWire, ...] | None = None
+    shared_counters: tuple[_CountersWire, ...] | None = None
 
 
 _claim_spec = msgspec.json.Decoder(_ClaimSpecWire)
@@ -346,10 +412,15 @@ def decode_resource_slice(raw: bytes | msgspec.Raw) -> ResourceSlice:
         node=intern(spec.node_name or ""),
         devices=tuple(_device(device, spec.driver) for device in spec.devices or ()),
         problems=tuple(problems),
+        counters=tuple(
+            (one.name, name, str(counter.value))
+            for one in spec.shared_counters or ()
+            for name, counter in (one.counters or {}).items()
+        ),
     )
 
 
-def _requests(spec: _ClaimSpecWire) -> tuple[tuple[ClaimRequest, ...], tuple[str, ...]]:
+def _requests(spec: _ClaimSpecWire) -> tuple[tuple[ClaimRequest, ...], tuple[DeviceConstraint, ...]]:
     devices = spec.devices or _DevicesWire()
     found = []
     for request in devices.requests or ():
@@ -358,22 +429,30 @@ def _requests(spec: _ClaimSpecWire) -> tuple[tuple[ClaimRequest, ...], tuple[str
         else:
             options = tuple(_request(f"{request.name}/{o.name}", o) for o in request.first_available or ())
         found.append(ClaimRequest(request.name, options))
-    constraints = tuple(str(next(iter(c), "")) for c in devices.constraints or ())
+    constraints = tuple(
+        DeviceConstraint(
+            c.match_attribute or c.distinct_attribute or "", not c.match_attribute, c.requests or ()
+        )
+        for c in devices.constraints or ()
+    )
     return tuple(found), constraints
 
 
 def _request(name: str, wire: _RequestWire) -> DeviceRequest:
-    unserved = tuple(
-        field for field, value in (("adminAccess", wire.admin_access), ("capacity", wire.capacity)) if value
-    )
     return DeviceRequest(
         name=name,
         device_class=wire.device_class_name,
         selectors=_selectors(wire.selectors),
         mode=wire.allocation_mode or EXACT,
         count=1 if wire.count is None else wire.count,
-        unserved=unserved,
-        tolerations=wire.tolerations or (),
+        unserved=("capacity",) if wire.capacity else (),
+        tolerations=tuple(
+            DeviceToleration(
+                t.operator or "Equal", t.key or "", t.value or "", t.effect or "", t.toleration_seconds
+            )
+            for t in wire.tolerations or ()
+        ),
+        admin=bool(wire.admin_access),
     )
 
 
@@ -408,8 +487,15 @@ def _device(wire: _DeviceWire, driver: str) -> SliceDevice:
         attributes=tuple(sorted(attributes.items())),
         versions=tuple(sorted(versions)),
         capacity=tuple(sorted((n.removeprefix(f"{driver}/"), str(c.value)) for n, c in capacity.items())),
-        tainted=any(taint.effect in ("NoSchedule", "NoExecute") for taint in wire.taints or ()),
-        partitioned=bool(wire.consumes_counters)
-        or bool(wire.allow_multiple_allocations)
-        or bool(wire.binding_conditions),
+        taints=tuple(
+            DeviceTaint(taint.key, taint.value or "", taint.effect)
+            for taint in wire.taints or ()
+            if taint.effect in ("NoSchedule", "NoExecute")
+        ),
+        draws=tuple(
+            (one.counter_set, name, str(counter.value))
+            for one in wire.consumes_counters or ()
+            for name, counter in (one.counters or {}).items()
+        ),
+        unserved=bool(wire.allow_multiple_allocations) or bool(wire.binding_conditions),
     )
