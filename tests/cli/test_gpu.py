@@ -6,6 +6,7 @@ import json
 from typing import Any, TextIO
 
 import pytest
+from claimobjects import device, devices_of
 from fakecluster import FakeCluster, node
 
 from windlass.api import annotations, cards
@@ -206,8 +207,8 @@ def test_devices_that_drivers_list_and_who_has_claimed_them(windlass: Any, clust
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, "devices": devices}
     cluster.add(RESOURCE_SLICES, {"metadata": {"name": "n-gpus"}, "spec": spec})
-    for name, device, more in (("a", "gpu-1", {}), ("b", "gpu-2", {}), ("c", "gpu-3", {"adminAccess": True})):
-        result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": device, **more}
+    for name, chosen, more in (("a", "gpu-1", {}), ("b", "gpu-2", {}), ("c", "gpu-3", {"adminAccess": True})):
+        result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": chosen, **more}
         status = {"allocation": {"devices": {"results": [result]}}}
         cluster.add(
             RESOURCE_CLAIMS,
@@ -228,6 +229,47 @@ def test_devices_that_drivers_list_and_who_has_claimed_them(windlass: Any, clust
         ["n", "2", "H100", "80G", "ok", "-", "whole", "amount"],
         ["n", "3", "H100", "80G", "ok", "all", "-"],
     ]
+    shown = {fields[0]: fields for fields in lines(windlass("node", "ls").out)}["n"]
+    assert shown[2:4] == ["4", "2"]
+    assert shown[-2:] == ["amount(1)", "claimer-a(1)"]
+
+
+def test_of_the_parts_that_a_driver_could_make_those_are_shown_that_somebody_has(
+    windlass: Any, cluster: FakeCluster
+) -> None:
+    """A GPU of 40 GiB, and three ways to have half of it; and a GPU that is tainted."""
+    cluster.add(NODES, node("n", 0))
+
+    def drawing(name: str, gib: int) -> dict[str, Any]:
+        memory = {"memory": {"value": f"{gib}Gi"}}
+        return device(name, consumesCounters=[{"counterSet": "card", "counters": memory}])
+
+    card = {"name": "card", "counters": {"memory": {"value": "40Gi"}}}
+    taint = {"key": "example.com/ecc", "effect": "NoSchedule"}
+    halves = [drawing(f"half-{i}", 20) for i in range(3)]
+    pool = {"resourceSliceCount": 2}
+    for made in (
+        devices_of("n", "gpu.example.com", part="-c", pool=pool, sharedCounters=[card]),
+        devices_of(
+            "n", "gpu.example.com", drawing("gpu", 40), *halves, device("bad", taints=[taint]), pool=pool
+        ),
+    ):
+        cluster.add(RESOURCE_SLICES, made)
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "n", "device": "half-1"}
+    status = {"allocation": {"devices": {"results": [result]}}}
+    claimed = {"metadata": {"name": "a", "namespace": "default"}, "spec": {}, "status": status}
+    cluster.add(RESOURCE_CLAIMS, claimed)
+    user = pod("user", "n", {})
+    user["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": "a"}]
+    cluster.add(PODS, user)
+    found = [fields for fields in lines(windlass("gpu", "n").out)[1:]]
+    assert [(fields[1], fields[4], fields[-1]) for fields in found] == [
+        ("0", "ok", "-"),
+        ("2", "ok", "user"),
+        ("4", "bad", "-"),
+    ]
+    shown = {fields[0]: fields for fields in lines(windlass("node", "ls").out)}["n"]
+    assert (shown[2:4], shown[-1]) == (["1", "0.5"], "user(0.5)")
 
 
 def test_cards_that_device_plugins_tell_in_their_own_words(windlass: Any, cluster: FakeCluster) -> None:

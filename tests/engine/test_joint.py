@@ -15,7 +15,7 @@ from windlass.spi.objects import Device
 
 NAMES = tuple(f"d{at}" for at in range(6))
 VALUES = ("x", "y", "z")
-COUNTERS = ("c0", "c1")
+COUNTERS: tuple[str, ...] = ("c0", "c1")
 
 options = st.builds(
     lambda count, names, every, admin: DeviceOption(

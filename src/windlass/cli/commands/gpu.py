@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import click
 
-from windlass.api import annotations, views
+from windlass.api import annotations
 from windlass.api.accelerators import short_type
 from windlass.api.errors import StatusError, WindlassError
-from windlass.api.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from windlass.api.resources import NODES, PODS
 from windlass.cli import cardtable, failures, tables
+from windlass.cli.claimbooks import claims_of
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
 from windlass.cli.options import completer, standard
 from windlass.cli.output import emit
 from windlass.cli.words import natural
 from windlass.kits.timestamps import rfc3339_micro
-from windlass.model.claims import ClaimBook
 
 _TRIES = 5
 """Of a change that others may come before."""
@@ -51,7 +50,7 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
                 invocation.client.get(NODES, name)  # says that it is not there, with the nearest names
         found = [node for node in found if node["metadata"]["name"] in nodes]
     found.sort(key=lambda node: natural(node["metadata"]["name"]))
-    rows = cardtable.rows_of(found, invocation.client.list(PODS).items, _claims(invocation))
+    rows = cardtable.rows_of(found, invocation.client.list(PODS).items, claims_of(invocation.client))
     if invocation.structured:
         records = [cardtable.record(row) for row in rows]
         emit(invocation, {"items": records}, names=[f"gpu/{r['node']}/{r['index']}" for r in records])
@@ -63,17 +62,6 @@ def list_cards(invocation: Invocation, nodes: tuple[str, ...]) -> int:
     width = invocation.out.width if watched else 0  # who has a card is what one looks for
     invocation.out.write(_table(rows, wide=invocation.wide, width=width))
     return failures.OK
-
-
-def _claims(invocation: Invocation) -> ClaimBook:
-    """The devices that drivers list, and who was given them, as far as that may be seen."""
-    book = ClaimBook()
-    with suppress(StatusError):
-        for item in invocation.client.list(RESOURCE_SLICES).items:
-            book.upsert(views.decode_resource_slice(views.encode(item)))
-        for item in invocation.client.list(RESOURCE_CLAIMS).items:
-            book.upsert(views.decode_device_claim(views.encode(item)))
-    return book
 
 
 def _table(rows: list[cardtable.Row], *, wide: bool, width: int) -> str:

@@ -12,6 +12,7 @@ from windlass.api.annotations import SIMULATED
 from windlass.api.resources import NODES, PODS
 from windlass.api.zones import POLICIES
 from windlass.cli import amounts, failures, tables
+from windlass.cli.claimbooks import ListedGpus, claims_of, listed_gpus
 from windlass.cli.draining import drain
 from windlass.cli.groups import NounGroup
 from windlass.cli.invocation import Invocation
@@ -38,9 +39,9 @@ def list_nodes(invocation: Invocation) -> int:
     on: dict[str, list[dict[str, Any]]] = {}
     for pod in filter(amounts.holds_resources, pods):
         on.setdefault(pod["spec"]["nodeName"], []).append(pod)
-    idle = _stranded(nodes, pods)
+    idle, listed = _stranded(nodes, pods), listed_gpus(claims_of(invocation.client), on)
     records = [
-        _record(node, on.get(name, []), idle.get(name))
+        _record(node, on.get(name, []), idle.get(name), listed.get(name, ListedGpus()))
         for node in nodes
         for name in (node["metadata"]["name"],)
     ]
@@ -91,17 +92,19 @@ def _gib(value: int) -> str:
 
 
 def _record(
-    node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None = None
+    node: Mapping[str, Any], pods: list[dict[str, Any]], idle: Stranded | None, listed: ListedGpus
 ) -> dict[str, Any]:
     have = amounts.allocatable(node)
     used = amounts.total(amounts.of_pod(pod, node) for pod in pods)
     holders: dict[str, int] = {}
     for pod in pods:
-        if milli := amounts.devices(amounts.of_pod(pod, node)):
+        claimed = listed.held.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", 0)
+        if milli := amounts.devices(amounts.of_pod(pod, node)) + claimed:
             labels = pod["metadata"].get("labels") or {}
             name = labels.get("volcano.sh/job-name") or pod["metadata"]["name"]
             holders[name] = holders.get(name, 0) + milli
-    devices, taken = amounts.devices(have) + amounts.carved(node), amounts.devices(used)
+    devices = amounts.devices(have) + amounts.carved(node) + listed.milli
+    taken = amounts.devices(used) + sum(listed.held.values())
     return {
         "name": node["metadata"]["name"],
         "state": state_of(node),
