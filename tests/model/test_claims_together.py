@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from claimobjects import device, devices_of, exactly, gpu_node, selector
 from claimscene import GPU, NIC, ROOT, ClaimScene, gpus, nics
 
 from windlass.api import views
+from windlass.model.claims import ClaimsChanged
 
 GPU_AND_NIC = (exactly("gpu", GPU), exactly("nic", NIC))
 SAME_ROOT: dict[str, Any] = {"constraints": [{"matchAttribute": ROOT}]}
@@ -238,3 +240,16 @@ def test_parts_of_devices_are_given_while_counters_last() -> None:
     for name in ("a", "b"):
         scene.end(name)
     assert set(scene.decide()) in ({"w"}, {"c"})
+
+
+def test_what_was_chosen_is_not_written_once_it_serves_the_claim_no_more() -> None:
+    scene = ClaimScene()
+    scene.node("n", gpus("n", "r0", "r0"))
+    scene.ask("x", exactly("gpu", GPU, count=2), **SAME_ROOT)
+    scene.engine.apply(scene.model.take(scene.now))
+    (bind,) = scene.engine.cycle(scene.now).binds
+    scene.model.assume_bind(bind)
+    assert scene.model.claim_writes(bind, scene.now)
+    scene.slice(gpus("n", "r0", "r1"))
+    with pytest.raises(ClaimsChanged, match="on n serve its claims no longer"):
+        scene.model.claim_writes(bind, scene.now)

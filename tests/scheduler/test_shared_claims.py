@@ -12,6 +12,7 @@ from schedapi import Running, SchedulerApi
 from windlass.api.errors import conflict
 from windlass.api.resources import DEVICE_CLASSES, RESOURCE_CLAIMS
 from windlass.kits.clock import FakeClock
+from windlass.model.claimneeds import ClaimNeeds
 
 
 @pytest.fixture
@@ -62,3 +63,27 @@ async def test_nothing_is_bound_where_the_claim_cannot_be_written(api: Scheduler
         await running.settle(30.0)
         assert api.bound() == ["g-0", "g-1", "g-2"]
     assert consumers(api) == ["g-0", "g-1", "g-2"]
+
+
+@pytest.mark.parametrize("members", [1, 3])
+async def test_nothing_is_bound_while_the_devices_that_were_chosen_do_not_serve_the_claim_any_more(
+    api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, members: int
+) -> None:
+    """Its driver has told anew of them since. Who is not bound is placed again."""
+    changing = [True]
+    real = ClaimNeeds.results
+
+    def results(self: ClaimNeeds, *args: Any) -> Any:
+        return None if changing[0] else real(self, *args)
+
+    monkeypatch.setattr(ClaimNeeds, "results", results)
+    pods = [claimer(f"g-{i}", claim="c", group="g") for i in range(members)]
+    api.add(gpu_node("n"), group("g", members), *pods)
+    async with Running(api) as running:
+        await running.settle(1.0)
+        assert api.bound() == []
+        assert status(api) == {}
+        changing[0] = False
+        await running.settle(30.0)
+        assert api.bound() == [f"g-{i}" for i in range(members)]
+    assert consumers(api) == [f"g-{i}" for i in range(members)]
