@@ -24,8 +24,12 @@ def exactly(name: str = "gpu", **fields: Any) -> dict[str, Any]:
     return {"name": name, "exactly": {"deviceClassName": "gpu.nvidia.com", **fields}}
 
 
-def claim(*requests: dict[str, Any]) -> dict[str, Any]:
-    return {"spec": {"devices": {"requests": list(requests)}}}
+def claim(*requests: dict[str, Any], **devices: Any) -> dict[str, Any]:
+    return {"spec": {"devices": {"requests": list(requests), **devices}}}
+
+
+def bearing(**toleration: Any) -> dict[str, Any]:
+    return claim(exactly(tolerations=[toleration]))
 
 
 def devices(**spec: Any) -> dict[str, Any]:
@@ -51,6 +55,36 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "all and a count": ("resourceclaims", claim(exactly(allocationMode="All", count=1))),
     "an unknown mode": ("resourceclaims", claim(exactly(allocationMode="Some"))),
     "no cel": ("resourceclaims", claim(exactly(selectors=[{}]))),
+    "devices that agree": (
+        "resourceclaims",
+        claim(exactly(), constraints=[{"matchAttribute": "x.com/root"}]),
+    ),
+    "a constraint of no request": (
+        "resourceclaims",
+        claim(exactly(), constraints=[{"matchAttribute": "x.com/root", "requests": ["gpu", "nic"]}]),
+    ),
+    "a constraint of an alternative": (
+        "resourceclaims",
+        claim(
+            {"name": "a", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]},
+            constraints=[{"distinctAttribute": "x.com/root", "requests": ["a/x", "a/y"]}],
+        ),
+    ),
+    "an empty constraint": ("resourceclaims", claim(exactly(), constraints=[{}])),
+    "an attribute without domain": (
+        "resourceclaims",
+        claim(exactly(), constraints=[{"matchAttribute": "root"}]),
+    ),
+    "a toleration": ("resourceclaims", bearing(key="x.com/ecc", value="9")),
+    "a toleration of all": ("resourceclaims", bearing(operator="Exists", effect="NoExecute")),
+    "a toleration with a value too many": ("resourceclaims", bearing(operator="Exists", value="9")),
+    "an unknown operator": ("resourceclaims", bearing(operator="In")),
+    "an unknown effect": ("resourceclaims", bearing(operator="Exists", effect="Never")),
+    "administration without leave": ("resourceclaims", claim(exactly(adminAccess=True))),
+    "a template of administration": (
+        "resourceclaimtemplates",
+        {"spec": {"spec": claim(exactly(), exactly("watch", adminAccess=True))["spec"]}},
+    ),
     "template": ("resourceclaimtemplates", {"spec": {"spec": claim(exactly())["spec"]}}),
     "class": ("deviceclasses", {"spec": {"selectors": [SELECTOR]}}),
     "slice": ("resourceslices", devices(nodeName="n", devices=[{"name": "gpu-0"}])),

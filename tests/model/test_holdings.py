@@ -286,3 +286,30 @@ def test_the_newest_view_of_a_pod_with_cards_is_kept() -> None:
     assert scene.ledger._with_cards["n"][first.uid] is newer
     scene.ledger.change(newer, None)
     assert not scene.ledger._with_cards
+
+
+def test_devices_of_one_card_are_given_as_long_as_its_counters_last() -> None:
+    """kube-scheduler has given half of a card, and is about to give all of it by a claim that it has not seen."""
+    scene = Scene()
+
+    def drawing(name: str, gib: int) -> dict[str, Any]:
+        memory = {"memory": {"value": f"{gib}Gi"}}
+        return {"name": name, "consumesCounters": [{"counterSet": "card", "counters": memory}]}
+
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 2}
+    card = {"name": "card", "counters": {"memory": {"value": "40Gi"}}}
+    devices = [drawing("half-0", 20), drawing("half-1", 20), drawing("whole", 40)]
+    for name, told in (("c", {"sharedCounters": [card]}), ("s", {"devices": devices})):
+        spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, **told}
+        raw = views.encode({"metadata": {"name": name}, "spec": spec})
+        scene.model.upsert_claim(views.decode_resource_slice(raw))
+    for name, device in (("first", "half-0"), ("second", "half-1"), ("third", "whole")):
+        scene.claim(name, device)
+    uses = {name: [{"name": "g", "resourceClaimName": name}] for name in ("first", "second", "third")}
+    scene.see(build("first", {}, scheduler="other", node="n", resourceClaims=uses["first"]))
+    second = scene.see(build("second", {}, scheduler="other", resourceClaims=uses["second"]))
+    third = scene.see(build("third", {}, scheduler="other", resourceClaims=uses["third"]))
+    assert scene.guard.judge(third, "n", 0.0).endswith(
+        "counter memory of its devices is drawn to 1.50 of what there is"
+    )
+    assert scene.guard.judge(second, "n", 0.0) == ""

@@ -11,7 +11,7 @@ pod's ResourceClaims, whoever wrote it. Such words are read with the node they s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -167,12 +167,32 @@ class Room:
         """What is wrong with the cards that the pod names, if it has them, too. ``taken``: it is counted already."""
         if not speaks_of_cards(pod):
             return
+        slots = set[Slot]()
         for slot, use in parts_held(pod, self._node, self._claims):
+            slots.add(slot)
             uses = self._uses.get(slot, [])
             device = self._device(slot)
             problem = _too_much(uses if taken else [*uses, use], device)
             if problem:
                 yield f"device {slot[1]} ({slot[0]}) {problem}"
+        yield from self._overdrawn(slots)
+
+    def _overdrawn(self, slots: Collection[Slot]) -> Iterator[str]:
+        """The counters that devices draw from, and of which there is not enough for these, too."""
+        wanted = {name for slot in slots if (one := self._device(slot)) for name, _, _ in one.draws}
+        if not wanted:
+            return
+        used: dict[str, int] = {}
+        totals: dict[str, int] = {}
+        for slot in {*slots, *self._uses}:
+            device = self._device(slot)
+            for name, units, total in device.draws if device is not None else ():
+                used[name] = used.get(name, 0) + units
+                totals[name] = total
+        for name in sorted(wanted):
+            if used[name] > totals[name]:
+                counter = name.rpartition("/")[2]
+                yield f"counter {counter} of its devices is drawn to {used[name] / totals[name]:.2f} of what there is"
 
     def _take_cards(self, pod: views.Pod) -> None:
         if not speaks_of_cards(pod):

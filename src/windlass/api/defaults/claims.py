@@ -25,3 +25,6 @@ def _requests(spec: dict[str, Any]) -> None:
                     one["allocationMode"] = EXACT
                 if one["allocationMode"] == EXACT and not one.get("count"):
                     one["count"] = 1
+                for toleration in one.get("tolerations") or ():
+                    if not toleration.get("operator"):
+                        toleration["operator"] = "Equal"

@@ -3,7 +3,7 @@ what :mod:`windlass.api.cel` serves is refused here, since nothing could be allo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from windlass.api import cel
@@ -16,6 +16,14 @@ _MODES = ("All", "ExactCount")
 _MOST_REQUESTS, _MOST_SELECTORS, _MOST_OPTIONS = 32, 32, 8
 _MOST_DEVICES = 128
 _ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
+_CONSTRAINT_ONE_OF = (
+    'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+)
+_NO_SUCH_REQUEST = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+_NOT_QUALIFIED = "a fully qualified name must be a domain and a name separated by a slash"
+_OPERATORS, _EFFECTS = ("Equal", "Exists"), ("NoExecute", "NoSchedule", "None")
 _SLICE_ONE_OF = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 
 
@@ -84,8 +92,38 @@ def _device(device: Obj, path: str, out: Collector) -> None:
 
 
 def _claim_spec(spec: Obj, path: str, out: Collector) -> None:
-    requests = part(spec, "devices").get("requests") or ()
+    devices = part(spec, "devices")
+    requests = devices.get("requests") or ()
     _distinct(requests, f"{path}.devices.requests", out, _request, _MOST_REQUESTS)
+    known = set(_names_of(requests))
+    constraints = devices.get("constraints") or ()
+    if len(constraints) > _MOST_REQUESTS:
+        out.invalid(
+            f"{path}.devices.constraints", len(constraints), f"must have at most {_MOST_REQUESTS} items"
+        )
+    for position, constraint in enumerate(constraints):
+        _constraint(constraint, f"{path}.devices.constraints[{position}]", known, out)
+
+
+def _names_of(requests: Sequence[Obj]) -> Iterator[str]:
+    """What constraints may name: requests, and alternatives of them."""
+    for request in requests:
+        yield request.get("name", "")
+        for option in request.get("firstAvailable") or ():
+            yield f"{request.get('name', '')}/{option.get('name', '')}"
+
+
+def _constraint(constraint: Obj, path: str, known: Container[str], out: Collector) -> None:
+    for position, name in enumerate(constraint.get("requests") or ()):
+        if name not in known:
+            out.invalid(f"{path}.requests[{position}]", name, _NO_SUCH_REQUEST)
+    told = [name for name in ("matchAttribute", "distinctAttribute") if constraint.get(name)]
+    if not told:
+        out.required(path, _CONSTRAINT_ONE_OF)
+    for name in told[:1]:
+        attribute = constraint[name]
+        if "/" not in attribute:
+            out.invalid(f"{path}.{name}", attribute, _NOT_QUALIFIED)
 
 
 def _distinct(
@@ -123,6 +161,8 @@ def _request(request: Obj, path: str, out: Collector) -> None:
 def _exactly(request: Obj, path: str, out: Collector) -> None:
     out.checked(f"{path}.deviceClassName", request.get("deviceClassName", ""), names.dns_subdomain)
     _selectors(request.get("selectors"), f"{path}.selectors", out)
+    for position, toleration in enumerate(request.get("tolerations") or ()):
+        _toleration(toleration, f"{path}.tolerations[{position}]", out)
     mode, count = request.get("allocationMode"), request.get("count") or 0
     if not out.choice(f"{path}.allocationMode", mode, _MODES):
         return
@@ -130,6 +170,18 @@ def _exactly(request: Obj, path: str, out: Collector) -> None:
         out.invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
     if mode == "ExactCount" and count <= 0:
         out.invalid(f"{path}.count", count, "must be greater than zero")
+
+
+def _toleration(toleration: Obj, path: str, out: Collector) -> None:
+    operator, effect = toleration.get("operator"), toleration.get("effect")
+    if (
+        out.choice(f"{path}.operator", operator, _OPERATORS)
+        and operator == "Exists"
+        and toleration.get("value")
+    ):
+        out.invalid(f"{path}.value", toleration["value"], "must be empty for operator `Exists`")
+    if effect:
+        out.choice(f"{path}.effect", effect, _EFFECTS)
 
 
 def _selectors(selectors: Sequence[Obj] | None, path: str, out: Collector) -> None:

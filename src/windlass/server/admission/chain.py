@@ -67,6 +67,7 @@ class Admission:
             addresses.assign,
             volcano.fill,
             _validate,
+            namespaces.administration,
             priority.check_classes,
             queues.check,
             volcano.check,

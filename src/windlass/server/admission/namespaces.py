@@ -1,11 +1,13 @@
-"""Namespaces: nothing is made in one that is absent or going, and a few may not be deleted."""
+"""Namespaces: nothing is made in one that is absent or going, a few may not be deleted, and devices that others have
+are looked after from such alone that are made for it."""
 
 from __future__ import annotations
 
 from windlass.api import errors
-from windlass.api.resources import NAMESPACES
+from windlass.api.resources import NAMESPACES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from windlass.server.admission.plugin import Review
 
+ADMIN_ACCESS = "resource.kubernetes.io/admin-access"
 UNDELETABLE = ("default", "kube-system", "kube-public")
 
 
@@ -30,6 +32,28 @@ def lifecycle(review: Review) -> None:
                 }
             ],
         )
+
+
+def administration(review: Review) -> None:
+    """422 for a claim with ``adminAccess`` in a namespace that has not the label for it."""
+    if not (
+        review.creating and review.main and review.resource in (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+    ):
+        return
+    spec = review.object.get("spec") or {}
+    devices = (spec if review.resource is RESOURCE_CLAIMS else spec.get("spec") or {}).get("devices") or {}
+    asking = (
+        position
+        for position, request in enumerate(devices.get("requests") or ())
+        if (request.get("exactly") or {}).get("adminAccess")
+    )
+    first = next(asking, None)
+    namespace = review.objects.get(NAMESPACES, "", review.namespace) or {"metadata": {}}
+    if first is None or (namespace["metadata"].get("labels") or {}).get(ADMIN_ACCESS) == "true":
+        return
+    words = f"admin access to devices requires the `{ADMIN_ACCESS}: true` label on the containing namespace"
+    path = f"spec.devices.requests[{first}].adminAccess"
+    raise errors.invalid(review.resource, review.name, [errors.FieldError.forbidden(path, words)])
 
 
 def undeletable(review: Review) -> None:
