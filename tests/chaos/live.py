@@ -38,8 +38,8 @@ that others use, too), and no process ended that was not killed. Pods that are b
   silence, or frozen until another leads.
 - `apiserver`, `etcd`: killed and started again.
 - `network`: connections drop and answers are lost, then nothing passes for up to 6 s, by resets or in silence.
-- `storm`: three requests in ten are refused with 429, 500, 409, 410 or 504; some answers are lost; watches end
-  with 410.
+- `storm`: three requests in ten are refused with 401, 403, 409, 410, 429, 500, 502, 503 or 504; some answers are
+  lost; watches end with 410.
 - `watch`: events come up to 1.5 s late, twice (old ones too), and in another order.
 - `clock`: the clocks of both schedulers jump by up to a day, at most one leads; then the leader is killed.
 

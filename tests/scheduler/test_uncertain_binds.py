@@ -31,9 +31,14 @@ def refused(code: int) -> errors.StatusError:
     return errors.failure(code, "Injected", "not now")
 
 
-def binds_a_then(api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, answers: Iterator[Any]) -> list[str]:
-    """The first binding of ``a`` is carried out, and nobody is told, neither by its answer nor by the watch. Further
-    ones, and who asks for the pod, meet ``answers`` while there are any."""
+def binds_a_then(
+    api: SchedulerApi,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: Iterator[Any],
+    first: BaseException | None = None,
+) -> list[str]:
+    """The first binding of ``a`` is carried out, and nobody is told, neither by its answer, which is ``first`` or lost,
+    nor by the watch. Further ones, and who asks for the pod, meet ``answers`` while there are any."""
     asked: list[str] = []
 
     def refuse(namespace: str, name: str, where: str) -> BaseException | None:
@@ -43,7 +48,7 @@ def binds_a_then(api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, answers: It
         if len(asked) == 1:
             api.lagging = True
             api._bind(f"{namespace}/{name}", where, f"uid-{namespace}-{name}", None)
-            return lost()
+            return first or lost()
         return next(answers, None)
 
     plain = api.get
@@ -67,12 +72,14 @@ def binds_a_then(api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, answers: It
         [refused(400), lost(), refused(429), refused(500), refused(409), refused(410)],
         [refused(409), refused(500), refused(504), lost()],
         [refused(504) for _ in range(20)],
+        [refused(400), *(refused(code) for code in (401, 403, 403, 403))],
     ],
     ids=[
         "another refusal after it",
         "and nobody says",
         "a conflict of which nobody says",
         "no answer for long",
+        "a server that does not know the rules yet",
     ],
 )
 async def test_its_room_is_kept_until_it_is_known(
@@ -92,15 +99,33 @@ async def test_its_room_is_kept_until_it_is_known(
         assert not api.conditions(PODS, "default/a").get("DisruptionTarget")
 
 
+@pytest.mark.parametrize("code", [408, 500, 502, 503, 504])
+async def test_a_proxy_that_fails_may_have_passed_it_on(
+    api: SchedulerApi, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    asked = binds_a_then(api, monkeypatch, iter([refused(500)]), refused(code))
+    api.add(node("n1", gpus=1), pod("a"))
+    async with Running(api) as running:
+        await running.settle(0.5)
+        api.lagging = False
+        api.add(pod("b"))
+        for _ in range(10):
+            await running.settle(2.0)
+        assert len(asked) > 1
+        assert api.bindings == [("default/a", "n1")]
+        assert running.reasons("a") == ["Scheduled"]
+
+
 async def test_where_nobody_may_look_it_is_given_up(
     api: SchedulerApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a scheduler without that right would keep the room for ever."""
-    asked = binds_a_then(api, monkeypatch, iter([refused(400), refused(403)]))
+    binds_a_then(api, monkeypatch, iter([refused(400), *(refused(403) for _ in range(1000))]))
     api.add(node("n1", gpus=1), pod("a"))
     async with Running(api) as running:
-        await running.settle(0.5)
-        assert asked == ["bind", "bind", "get"]
+        await running.settle(20.0)
+        assert running.service.model.assumed
+        await running.settle(20.0)
         assert not running.service.model.assumed
 
 

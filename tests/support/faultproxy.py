@@ -22,10 +22,14 @@ from urllib.parse import urlsplit
 from realkube import RealKube
 
 _REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
     409: "Conflict",
     410: "Expired",
     429: "TooManyRequests",
     500: "InternalError",
+    502: "Bad Gateway",
+    503: "ServiceUnavailable",
     504: "Timeout",
 }
 _LIMIT = 1 << 26
@@ -37,13 +41,13 @@ class Faults:
 
     ``refused``: answered with one of ``statuses`` and not passed on (409 only to writes, 410 only to reads of
     collections; in an open watch as an ERROR event). ``unanswered``: passed on, and the answer lost: half as a
-    504, half as a dropped connection. ``dropped``: the connection ends before the request is passed on.
+    502 or 504, half as a dropped connection. ``dropped``: the connection ends before the request is passed on.
     ``late``: up to so long are events of a watch held back, those of one watch together; ``doubled`` and
     ``swapped``: events that come twice, or after a later one of another object or an older one of the same.
     """
 
     refused: float = 0.0
-    statuses: tuple[int, ...] = (429, 500, 409, 410, 504)
+    statuses: tuple[int, ...] = tuple(_REASONS)
     unanswered: float = 0.0
     dropped: float = 0.0
     late_seconds: float = 0.0
@@ -267,7 +271,7 @@ class _Exchange:
         if self._proxy.rng.random() < 0.5:
             return False
         await self._copy(answer, up, lambda _: None)
-        self._writer.write(_answer(504))
+        self._writer.write(_answer(self._proxy.rng.choice((502, 504))))
         await self._writer.drain()
         return True
 

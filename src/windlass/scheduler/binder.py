@@ -35,9 +35,9 @@ from windlass.scheduler.waiting import Keeper
 VOLUME_SECONDS = 600.0
 """So long may volumes take to be made; kube-scheduler's ``bindTimeoutSeconds``."""
 OVERLOAD = (429, 503, 504)
-_UNCERTAIN = (500, 503, 504)
-"""The server failed, or did not wait for its store: what was asked may have been done, or be done yet."""
 _DENIED = (401, 403)
+_DENIED_SECONDS = 30.0
+"""So long is asked all the same: a server that has just started denies everything until it knows the rules."""
 log = logs.get("scheduler")
 
 
@@ -372,12 +372,14 @@ class Binder:
     async def _look(self, bind: Bind, error: StatusError | Unreachable, started: float) -> Outcome:
         """Whose is the pod now? Asked until the server says so, unless it says that nobody tells us."""
         backoff = self._backoff()
+        until = self._clock.monotonic() + _DENIED_SECONDS
         while True:
             try:
                 pod = await self.look_up(bind.task)
                 break
             except (StatusError, Unreachable) as silence:
-                if isinstance(silence, StatusError) and silence.code in _DENIED:
+                denied = isinstance(silence, StatusError) and silence.code in _DENIED
+                if denied and self._clock.monotonic() >= until:
                     return Outcome(bind, False, error.message)
                 await self._pause(silence, backoff)
         if pod is None or pod.uid != bind.uid:
@@ -399,5 +401,6 @@ class Binder:
 
 
 def _uncertain(error: StatusError | Unreachable) -> bool:
-    """Whether what was asked may have been done all the same."""
-    return error.processed if isinstance(error, Unreachable) else error.code in _UNCERTAIN
+    """Whether what was asked may have been done all the same, or be done yet: the server, or a proxy before it, failed,
+    or did not wait for what is behind it."""
+    return error.processed if isinstance(error, Unreachable) else error.code >= 500 or error.code == 408
